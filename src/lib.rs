@@ -4,6 +4,7 @@
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`object`]: the fields that all objects share.
+//! - [`tenant`]: names of tenants.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`status`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
@@ -25,6 +26,7 @@ mod options;
 pub mod secret;
 mod states;
 pub mod status;
+pub mod tenant;
 pub mod watch;
 
 pub use id::{
@@ -33,6 +35,7 @@ pub use id::{
 };
 pub use mac::Mac;
 pub use object::Object;
+pub use tenant::TenantName;
 
 /// The types and clients that `build.rs` generates, in modules named after the proto packages.
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]

@@ -1,6 +1,7 @@
 //! The roles that may make each call: one table, enforced by one middleware before every service.
 //!
-//! The table names every call of the contract (a test compares them), so a new call is refused until it is added.
+//! The table names every call of the contract (a test compares them), so a new call is refused until it is added. Callers with a
+//! tenant may make few of them: those whose service shows and changes the tenant's objects only.
 //! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
 //! itself: the request's extensions hold the [`Caller`].
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
+use tinwright::TenantName;
 use tinwright::common::v1::View;
 use tonic::Status;
 
@@ -133,6 +135,10 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Audience::Viewers),
 ];
 
+/// The calls of [`CALLS`] that callers with a tenant may make, if their role is in the audience. The services limit these calls
+/// to the tenant's objects.
+const TENANT_CALLS: &[&str] = &["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"];
+
 /// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
 pub fn audience(path: &str) -> Option<Audience> {
     CALLS.iter().find(|(call, _)| *call == path).map(|(_, audience)| *audience)
@@ -151,6 +157,19 @@ impl Audience {
         };
         columns.contains(&Column::of(caller))
     }
+}
+
+/// True if `caller`, or a caller without a role, may make the call `path`.
+pub fn admits(path: &str, caller: Option<&Caller>) -> bool {
+    let Some(audience) = audience(path) else { return false };
+    let is_limited = caller.is_some_and(|caller| caller.tenant().is_some());
+    let is_open = !is_limited || audience == Audience::Everyone || TENANT_CALLS.contains(&path);
+    is_open && audience.admits(caller.map(Caller::role))
+}
+
+/// Returns the tenant to whose objects the caller of `request` is limited; none if it may use those of the whole site.
+pub fn tenant<T>(request: &tonic::Request<T>) -> Option<&TenantName> {
+    request.extensions().get::<Caller>()?.tenant()
 }
 
 /// Returns the view for the response to `request`, which requests the view `wanted`. Services and admins may have the full view
@@ -177,12 +196,13 @@ pub fn largest_view<T>(request: &tonic::Request<T>) -> View {
 /// `UNAUTHENTICATED` for a caller without a role, `PERMISSION_DENIED` for one of another. A call of a machine, or of a caller
 /// without a role, ends with `DEADLINE_EXCEEDED` if its response does not begin in time, such as when its request is never complete.
 pub async fn check(request: Request, next: Next) -> Response {
-    let caller = Caller::role_in(request.extensions());
+    let caller = request.extensions().get::<Caller>();
     if let Some(status) = refusal(request.uri().path(), caller) {
         return status.into_http();
     }
+    let limit = time_limit(caller.map(Caller::role));
     let response = next.run(request);
-    let Some(limit) = time_limit(caller) else { return response.await };
+    let Some(limit) = limit else { return response.await };
     tokio::time::timeout(limit, response).await.unwrap_or_else(|_| {
         Status::deadline_exceeded(format!("no response within {limit:?}")).into_http()
     })
@@ -197,17 +217,19 @@ fn time_limit(caller: Option<Role>) -> Option<Duration> {
     }
 }
 
-fn refusal(path: &str, caller: Option<Role>) -> Option<Status> {
-    match (audience(path), caller) {
-        (None, _) => Some(Status::unimplemented(format!("no call {path}"))),
-        (Some(audience), _) if audience.admits(caller) => None,
-        (Some(_), None) => {
-            Some(Status::unauthenticated("a client certificate of this site is needed"))
-        }
-        (Some(_), Some(role)) => {
-            Some(Status::permission_denied(format!("{role} may not call {path}")))
-        }
+fn refusal(path: &str, caller: Option<&Caller>) -> Option<Status> {
+    if audience(path).is_none() {
+        return Some(Status::unimplemented(format!("no call {path}")));
     }
+    if admits(path, caller) {
+        return None;
+    }
+    let Some(caller) = caller else {
+        return Some(Status::unauthenticated("a client certificate of this site is needed"));
+    };
+    let with_tenant = if caller.tenant().is_some() { " with a tenant" } else { "" };
+    let text = format!("{}{with_tenant} may not call {path}", caller.role());
+    Some(Status::permission_denied(text))
 }
 
 #[cfg(test)]
@@ -256,7 +278,7 @@ mod tests {
 
     /// The table of calls in `docs/reference/access.md`.
     fn page() -> String {
-        let mut page = String::from("| call | callers |\n|---|---|\n");
+        let mut page = String::from("| call | callers | with tenant |\n|---|---|---|\n");
         for (path, audience) in CALLS {
             let callers = match audience {
                 Audience::Everyone => "everyone",
@@ -265,7 +287,9 @@ mod tests {
                 Audience::Workers => "machine (work)",
                 Audience::Services => "admin, service",
             };
-            page += &format!("| `{path}` | {callers} |\n");
+            let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
+            let with_tenant = if is_open { "yes" } else { "no" };
+            page += &format!("| `{path}` | {callers} | {with_tenant} |\n");
         }
         page
     }
@@ -313,12 +337,30 @@ mod tests {
     }
 
     #[test]
+    fn callers_with_a_tenant_make_calls_of_their_role_that_are_open_to_tenants() {
+        let acme: TenantName = "acme".parse().unwrap();
+        for (path, audience) in CALLS {
+            let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
+            for role in [Role::Viewer, Role::Operator, Role::Admin] {
+                let caller = Caller::from(role).with_tenant(acme.clone()).unwrap();
+                let expected = is_open && audience.admits(Some(role));
+                assert_eq!(admits(path, Some(&caller)), expected, "{path}, {caller}");
+            }
+        }
+        for path in TENANT_CALLS {
+            let audience = audience(path).unwrap();
+            assert!(matches!(audience, Audience::Viewers | Audience::Operators), "{path}");
+        }
+    }
+
+    #[test]
     fn a_refusal_names_the_reason() {
         let (list, create) = (
             "/tinwright.hardware.v1.HardwareService/ListHardware",
             "/tinwright.hardware.v1.HardwareService/CreateHardware",
         );
-        let code = |path, role| refusal(path, role).map(|status| status.code());
+        let caller = |role: Option<Role>| role.map(Caller::from);
+        let code = |path, role| refusal(path, caller(role).as_ref()).map(|status| status.code());
         assert_eq!(code(list, Some(Role::Viewer)), None);
         assert_eq!(code(create, Some(Role::Operator)), None);
         assert_eq!(code(create, Some(Role::Viewer)), Some(Code::PermissionDenied));
@@ -327,6 +369,11 @@ mod tests {
         assert_eq!(code(list, None), Some(Code::Unauthenticated));
         assert_eq!(code("/grpc.health.v1.Health/Check", None), None);
         assert_eq!(code("/x.Y/Z", Some(Role::Admin)), Some(Code::Unimplemented));
+        let of_acme = Caller::from(Role::Admin).with_tenant("acme".parse().unwrap()).unwrap();
+        let refused =
+            refusal("/tinwright.power.v1.PowerService/CreateBmc", Some(&of_acme)).unwrap();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains("with a tenant"), "{refused}");
     }
 
     /// Makes the call `path` with a request that is never complete. Returns the response and the time until it.

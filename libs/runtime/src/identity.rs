@@ -1,7 +1,8 @@
-//! Callers of the API: their role, and their subject for logs (`docs/reference/access.md`). A URI in the client certificate names both.
+//! Callers of the API: their role, their subject for logs, and their tenant (`docs/reference/access.md`). A URI in the client
+//! certificate names them.
 //!
 //! ```text
-//! tinwright:<role>[?subject=<subject>]                         tinwright:viewer?subject=person:anna
+//! tinwright:<role>[?subject=<subject>][&tenant=<tenant>]       tinwright:viewer?subject=person:anna&tenant=acme
 //! tinwright:machine:<hardware id>[?purpose=<enrol or node>]    tinwright:machine:0192…
 //! ```
 //!
@@ -9,10 +10,11 @@
 //! service.
 
 use std::fmt;
+use std::iter;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tinwright::HardwareId;
+use tinwright::{HardwareId, TenantName};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 const SCHEME: &str = "tinwright:";
@@ -57,8 +59,10 @@ pub enum MachinePurpose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     role: Role,
-    /// For logs. Rights depend on the role only.
+    /// For logs. Rights depend on the role and the tenant only.
     subject: Arc<str>,
+    /// The tenant to whose objects the caller is limited.
+    tenant: Option<TenantName>,
 }
 
 /// The text does not name a caller.
@@ -72,6 +76,11 @@ pub enum InvalidCaller {
         "{0:?} is not a subject: person:, machine:, service: or credential:, then letters, digits and .@_-, at most {MAX_SUBJECT_BYTES} bytes"
     )]
     Subject(String),
+    /// The role has no tenant, or the tenant's name has another form.
+    #[error(
+        "{0:?} has a tenant, which only a viewer, an operator and an admin may have, or one whose name is not valid"
+    )]
+    Tenant(String),
 }
 
 impl Role {
@@ -135,8 +144,20 @@ impl Caller {
                 SUBJECT_KINDS.contains(&kind) && !name.is_empty() && name.chars().all(allowed)
             });
         match is_valid {
-            true => Ok(Self { role, subject: subject.into() }),
+            true => Ok(Self { role, subject: subject.into(), tenant: None }),
             false => Err(InvalidCaller::Subject(abbreviated(subject))),
+        }
+    }
+
+    /// Limits the caller to the objects of `tenant`.
+    pub fn with_tenant(self, tenant: TenantName) -> Result<Self, InvalidCaller> {
+        match self.role {
+            Role::Admin | Role::Operator | Role::Viewer => {
+                Ok(Self { tenant: Some(tenant), ..self })
+            }
+            Role::Service | Role::Edge | Role::Door | Role::Builder | Role::Machine(..) => {
+                Err(InvalidCaller::Tenant(abbreviated(&self.to_string())))
+            }
         }
     }
 
@@ -148,6 +169,11 @@ impl Caller {
     /// The subject.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// The tenant to whose objects the caller is limited; none if it may use those of the whole site.
+    pub fn tenant(&self) -> Option<&TenantName> {
+        self.tenant.as_ref()
     }
 
     /// Returns the role of the caller of a request, from the request's extensions.
@@ -170,7 +196,7 @@ impl Caller {
 
 impl From<Role> for Caller {
     fn from(role: Role) -> Self {
-        Self { role, subject: role.default_subject().into() }
+        Self { role, subject: role.default_subject().into(), tenant: None }
     }
 }
 
@@ -178,14 +204,50 @@ impl From<Role> for Caller {
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.role)?;
-        if let Role::Machine(_, purpose) = self.role {
-            let is_default = purpose == MachinePurpose::Work;
-            return if is_default { Ok(()) } else { write!(f, "?purpose={}", purpose.name()) };
+        let purpose = if let Role::Machine(_, purpose) = self.role
+            && purpose != MachinePurpose::Work
+        {
+            Some(purpose.name())
+        } else {
+            None
+        };
+        let is_default = *self.subject == self.role.default_subject();
+        let subject = (!is_default).then_some(&*self.subject);
+        let tenant = self.tenant.as_ref().map(TenantName::as_str);
+        let parameters = [("purpose", purpose), ("subject", subject), ("tenant", tenant)];
+        let parameters = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        for (separator, (name, value)) in iter::once('?').chain(iter::repeat('&')).zip(parameters) {
+            write!(f, "{separator}{name}={value}")?;
         }
-        if *self.subject == self.role.default_subject() {
-            return Ok(());
+        Ok(())
+    }
+}
+
+/// The parameters of a URI, each of them once at most.
+#[derive(Default)]
+struct Parameters<'a> {
+    purpose: Option<&'a str>,
+    subject: Option<&'a str>,
+    tenant: Option<&'a str>,
+}
+
+impl<'a> Parameters<'a> {
+    /// Reads `name=value&…`; none if it has another parameter, or one twice.
+    fn read(text: &'a str) -> Option<Self> {
+        let mut read = Self::default();
+        for parameter in text.split('&') {
+            let (name, value) = parameter.split_once('=')?;
+            let place = match name {
+                "purpose" => &mut read.purpose,
+                "subject" => &mut read.subject,
+                "tenant" => &mut read.tenant,
+                _ => return None,
+            };
+            if place.replace(value).is_some() {
+                return None;
+            }
         }
-        write!(f, "?subject={}", self.subject)
+        Some(read)
     }
 }
 
@@ -195,19 +257,18 @@ impl FromStr for Caller {
     fn from_str(uri: &str) -> Result<Self, Self::Err> {
         let unknown = || InvalidCaller::Role(abbreviated(uri));
         let name = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;
-        let (name, parameter) = match name.split_once('?') {
-            Some((name, parameter)) => (name, Some(parameter.split_once('=').ok_or_else(unknown)?)),
-            None => (name, None),
+        let (name, parameters) = match name.split_once('?') {
+            Some((name, text)) => (name, Parameters::read(text).ok_or_else(unknown)?),
+            None => (name, Parameters::default()),
         };
         if let Some(id) = name.strip_prefix("machine:") {
             let id = id.parse().map_err(|_| unknown())?;
-            let purpose = match parameter {
-                None => Some(MachinePurpose::Work),
-                Some(("purpose", name)) => {
-                    MachinePurpose::ALL.into_iter().find(|it| it.name() == name)
-                }
-                Some(_) => None,
+            let Parameters { purpose, subject: None, tenant: None } = parameters else {
+                return Err(unknown());
             };
+            let purpose = purpose.map_or(Some(MachinePurpose::Work), |name| {
+                MachinePurpose::ALL.into_iter().find(|it| it.name() == name)
+            });
             return Ok(Role::Machine(id, purpose.ok_or_else(unknown)?).into());
         }
         let roles = [
@@ -220,11 +281,13 @@ impl FromStr for Caller {
             Role::Builder,
         ];
         let role = roles.into_iter().find(|role| role.name() == name).ok_or_else(unknown)?;
-        match parameter {
-            None => Ok(role.into()),
-            Some(("subject", subject)) => Self::new(role, subject),
-            Some(_) => Err(unknown()),
-        }
+        let Parameters { purpose: None, subject, tenant } = parameters else {
+            return Err(unknown());
+        };
+        let caller = subject.map_or_else(|| Ok(role.into()), |subject| Self::new(role, subject))?;
+        let Some(tenant) = tenant else { return Ok(caller) };
+        let tenant = tenant.parse().map_err(|_| InvalidCaller::Tenant(abbreviated(uri)))?;
+        caller.with_tenant(tenant)
     }
 }
 
@@ -261,6 +324,25 @@ mod tests {
     }
 
     #[test]
+    fn viewers_operators_and_admins_may_have_a_tenant_and_nobody_else() {
+        let acme: TenantName = "acme".parse().unwrap();
+        for role in [Role::Viewer, Role::Operator, Role::Admin] {
+            let caller = Caller::from(role).with_tenant(acme.clone()).unwrap();
+            assert_eq!(caller.to_string().parse(), Ok(caller.clone()));
+            assert_eq!(caller.tenant(), Some(&acme));
+            assert_ne!(caller, Caller::from(role));
+        }
+        let machine = Role::worker(HardwareId::new());
+        for role in [Role::Service, Role::Edge, Role::Door, Role::Builder, machine] {
+            assert!(Caller::from(role).with_tenant(acme.clone()).is_err(), "{role}");
+            assert!(format!("{role}?tenant=acme").parse::<Caller>().is_err(), "{role}");
+        }
+        let anna = Caller::new(Role::Viewer, "person:anna").unwrap().with_tenant(acme).unwrap();
+        assert_eq!(anna.to_string(), "tinwright:viewer?subject=person:anna&tenant=acme");
+        assert_eq!("tinwright:viewer?tenant=acme&subject=person:anna".parse(), Ok(anna));
+    }
+
+    #[test]
     fn other_texts_name_no_caller() {
         let machine = format!("tinwright:machine:{}", HardwareId::new());
         for wrong in [
@@ -278,6 +360,11 @@ mod tests {
             "tinwright:admin?subject=root:anna",
             "tinwright:admin?subject=person:a b",
             "tinwright:admin?purpose=work",
+            "tinwright:admin?tenant=",
+            "tinwright:admin?tenant=Acme",
+            "tinwright:admin?tenant=acme&",
+            "tinwright:admin?tenant=acme&tenant=other",
+            "tinwright:admin?subject=person:anna?tenant=acme",
             &format!("tinwright:admin?subject=person:{}", "a".repeat(128)),
             &format!("{machine}?purpose=root"),
             &format!("{machine}?subject=person:anna"),
