@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! tinwright:<role>[?subject=<subject>][&tenant=<tenant>]       tinwright:viewer?subject=person:anna&tenant=acme
-//! tinwright:machine:<hardware id>[?purpose=<enrol or node>]    tinwright:machine:0192…
+//! tinwright:machine:<hardware id>[?epoch=<boot epoch>][&purpose=<enrol or node>]
 //! ```
 //!
 //! A request without a [`Caller`] in its extensions comes from a connection without a role. Inside the process the caller is the
@@ -63,6 +63,8 @@ pub struct Caller {
     subject: Arc<str>,
     /// The tenant to whose objects the caller is limited.
     tenant: Option<TenantName>,
+    /// The boot epoch of a machine; 0 for other roles.
+    boot_epoch: u64,
 }
 
 /// The text does not name a caller.
@@ -144,7 +146,7 @@ impl Caller {
                 SUBJECT_KINDS.contains(&kind) && !name.is_empty() && name.chars().all(allowed)
             });
         match is_valid {
-            true => Ok(Self { role, subject: subject.into(), tenant: None }),
+            true => Ok(Self { subject: subject.into(), ..role.into() }),
             false => Err(InvalidCaller::Subject(abbreviated(subject))),
         }
     }
@@ -159,6 +161,17 @@ impl Caller {
                 Err(InvalidCaller::Tenant(abbreviated(&self.to_string())))
             }
         }
+    }
+
+    /// Returns the caller that is the worker on `machine`, in a boot of this epoch.
+    pub fn worker(machine: HardwareId, boot_epoch: u64) -> Self {
+        Self { boot_epoch, ..Role::worker(machine).into() }
+    }
+
+    /// The boot epoch of a machine: the number of times that it was restarted under our control. An identity of an earlier epoch
+    /// is refused. 0 before the first such restart, and for other roles.
+    pub fn boot_epoch(&self) -> u64 {
+        self.boot_epoch
     }
 
     /// The role.
@@ -196,7 +209,7 @@ impl Caller {
 
 impl From<Role> for Caller {
     fn from(role: Role) -> Self {
-        Self { role, subject: role.default_subject().into(), tenant: None }
+        Self { role, subject: role.default_subject().into(), tenant: None, boot_epoch: 0 }
     }
 }
 
@@ -214,7 +227,9 @@ impl fmt::Display for Caller {
         let is_default = *self.subject == self.role.default_subject();
         let subject = (!is_default).then_some(&*self.subject);
         let tenant = self.tenant.as_ref().map(TenantName::as_str);
-        let parameters = [("purpose", purpose), ("subject", subject), ("tenant", tenant)];
+        let epoch = (self.boot_epoch != 0).then(|| self.boot_epoch.to_string());
+        let epoch = ("epoch", epoch.as_deref());
+        let parameters = [epoch, ("purpose", purpose), ("subject", subject), ("tenant", tenant)];
         let parameters = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
         for (separator, (name, value)) in iter::once('?').chain(iter::repeat('&')).zip(parameters) {
             write!(f, "{separator}{name}={value}")?;
@@ -226,6 +241,7 @@ impl fmt::Display for Caller {
 /// The parameters of a URI, each of them once at most.
 #[derive(Default)]
 struct Parameters<'a> {
+    epoch: Option<&'a str>,
     purpose: Option<&'a str>,
     subject: Option<&'a str>,
     tenant: Option<&'a str>,
@@ -238,6 +254,7 @@ impl<'a> Parameters<'a> {
         for parameter in text.split('&') {
             let (name, value) = parameter.split_once('=')?;
             let place = match name {
+                "epoch" => &mut read.epoch,
                 "purpose" => &mut read.purpose,
                 "subject" => &mut read.subject,
                 "tenant" => &mut read.tenant,
@@ -263,13 +280,15 @@ impl FromStr for Caller {
         };
         if let Some(id) = name.strip_prefix("machine:") {
             let id = id.parse().map_err(|_| unknown())?;
-            let Parameters { purpose, subject: None, tenant: None } = parameters else {
+            let Parameters { epoch, purpose, subject: None, tenant: None } = parameters else {
                 return Err(unknown());
             };
+            let epoch = epoch.map(str::parse).transpose().map_err(|_| unknown())?;
             let purpose = purpose.map_or(Some(MachinePurpose::Work), |name| {
                 MachinePurpose::ALL.into_iter().find(|it| it.name() == name)
             });
-            return Ok(Role::Machine(id, purpose.ok_or_else(unknown)?).into());
+            let machine = Role::Machine(id, purpose.ok_or_else(unknown)?).into();
+            return Ok(Self { boot_epoch: epoch.unwrap_or(0), ..machine });
         }
         let roles = [
             Role::Admin,
@@ -281,7 +300,7 @@ impl FromStr for Caller {
             Role::Builder,
         ];
         let role = roles.into_iter().find(|role| role.name() == name).ok_or_else(unknown)?;
-        let Parameters { purpose: None, subject, tenant } = parameters else {
+        let Parameters { epoch: None, purpose: None, subject, tenant } = parameters else {
             return Err(unknown());
         };
         let caller = subject.map_or_else(|| Ok(role.into()), |subject| Self::new(role, subject))?;
@@ -308,6 +327,10 @@ mod tests {
         for role in others.clone().chain(machines) {
             assert_eq!(Caller::from(role).to_string().parse(), Ok(Caller::from(role)));
         }
+        for epoch in [0, 1, u64::MAX] {
+            let worker = Caller::worker(id, epoch);
+            assert_eq!(worker.to_string().parse(), Ok(worker));
+        }
         for role in others {
             let anna = Caller::new(role, "person:anna.b@lab-1").unwrap();
             assert_eq!(anna.to_string().parse(), Ok(anna));
@@ -319,6 +342,11 @@ mod tests {
         let id = HardwareId::new();
         assert_eq!(Caller::from(Role::Admin).to_string(), "tinwright:admin");
         assert_eq!(Caller::from(Role::worker(id)).to_string(), format!("tinwright:machine:{id}"));
+        let worker = Caller::worker(id, 7);
+        assert_eq!(worker.to_string(), format!("tinwright:machine:{id}?epoch=7"));
+        let node: Caller = format!("tinwright:machine:{id}?purpose=node&epoch=7").parse().unwrap();
+        let in_order = format!("tinwright:machine:{id}?epoch=7&purpose=node");
+        assert_eq!((node.boot_epoch(), node.to_string()), (7, in_order));
         let anna = Caller::new(Role::Viewer, "person:anna").unwrap();
         assert_eq!(anna.to_string(), "tinwright:viewer?subject=person:anna");
     }
@@ -366,7 +394,12 @@ mod tests {
             "tinwright:admin?tenant=acme&tenant=other",
             "tinwright:admin?subject=person:anna?tenant=acme",
             &format!("tinwright:admin?subject=person:{}", "a".repeat(128)),
+            "tinwright:admin?epoch=1",
             &format!("{machine}?purpose=root"),
+            &format!("{machine}?epoch="),
+            &format!("{machine}?epoch=-1"),
+            &format!("{machine}?epoch=18446744073709551616"),
+            &format!("{machine}?epoch=1&epoch=2"),
             &format!("{machine}?subject=person:anna"),
         ] {
             assert!(wrong.parse::<Caller>().is_err(), "{wrong}");
