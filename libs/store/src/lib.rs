@@ -6,6 +6,7 @@
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
+//! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -19,6 +20,7 @@ pub mod change_feed;
 pub mod deferred;
 pub mod etcd;
 pub mod feed_cache;
+pub mod fence;
 pub mod limits;
 pub mod memory;
 pub mod mirror;

@@ -4,7 +4,8 @@
 //! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
 //! - `services`: the services that own records. `edges`: the services for machines.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
-//! - `site_identity`: the check that a store belongs to this site. `store_health`: the health of a process follows its store.
+//! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
+//!   `store_health`: the health of a process follows its store.
 //! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets. `api_limits`: the limits on
 //!   connections to the API. `certificates`: those of this process, renewed while it runs.
 
@@ -17,6 +18,7 @@ mod edges;
 mod endpoints;
 mod feed_cache;
 pub mod maintenance;
+mod migrations;
 pub mod open_files;
 mod services;
 mod site_identity;
@@ -34,6 +36,7 @@ use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, Readiness};
 use store::Store;
 use store::deferred::DeferredStore;
+use store::fence::FencedStore;
 use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -244,7 +247,11 @@ pub(crate) async fn open_store(
             Arc::new(opened.context("opening the store in etcd")?)
         }
     };
-    store::schema::check_or_create(&*store).await?;
     site_identity::claim_store(&*store, site).await?;
-    Ok(store)
+    let schema = store::schema::migrate(&store, &migrations::all()).await?;
+    // Only etcd has other processes, which may be of a newer version.
+    Ok(match config.store {
+        Storage::Etcd(_) => Arc::new(FencedStore::new(store, schema)),
+        Storage::Memory | Storage::Sled => store,
+    })
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::requests::{IdempotentRequest, RETENTION, RequestState, delete_expired};
 use super::*;
 use crate::memory::MemoryStore;
+use crate::schema::{self, Migration};
 use crate::{Commit, Write};
 
 /// A record with a unique and a shared index.
@@ -67,6 +68,19 @@ async fn a_record_is_found_by_its_id_and_by_its_index() {
     assert_ne!(rex.revision, 0);
     assert_eq!(dogs.find("chip", "1").await.unwrap(), Some(rex));
     assert_eq!(dogs.find("chip", "2").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn records_from_before_an_index_are_found_by_it_after_a_migration() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let rex = dog("rex", "1").encode_to_vec();
+    let writes = [("schema", b"2".to_vec()), ("dogs/dog/rex", rex), ("dogs/chip/9", b"rex".into())];
+    let writes = writes.map(|(key, value)| Write::Put(key.into(), value.into())).into();
+    store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+    schema::migrate(&store, &[Migration::reindex::<Dogs>("index dogs", "dogs")]).await.unwrap();
+    let dogs = Records::<Dogs>::new(ScopedStore::new(store, "dogs"));
+    assert_eq!(dogs.find("chip", "1").await.unwrap().map(|dog| dog.id), Some("rex".into()));
+    assert!(dogs.check(false).await.unwrap().is_clean());
 }
 
 #[tokio::test]

@@ -1,0 +1,78 @@
+//! A store in which nothing is written any more once its schema changed.
+//!
+//! Processes of two versions may run over one etcd at the same time. The newer one migrates the store; the older one would write
+//! records of the older layout. So each of its commits expects the key of the schema as it was at its start: the first commit after
+//! the migration began is refused, and [`failed`](Store::failed) resolves. The process ends, and the other one goes on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, schema};
+
+/// The schema of the store is another one than at the start of this process.
+#[derive(Debug, thiserror::Error)]
+#[error("a newer program has changed the schema of the store")]
+pub struct Superseded;
+
+/// A store of one version of the schema. A commit has one expectation fewer than in the store below.
+pub struct FencedStore {
+    store: Arc<dyn Store>,
+    schema: Revision,
+    superseded: watch::Sender<bool>,
+}
+
+impl fmt::Debug for FencedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedStore").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+impl FencedStore {
+    /// Restricts commits to the time in which the key of the schema has the revision `schema`.
+    pub fn new(store: Arc<dyn Store>, schema: Revision) -> Self {
+        Self { store, schema, superseded: watch::Sender::new(false) }
+    }
+
+    /// True if a commit was refused because the schema changed.
+    pub(crate) fn is_superseded(&self) -> bool {
+        *self.superseded.borrow()
+    }
+}
+
+#[async_trait]
+impl Store for FencedStore {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        self.store.get(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        self.store.list(prefix, after, limit).await
+    }
+
+    async fn commit(&self, mut commit: Commit) -> Result<Revision, Error> {
+        commit.expect.insert(0, Expect::At(schema::KEY.into(), self.schema));
+        match self.store.commit(commit).await {
+            Err(Error::Conflict(key)) if key == schema::KEY => {
+                self.superseded.send_replace(true);
+                Err(Error::unavailable(Superseded))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        self.store.changed(prefix, after).await
+    }
+
+    async fn failed(&self) -> Error {
+        let mut superseded = self.superseded.subscribe();
+        tokio::select! {
+            // The sender lives as long as `self`.
+            _ = superseded.wait_for(|superseded| *superseded) => Error::unavailable(Superseded),
+            error = self.store.failed() => error,
+        }
+    }
+}
