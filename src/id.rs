@@ -38,6 +38,7 @@ nouns! {
     Hardware, HardwareId, "hardware";
     Instance, InstanceId, "instance";
     PowerJob, PowerJobId, "power job";
+    Tenant, TenantId, "tenant";
     Template, TemplateId, "template";
     Workflow, WorkflowId, "workflow";
 }

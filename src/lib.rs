@@ -1,6 +1,6 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and code that servers and clients share.
 //!
-//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`netboot`], [`metadata`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`identity`], [`netboot`], [`metadata`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`object`]: the fields that all objects share.
@@ -31,7 +31,7 @@ pub mod watch;
 
 pub use id::{
     BmcId, BootId, HardwareId, Id, InstanceId, LeaseId, PowerJobId, ProcessId, TemplateId,
-    WorkflowId,
+    TenantId, WorkflowId,
 };
 pub use mac::Mac;
 pub use object::Object;
@@ -45,7 +45,9 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/hegel_packages.rs"));
 }
 
-pub use generated::tinwright::{common, hardware, instance, metadata, netboot, power, workflow};
+pub use generated::tinwright::{
+    common, hardware, identity, instance, metadata, netboot, power, workflow,
+};
 
 /// Tinkerbell's metadata over gRPC.
 pub mod hegel {

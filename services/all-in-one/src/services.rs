@@ -34,6 +34,7 @@ const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
     hardware: Option<hardware::Api>,
+    identity: Option<identity::Api>,
     instance: Option<instance::Api>,
     power: Option<power::Api>,
     workflow: Option<workflow::Api>,
@@ -62,6 +63,8 @@ impl Services {
                 let peers = Peers::new(instance.clone(), workflow.clone(), power.clone());
                 hardware::Api::new(records, peers, stop())
             }),
+            identity: serves(Service::Identity)
+                .then(|| identity::Api::new(store(), Clock::system(), stop())),
             instance: serves(Service::Instance).then(|| {
                 let (hardware, power) = (hardware.clone(), power.clone());
                 instance::Api::new(store(), hardware, workflow, power, Clock::system(), stop())
@@ -99,8 +102,9 @@ impl Services {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
-        let Self { hardware, instance, power, workflow } = self.clone();
+        let Self { hardware, identity, instance, power, workflow } = self.clone();
         hardware.map(|it| routes.add_service(it.into_service()));
+        identity.map(|it| routes.add_service(it.tenant_service()));
         instance.map(|it| routes.add_service(it.into_service()));
         power.map(|it| routes.add_service(it.into_service()));
         if let Some(workflow) = workflow {
@@ -122,9 +126,10 @@ impl Services {
 
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, tier: &mut Tier) {
-        let Self { hardware, instance, power, workflow } = self.clone();
+        let Self { hardware, identity, instance, power, workflow } = self.clone();
         let stop = || tier.stop.clone();
         hardware.map(|it| tier.tasks.spawn(it.run(stop())));
+        identity.map(|it| tier.tasks.spawn(it.run(stop())));
         instance.map(|it| tier.tasks.spawn(it.run(stop())));
         power.map(|it| tier.tasks.spawn(it.run(stop())));
         workflow.map(|it| tier.tasks.spawn(it.run(stop())));
@@ -132,9 +137,10 @@ impl Services {
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { hardware, instance, power, workflow } = self;
+        let Self { hardware, identity, instance, power, workflow } = self;
         let reports = [
             OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
+            OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(instance.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(power.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(workflow.as_ref().map(|it| it.check(mend))).await.transpose()?,
@@ -144,9 +150,10 @@ impl Services {
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { hardware, instance, power, workflow } = self;
+        let Self { hardware, identity, instance, power, workflow } = self;
         tokio::join!(
             OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
+            OptionFuture::from(identity.as_ref().map(identity::Api::ready)),
             OptionFuture::from(instance.as_ref().map(instance::Api::ready)),
             OptionFuture::from(power.as_ref().map(power::Api::ready)),
             OptionFuture::from(workflow.as_ref().map(workflow::Api::ready)),

@@ -2,7 +2,7 @@
 //!
 //! - [`connect`]: finding the server, and the identity of the caller.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
-//! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`]: the calls of each resource, and its own commands.
+//! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
 //! - [`boot`]: explanations, timelines and syslog of network boots.
 //! - [`metadata`]: explanations of the metadata service.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
@@ -23,6 +23,7 @@ pub mod output;
 pub mod power;
 pub mod resource;
 pub mod template;
+pub mod tenant;
 pub mod tinkerbell;
 pub mod workflow;
 
@@ -48,6 +49,8 @@ pub enum Command {
     Workflow(ServerCommand<workflow::WorkflowCommand>),
     /// Control the power and the boot device of machines, and manage their BMCs
     Power(ServerCommand<power::PowerCommand>),
+    /// Manage tenants, whose callers see their own objects only
+    Tenant(ServerCommand<tenant::TenantCommand>),
     /// Explain and list network boots of machines
     Boot(ServerCommand<boot::BootCommand>),
     /// Explain responses of the metadata service
@@ -88,6 +91,7 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
         Command::Template(it) => template::run(it.command, &it.connection.open().await?, out).await,
         Command::Workflow(it) => workflow::run(it.command, &it.connection.open().await?, out).await,
         Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
+        Command::Tenant(it) => tenant::run(it.command, &it.connection.open().await?, out).await,
         Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,
         Command::Metadata(it) => metadata::run(it.command, &it.connection.open().await?, out).await,
         Command::Osie(command) => osie::run(command),

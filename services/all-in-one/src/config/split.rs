@@ -21,6 +21,8 @@ const MAX_MACHINES_API_SERVERS: usize = 4;
 pub enum Service {
     /// Hardware records.
     Hardware,
+    /// Tenants.
+    Identity,
     /// Instances on the hardware.
     Instance,
     /// Workflows on the hardware.
@@ -40,7 +42,7 @@ impl Service {
             Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power],
             Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power],
             Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power],
-            Self::Power => &[],
+            Self::Identity | Self::Power => &[],
             Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow],
             Self::Metadata => &[Self::Hardware, Self::Instance],
         }
@@ -49,7 +51,7 @@ impl Service {
     /// True if the service owns records that others watch. The others are edges.
     fn owns_records(self) -> bool {
         match self {
-            Self::Hardware | Self::Instance | Self::Workflow | Self::Power => true,
+            Self::Hardware | Self::Identity | Self::Instance | Self::Workflow | Self::Power => true,
             Self::Netboot | Self::Metadata => false,
         }
     }
