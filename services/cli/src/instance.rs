@@ -81,6 +81,17 @@ pub enum Goal {
     Gone,
 }
 
+/// Options of a list, besides labels.
+#[derive(Debug, Default, clap::Args)]
+pub struct InstanceFilter {
+    /// List only instances of this tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// List also instances that were deleted in the last 30 days
+    #[arg(long)]
+    show_deleted: bool,
+}
+
 /// Options of a delete.
 #[derive(Debug, clap::Args)]
 pub struct DeleteInstanceOptions {
@@ -186,7 +197,7 @@ impl Watchable for pb::Instance {
 }
 
 impl Resource for pb::Instance {
-    type Filter = NoOptions;
+    type Filter = InstanceFilter;
     type WatchOptions = NoOptions;
     type DeleteOptions = DeleteInstanceOptions;
     const RESOURCE: &'static str = "instance";
@@ -210,7 +221,11 @@ impl Resource for pb::Instance {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
-        let request = pb::ListInstancesRequest { page_size: PAGE_SIZE, page_token, labels, view };
+        let InstanceFilter { tenant, show_deleted } = &query.filter;
+        let (tenant, show_deleted) = (tenant.clone().unwrap_or_default(), *show_deleted);
+        let page_size = PAGE_SIZE;
+        let request =
+            pb::ListInstancesRequest { page_size, page_token, labels, view, show_deleted, tenant };
         let page = client(channel).list_instances(request).await?.into_inner();
         Ok((page.instances, page.next_page_token))
     }
@@ -252,7 +267,7 @@ pub fn state_word(instance: &pb::Instance) -> String {
 
 /// Returns the instance of an id, an address or a machine.
 pub async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
-    let request = pb::GetInstanceRequest { by: Some(by), view: view as i32 };
+    let request = pb::GetInstanceRequest { by: Some(by), view: view as i32, show_deleted: false };
     Ok(client(channel).get_instance(request).await?.into_inner().instance)
 }
 

@@ -1,6 +1,7 @@
 //! The gRPC service of the instances.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use runtime::{Clock, access};
 use store::Store;
@@ -20,6 +21,9 @@ use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
 use crate::instances::{Error, InstanceKind, Instances};
 use crate::peers::Peers;
 use crate::reconcile::Reconciler;
+
+/// Interval at which expired records of deleted instances are removed.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Serves [`Instances`] over gRPC, and reconciles them.
 #[derive(Clone, Debug)]
@@ -58,18 +62,37 @@ impl Api {
 
     /// Follows the records and reconciles until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let reconciler = Reconciler::new(self.instances, self.peers);
+        let reconciler = Reconciler::new(self.instances.clone(), self.peers);
+        let instances = self.instances;
         let mirror = self.mirror.clone();
-        let (served, ()) = tokio::join!(
+        let (served, (), _) = tokio::join!(
             serving::run(self.mirror, stop.clone()),
-            Box::pin(reconciler.run(mirror, stop)),
+            Box::pin(reconciler.run(mirror, stop.clone())),
+            stop.run_until_cancelled(expire_deleted(instances)),
         );
         served
     }
 
+    /// Returns the selected instance; with `show_deleted`, also a deleted one.
+    async fn find(
+        &self,
+        selector: &Selector,
+        show_deleted: bool,
+    ) -> Result<pb::Instance, records::Error> {
+        let found = self.instances.records().select(selector).await;
+        if let (Err(records::Error::Missing { .. }), Selector::Id(id), true) =
+            (&found, selector, show_deleted)
+            && let Some(deleted) = self.instances.deleted(id).await?
+        {
+            return Ok(deleted);
+        }
+        found
+    }
+
     /// Checks that records and claims agree; with `repair`, corrects the claims. No service may have the store open meanwhile.
     pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        self.instances.records().check(repair).await
+        let live = self.instances.records().check(repair).await?;
+        Ok(live.and(self.instances.deleted_records().check(repair).await?))
     }
 }
 
@@ -94,8 +117,8 @@ impl InstanceService for Api {
         request: Request<pb::GetInstanceRequest>,
     ) -> Result<Response<pb::GetInstanceResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let selector = selector(request.into_inner().by)?;
-        let found = self.instances.records().select(&selector).await?;
+        let pb::GetInstanceRequest { by, view: _, show_deleted } = request.into_inner();
+        let found = self.find(&selector(by)?, show_deleted).await?;
         Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
     }
 
@@ -105,12 +128,19 @@ impl InstanceService for Api {
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let pb::ListInstancesRequest { page_size, page_token, labels, view: _ } =
-            request.into_inner();
-        let keep = |instance: &pb::Instance| instance.has_labels(&labels);
-        let show = |instance: pb::Instance| instance.in_view(view);
-        let (instances, next_page_token) =
-            serving::list(self.instances.records(), page_size, &page_token, keep, show).await?;
+        let request = request.into_inner();
+        let pb::ListInstancesRequest { page_size, page_token, labels, .. } = &request;
+        let pb::ListInstancesRequest { show_deleted, tenant, .. } = &request;
+        let keep = |instance: &pb::Instance| {
+            instance.has_labels(labels) && (tenant.is_empty() || instance.tenant == *tenant)
+        };
+        let limit = serving::page_size(*page_size)?;
+        let found = match show_deleted {
+            false => self.instances.records().list(page_token, limit, keep).await?,
+            true => self.instances.list_with_deleted(page_token, limit, keep).await?,
+        };
+        let instances = found.records.into_iter().map(|it| it.in_view(view)).collect();
+        let next_page_token = found.next.unwrap_or_default();
         Ok(Response::new(pb::ListInstancesResponse { instances, next_page_token }))
     }
 
@@ -196,6 +226,20 @@ impl InstanceService for Api {
     }
 }
 
+/// Deletes the records of instances that were deleted long ago, every hour.
+async fn expire_deleted(instances: Instances) {
+    let mut hourly = tokio::time::interval(EXPIRY_INTERVAL);
+    loop {
+        hourly.tick().await;
+        if let Err(error) = instances.expire_deleted().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "expired records of deleted instances were not removed; trying again in an hour"
+            );
+        }
+    }
+}
+
 fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violations> {
     use pb::get_instance_request::By;
     Ok(match by {
@@ -231,6 +275,7 @@ impl From<Error> for Status {
             Error::Protected(id) => {
                 status::failed_precondition("PROTECTED", &format!("instance/{id}"), text)
             }
+            Error::Retired(_) => status::failed_precondition("INSTANCE_DELETED", "instance", text),
             Error::NotOccupant { hardware, .. } => {
                 status::failed_precondition("OCCUPANT", &hardware.to_string(), text)
             }

@@ -15,7 +15,7 @@ use prost::Message as _;
 use tinwright::check::{self, InvalidValue};
 use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{HardwareId, TemplateId};
+use tinwright::{HardwareId, TemplateId, TenantName};
 
 /// The longest user data, vendor data and network configuration.
 const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
@@ -33,6 +33,8 @@ const MAX_TAG_BYTES: usize = 255;
 const MAX_SSH_KEYS: usize = 64;
 /// The most SSH host keys; cloud-init reports three.
 const MAX_HOST_KEYS: usize = 4;
+/// The longest id of an outside platform.
+const MAX_EXTERNAL_ID_BYTES: usize = 128;
 /// The most values for a template.
 const MAX_VALUES: usize = 256;
 /// The longest sum of these keys and values.
@@ -42,6 +44,8 @@ const MAX_VALUES_BYTES: usize = 64 * 1024;
 pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations> {
     let mut wrong = Violations::default();
     references(&mut instance, &mut wrong);
+    wrong.normalize_optional("tenant", &mut instance.tenant, str::parse::<TenantName>);
+    wrong.take("external_id", external_id(&instance.external_id));
     wrong.normalize_optional("hostname", &mut instance.hostname, check::hostname);
     wrong.take("labels", check::labels(&instance.labels));
     if let Some(os) = &instance.os {
@@ -79,6 +83,14 @@ fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
     wrong.normalize_optional("template_id", template_id, str::parse::<TemplateId>);
     let field = "deprovision_template_id";
     wrong.normalize_optional(field, deprovision_template_id, str::parse::<TemplateId>);
+}
+
+fn external_id(id: &str) -> Result<(), String> {
+    check::length(id, MAX_EXTERNAL_ID_BYTES).map_err(|e| e.to_string())?;
+    if id.chars().any(char::is_control) {
+        return Err("has a control character".into());
+    }
+    Ok(())
 }
 
 fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {

@@ -4,12 +4,16 @@
 //! instance/record/<id>                 the record with its secrets; deleted when the machine is released
 //! instance/occupant/<hardware id>      ─▶ id: the claim on the machine, while the instance occupies it
 //! instance/address/<address>           ─▶ id: the claim on each of its addresses
+//! instance/external_id/<tenant>/<id>   ─▶ id: the id of an outside platform
+//! instance/deleted/<id>                the record of a deleted instance, without secrets, for 30 days
+//! instance/retired/…                   the ids and external ids of deleted instances, for ever (`deleted`)
 //! instance/request/<request id>        the result of a request, for a week
 //! ```
 //!
 //! Claims are written and deleted in the same commit as the record, so the store decides between two callers who want one
 //! machine.
 
+mod deleted;
 pub mod machine_reports;
 mod transition;
 mod update;
@@ -19,15 +23,18 @@ use std::time::SystemTime;
 
 use runtime::Clock;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Records};
+use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
 use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
 
+pub use self::deleted::DeletedKind;
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
+/// The index of external ids.
+const EXTERNAL_ID: &str = "external_id";
 /// Attempts to commit a change while other writers come first.
 const MAX_ATTEMPTS: usize = 8;
 
@@ -57,6 +64,9 @@ pub enum Error {
     /// The instance is protected against the request.
     #[error("instance {0} is protected: remove its protection first")]
     Protected(String),
+    /// The id or external id of a new instance was that of a deleted one.
+    #[error("{0} is that of an instance that was deleted: it is not used again")]
+    Retired(String),
     /// A machine sent a report for an instance that does not occupy it.
     #[error("hardware {hardware} is not occupied by instance {instance}")]
     NotOccupant {
@@ -92,7 +102,7 @@ impl Kind for InstanceKind {
     type Id = InstanceId;
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
-    const INDEXES: &'static [&'static str] = &["occupant", "address"];
+    const INDEXES: &'static [&'static str] = &["occupant", "address", EXTERNAL_ID];
 
     fn id(instance: &pb::Instance) -> &str {
         &instance.id
@@ -103,11 +113,15 @@ impl Kind for InstanceKind {
     }
 
     fn indexes(instance: &pb::Instance) -> Vec<Index> {
-        if instance.released {
-            return Vec::new();
+        let mut indexes = Vec::new();
+        if let Some(value) = deleted::external_key(instance) {
+            indexes.push(Index::unique(EXTERNAL_ID, value));
         }
-        let addresses = instance.ips.iter().map(|ip| Index::unique("address", &ip.address));
-        addresses.chain([Index::unique("occupant", &instance.hardware_id)]).collect()
+        if !instance.released {
+            indexes.extend(instance.ips.iter().map(|ip| Index::unique("address", &ip.address)));
+            indexes.push(Index::unique("occupant", &instance.hardware_id));
+        }
+        indexes
     }
 }
 
@@ -115,13 +129,15 @@ impl Kind for InstanceKind {
 #[derive(Clone, Debug)]
 pub struct Instances {
     records: Records<InstanceKind>,
+    deleted: Records<DeletedKind>,
     clock: Clock,
 }
 
 impl Instances {
     /// The instances in `store`; `clock` gives the times in their records.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
-        Self { records: Records::new(ScopedStore::new(store, "instance")), clock }
+        let store = ScopedStore::new(store, "instance");
+        Self { records: Records::new(store.clone()), deleted: Records::new(store), clock }
     }
 
     /// The records underneath.
@@ -134,14 +150,22 @@ impl Instances {
         self.clock.wall()
     }
 
-    /// Creates an instance together with the claim on its machine. A repeated `request` returns the first result.
+    /// Creates an instance together with the claim on its machine. A repeated `request` returns the first result. Neither its id
+    /// nor its external id may be that of a deleted one.
     pub async fn create(
         &self,
         instance: pb::Instance,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Instance, Error> {
         let instance = new_record(check::normalize(instance)?, self.now())?;
-        Ok(self.records.create(&instance, Change::default(), request.as_ref()).await?)
+        let unused = deleted::expect_unused(&instance);
+        match self.records.create(&instance, unused, request.as_ref()).await {
+            Err(records::Error::Changed { .. }) => Err(self.reason_of_conflict(&instance).await?),
+            Err(records::Error::Missing { name, .. }) => {
+                Err(Error::Retired(format!("instance id {name}")))
+            }
+            result => Ok(result?),
+        }
     }
 
     /// Replaces the fields of an instance that `paths` names; while it is being deleted, only its clean-up template. What a
@@ -227,15 +251,15 @@ impl Instances {
         self.put(old, new).await
     }
 
-    /// Replaces `old` with `new`; deletes the record with its claims if `new` is in the state deleted.
+    /// Replaces `old` with `new`; deletes the record with its claims if `new` is in the state deleted, and stores what remains
+    /// of it.
     pub async fn put(
         &self,
         old: &pb::Instance,
         mut new: pb::Instance,
     ) -> Result<pb::Instance, Error> {
         if new.state() == pb::State::Deleted {
-            self.records.commit(self.records.to_delete(old)).await?;
-            return Ok(new);
+            return self.retire(old, new).await;
         }
         if *old != new {
             new.update_time = Some(self.now().into());
@@ -283,6 +307,7 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         workflow_id: String::new(),
         begin_time: None,
         install_time: None,
+        delete_time: None,
         forced: false,
         lookup_id: lookup_id()?,
         ..requested

@@ -50,7 +50,7 @@ const HARDWARE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 const NO_REQUEST: &str = "";
 /// The label with the id of the request that created a workflow or power job.
 const REQUEST_LABEL: &str = "tinwright.instance/step";
-/// The label with the creation time of the instance. Ids can be reused; requests must not collide when they are.
+/// The label with the creation time of the instance. Older programs let ids be used again; requests must not collide then.
 const CREATED_LABEL: &str = "tinwright.instance/created";
 
 /// A failed step.

@@ -20,9 +20,9 @@ use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure;
-use crate::instance::{get, state_word};
+use crate::instance::{InstanceFilter, get, state_word};
 use crate::output::{self, Format, Row};
-use crate::resource::{self, ListQuery, NoOptions, Resource as _};
+use crate::resource::{self, ListQuery, Resource as _};
 
 /// Returns `machines` as a table.
 pub(super) async fn table(channel: &Channel, machines: &[pb::Hardware]) -> String {
@@ -71,7 +71,8 @@ fn added_state(occupant: &Instance) -> Option<&'static str> {
 
 /// Returns all instances that occupy a machine, by the machine's id.
 async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance>> {
-    let all = ListQuery { labels: Vec::new(), view: View::Basic, filter: NoOptions {} };
+    let all =
+        ListQuery { labels: Vec::new(), view: View::Basic, filter: InstanceFilter::default() };
     let all = resource::pages(async |token| Instance::page(channel, &all, token).await).await?;
     let occupants = all.into_iter().filter(|instance| !instance.released);
     Ok(occupants.map(|instance| (instance.hardware_id.clone(), instance)).collect())

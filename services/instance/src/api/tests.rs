@@ -43,7 +43,8 @@ async fn create(api: &Api, instance: pb::Instance) -> Result<pb::Instance, Statu
 /// Gets the machine's instance as `role`.
 async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> {
     let by = Some(pb::get_instance_request::By::HardwareId(MACHINE.into()));
-    let mut request = Request::new(pb::GetInstanceRequest { by, view: view.into() });
+    let request = pb::GetInstanceRequest { by, view: view.into(), ..Default::default() };
+    let mut request = Request::new(request);
     request.extensions_mut().insert(Caller::from(role));
     Ok(api.get_instance(request).await?.into_inner().instance.unwrap())
 }

@@ -23,14 +23,16 @@ async fn a_machine_is_wiped_and_switched_off_before_it_is_free() {
 }
 
 #[tokio::test]
-async fn a_deleted_instance_leaves_nothing_in_the_store() {
+async fn a_deleted_instance_leaves_its_id_and_a_record_of_it() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     bench.settle().await;
     bench.site.end(Workflow::Success, "");
     bench.settle().await;
     let left = bench.store.list("", "", 10).await.unwrap().pairs;
-    assert!(left.is_empty(), "{left:?}");
+    let left: Vec<_> = left.into_iter().map(|(key, _)| key).collect();
+    let id = bench.id;
+    assert_eq!(left, [format!("instance/deleted/{id}"), format!("instance/retired/id/{id}")]);
 }
 
 #[tokio::test]

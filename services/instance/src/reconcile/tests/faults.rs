@@ -69,18 +69,6 @@ async fn two_processes_that_reconcile_one_instance_make_each_request_once() {
     assert_eq!(bench.site.request_ids(), expected_requests(bench.id));
 }
 
-#[tokio::test]
-async fn a_reused_instance_id_does_not_match_the_earlier_workflows() {
-    let bench = Bench::active(templated()).await;
-    bench.delete(true).await;
-    assert_eq!(bench.settled().await, "gone");
-    bench.site.set_machine_state(HardwareState::Provisionable, "");
-    let again = Instance { id: bench.id.to_string(), ..templated() };
-    bench.instances.create(again, None).await.unwrap();
-    assert_eq!(bench.settled().await, "provisioning", "nothing has installed it");
-    assert_eq!(bench.site.request_ids()[1], format!("{}/provision/2", bench.id));
-}
-
 /// Deletes the instance while another process's request to create a workflow or power job is on its way. Returns the state
 /// before that request is carried out.
 async fn delete_during_creation(bench: &Bench, force: bool) -> String {

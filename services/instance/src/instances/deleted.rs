@@ -1,0 +1,156 @@
+//! Deleted instances: their records, which are shown for 30 days, and the ids that are never used again.
+//!
+//! ```text
+//! instance/deleted/<id>                               the record without secrets
+//! instance/retired/id/<id>                            ─▶ id
+//! instance/retired/external_id/<tenant>/<id>          ─▶ id
+//! ```
+//!
+//! A platform that believes that an instance still exists must not find another one in its place.
+
+use std::time::Duration;
+
+use store::records::{self, Change, Kind, Listing, ListingBuilder, Records};
+use store::{Commit, Expect, Store as _, Write};
+use tinwright::InstanceId;
+use tinwright::instance::v1 as pb;
+use tinwright::secret::Secrets as _;
+
+use super::{EXTERNAL_ID, Error, Instances};
+
+/// Time for which the record of a deleted instance is shown.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Records that are read at a time.
+const PAGE_RECORDS: usize = 500;
+
+/// The kind of the records of deleted instances.
+#[derive(Debug)]
+pub enum DeletedKind {}
+
+impl Kind for DeletedKind {
+    type Record = pb::Instance;
+    type Id = InstanceId;
+    const NOUN: &'static str = "instance";
+    const KIND: &'static str = "deleted";
+
+    fn id(instance: &pb::Instance) -> &str {
+        &instance.id
+    }
+
+    fn revision_mut(instance: &mut pb::Instance) -> &mut i64 {
+        &mut instance.revision
+    }
+}
+
+/// Returns the tenant and the external id of `instance` as one text, if it has an external id. No name of a tenant has a slash.
+pub(super) fn external_key(instance: &pb::Instance) -> Option<String> {
+    let pb::Instance { tenant, external_id, .. } = instance;
+    (!external_id.is_empty()).then(|| format!("{tenant}/{external_id}"))
+}
+
+/// Returns the keys of the ids of `instance` that are not used again.
+fn retired_keys(instance: &pb::Instance) -> impl Iterator<Item = String> {
+    let external = external_key(instance).map(|key| format!("retired/{EXTERNAL_ID}/{key}"));
+    [format!("retired/id/{}", instance.id)].into_iter().chain(external)
+}
+
+/// Changes nothing. Fails if an id of `instance` was that of a deleted one.
+pub(super) fn expect_unused(instance: &pb::Instance) -> Change {
+    let expect = retired_keys(instance).map(Expect::Absent).collect();
+    Change::from(Commit { expect, writes: Vec::new() })
+}
+
+impl Instances {
+    /// Removes `old` with its claims, and stores `new`, which is in the state deleted, as what remains of it.
+    pub(super) async fn retire(
+        &self,
+        old: &pb::Instance,
+        new: pb::Instance,
+    ) -> Result<pb::Instance, Error> {
+        let now = Some(self.now().into());
+        let new = pb::Instance { delete_time: now, update_time: now, ..new.without_secrets() };
+        let writes = retired_keys(old).map(|key| Write::Put(key, old.id.clone().into())).collect();
+        let retired = Change::from(Commit { expect: Vec::new(), writes });
+        let deleted = self.deleted.to_create(&new);
+        self.records.commit(self.records.to_delete(old).and(deleted).and(retired)).await?;
+        Ok(new)
+    }
+
+    /// Returns the reason for which `instance` could not be created, given that another writer came first.
+    pub(super) async fn reason_of_conflict(
+        &self,
+        instance: &pb::Instance,
+    ) -> Result<Error, records::Error> {
+        for key in retired_keys(instance) {
+            if self.records.store().get(&key).await?.is_some() {
+                let name = match key.starts_with("retired/id/") {
+                    true => format!("instance id {}", instance.id),
+                    false => format!("external_id {}", instance.external_id),
+                };
+                return Ok(Error::Retired(name));
+            }
+        }
+        let (noun, id) = ("instance", instance.id.clone());
+        Ok(records::Error::Changed { noun, id }.into())
+    }
+
+    /// The records of deleted instances.
+    pub fn deleted_records(&self) -> &Records<DeletedKind> {
+        &self.deleted
+    }
+
+    /// Returns the record of the deleted instance `id`, if it was deleted in the last 30 days.
+    pub async fn deleted(&self, id: &str) -> Result<Option<pb::Instance>, records::Error> {
+        self.deleted.get(id).await
+    }
+
+    /// Returns at most `limit` instances, and deleted ones, that pass the filter `keep`, after the id `after`.
+    pub async fn list_with_deleted(
+        &self,
+        after: &str,
+        limit: usize,
+        keep: impl Fn(&pb::Instance) -> bool,
+    ) -> Result<Listing<pb::Instance>, records::Error> {
+        let live = self.records.list(after, limit, &keep).await?;
+        let deleted = self.deleted.list(after, limit, &keep).await?;
+        // Both lists are complete up to the lower of their ends.
+        let end = [live.next, deleted.next].into_iter().flatten().min();
+        let mut found: Vec<_> = live.records.into_iter().chain(deleted.records).collect();
+        found.retain(|it| end.as_ref().is_none_or(|end| it.id <= *end));
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        // An instance that was deleted between the two reads is in both lists.
+        found.dedup_by(|deleted, live| deleted.id == live.id);
+        let (mut listing, mut last) = (ListingBuilder::new(limit), None);
+        let mut found = found.into_iter();
+        while !listing.is_full()
+            && let Some(instance) = found.next()
+        {
+            last = Some(instance.id.clone());
+            listing.push(instance);
+        }
+        Ok(listing.end(if found.len() > 0 { last } else { end }))
+    }
+
+    /// Deletes the records of instances that were deleted more than 30 days ago. Returns their number.
+    pub async fn expire_deleted(&self) -> Result<usize, records::Error> {
+        let oldest = self.now() - RETENTION;
+        let (mut after, mut expired) = (String::new(), 0);
+        loop {
+            let (page, more) = self.deleted.page("", &after, PAGE_RECORDS).await?;
+            for instance in &page {
+                instance.id.clone_into(&mut after);
+                let time = instance.delete_time.and_then(|time| time.try_into().ok());
+                if time.is_none_or(|time: std::time::SystemTime| time < oldest) {
+                    self.deleted.commit(self.deleted.to_delete(instance)).await?;
+                    expired += 1;
+                }
+            }
+            if !more {
+                return Ok(expired);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
