@@ -33,6 +33,8 @@ pub struct FleetWorkflow {
     /// True if the machine is still to be switched off and started for it. Until then, what runs on the machine may be its
     /// tenant's system: it must get neither a script nor an identity.
     pub is_unprepared: bool,
+    /// The boot epoch of the machine that it began; 0 if it has not.
+    pub boot_epoch: u64,
 }
 
 impl From<&Workflow> for FleetWorkflow {
@@ -41,7 +43,8 @@ impl From<&Workflow> for FleetWorkflow {
         let waits = matches!(workflow.state(), WorkflowState::Pending | WorkflowState::Preparing);
         let is_unprepared = prepares && waits && !workflow.prepared;
         let wants_machine = workflow.wants_machine && !is_unprepared;
-        Self { id: workflow.id.clone(), wants_machine, is_unprepared }
+        let boot_epoch = workflow.boot_epoch;
+        Self { id: workflow.id.clone(), wants_machine, is_unprepared, boot_epoch }
     }
 }
 
@@ -65,6 +68,11 @@ impl FleetMachine {
     /// True if a workflow waits until the machine was switched off and started for it.
     pub fn is_unprepared(&self) -> bool {
         self.workflows.iter().any(|workflow| workflow.is_unprepared)
+    }
+
+    /// The boot epoch of the machine, as far as its workflows show it; 0 if they do not.
+    pub fn boot_epoch(&self) -> u64 {
+        self.workflows.iter().map(|workflow| workflow.boot_epoch).max().unwrap_or(0)
     }
 
     /// True if another machine claimed `address` first.

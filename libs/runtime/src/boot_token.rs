@@ -1,10 +1,12 @@
 //! Tokens in boot scripts, which prove for which machine a script was rendered.
 //!
-//! A token is a nonce sealed with the site's key over purpose, hardware, source address and expiry, so that nothing has to be
+//! A token is a nonce sealed with the site's key over purpose, hardware, boot epoch, source address and expiry, so that nothing has to be
 //! stored to serve one, and any process with the key can open it. It is written in URL-safe letters:
 //!
 //! ```text
-//! base64url( nonce (12) ‖ AES-256-GCM( expiry, u64 ‖ hardware id (16) ‖ address (4 or 16) ) )   purpose: associated data
+//! base64url( nonce (12) ‖ AES-256-GCM( expiry, u64 ‖ boot epoch, u64 ‖ hardware id (16) ‖ address (4 or 16) ) )
+//!
+//! purpose: associated data
 //! ```
 //!
 //! The nonce identifies the token: a service that accepts a token once stores its nonce.
@@ -37,6 +39,8 @@ pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
 pub struct Claims {
     /// The machine it was given to.
     pub hardware: HardwareId,
+    /// The boot epoch of the machine, as far as the boot server knew it; 0 if it did not.
+    pub boot_epoch: u64,
     /// The address it was given to.
     pub address: IpAddr,
     /// The end of its validity, in seconds since 1970.
@@ -73,16 +77,17 @@ impl BootTokens {
         Seal::new(site, "boot token").map(Self)
     }
 
-    /// Makes a token for `hardware` at `address`, valid for [`LIFETIME`] from `now`.
+    /// Makes a token for `hardware` at `address` in the boot epoch `boot_epoch`, valid for [`LIFETIME`] from `now`.
     pub fn mint(
         &self,
         purpose: Purpose,
         hardware: HardwareId,
+        boot_epoch: u64,
         address: IpAddr,
         now: SystemTime,
     ) -> Result<String, CryptoError> {
         let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
-        let claims = Claims { hardware, address, expiry };
+        let claims = Claims { hardware, boot_epoch, address, expiry };
         Ok(URL_SAFE_NO_PAD.encode(self.0.seal(purpose.name(), &claims.encode())?))
     }
 
@@ -116,20 +121,23 @@ impl Purpose {
 
 impl Claims {
     fn encode(&self) -> Vec<u8> {
-        let (expiry, hardware) = (self.expiry.to_be_bytes(), self.hardware.to_bytes());
+        let (expiry, epoch) = (self.expiry.to_be_bytes(), self.boot_epoch.to_be_bytes());
+        let hardware = self.hardware.to_bytes();
         match self.address {
-            IpAddr::V4(address) => [&expiry[..], &hardware, &address.octets()].concat(),
-            IpAddr::V6(address) => [&expiry[..], &hardware, &address.octets()].concat(),
+            IpAddr::V4(address) => [&expiry[..], &epoch, &hardware, &address.octets()].concat(),
+            IpAddr::V6(address) => [&expiry[..], &epoch, &hardware, &address.octets()].concat(),
         }
     }
 
     fn decode(plain: &[u8]) -> Option<Self> {
         let (expiry, rest) = plain.split_first_chunk()?;
+        let (boot_epoch, rest) = rest.split_first_chunk()?;
         let (hardware, address) = rest.split_first_chunk()?;
         let v4 = || <[u8; 4]>::try_from(address).ok().map(IpAddr::from);
         let v6 = || <[u8; 16]>::try_from(address).ok().map(IpAddr::from);
         Some(Self {
             hardware: HardwareId::from_bytes(*hardware),
+            boot_epoch: u64::from_be_bytes(*boot_epoch),
             address: v4().or_else(v6)?,
             expiry: u64::from_be_bytes(*expiry),
         })
@@ -157,21 +165,22 @@ mod tests {
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
     #[test]
-    fn a_token_names_its_machine_and_address_until_it_expires() {
+    fn a_token_names_its_machine_boot_epoch_and_address_until_it_expires() {
         let (tokens, hardware) = (tokens(1), HardwareId::new());
-        let token = tokens.mint(Purpose::Identity, hardware, ADDRESS, at(0)).unwrap();
+        let token = tokens.mint(Purpose::Identity, hardware, 7, ADDRESS, at(0)).unwrap();
         let opened = tokens.open(Purpose::Identity, &token, at(899)).unwrap();
-        assert_eq!((opened.claims.hardware, opened.claims.address), (hardware, ADDRESS));
+        let Claims { boot_epoch, address, .. } = opened.claims;
+        assert_eq!((opened.claims.hardware, boot_epoch, address), (hardware, 7, ADDRESS));
         assert_eq!(tokens.open(Purpose::Identity, &token, at(900)), Err(InvalidToken::Expired));
         let there = "2001:db8::7".parse().unwrap();
-        let token = tokens.mint(Purpose::Files, hardware, there, at(0)).unwrap();
+        let token = tokens.mint(Purpose::Files, hardware, 0, there, at(0)).unwrap();
         assert_eq!(tokens.open(Purpose::Files, &token, at(0)).unwrap().claims.address, there);
         assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')));
     }
 
     #[test]
     fn a_token_of_another_purpose_or_site_or_with_a_changed_letter_is_invalid() {
-        let token = tokens(1).mint(Purpose::Files, HardwareId::new(), ADDRESS, at(0)).unwrap();
+        let token = tokens(1).mint(Purpose::Files, HardwareId::new(), 0, ADDRESS, at(0)).unwrap();
         assert_eq!(tokens(1).open(Purpose::Identity, &token, at(1)), Err(InvalidToken::Foreign));
         assert_eq!(tokens(2).open(Purpose::Files, &token, at(1)), Err(InvalidToken::Foreign));
         for n in 0..token.len() {
@@ -190,7 +199,7 @@ mod tests {
     #[test]
     fn no_two_tokens_are_alike() {
         let (tokens, hardware) = (tokens(1), HardwareId::new());
-        let mint = || tokens.mint(Purpose::Files, hardware, ADDRESS, at(0)).unwrap();
+        let mint = || tokens.mint(Purpose::Files, hardware, 0, ADDRESS, at(0)).unwrap();
         assert_ne!(mint(), mint());
         let nonce = |token: String| tokens.open(Purpose::Files, &token, at(0)).unwrap().nonce;
         let many: HashSet<_> = (0..200).map(|_| nonce(mint())).collect();

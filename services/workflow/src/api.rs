@@ -166,7 +166,8 @@ impl Api {
         let workflows = self.workflows.records().check(repair).await?;
         let logs = self.logs.records().check(repair).await?;
         let spent = self.enrollment.records().check(repair).await?;
-        Ok(templates.and(workflows).and(logs).and(spent))
+        let epochs = self.workflows.epochs().records().check(repair).await?;
+        Ok(templates.and(workflows).and(logs).and(spent).and(epochs))
     }
 }
 

@@ -9,12 +9,14 @@
 //! - [`queue`]: the queues of all machines, in memory. [`dispatch`]: the next action for a worker. [`progress`]: the latest
 //!   progress, in memory. [`machine_gate`]: machines on which no step is taken. [`unexpected_boots`]: machines that do not boot
 //!   their disk. [`log_reader`]: reads a growing log.
-//! - [`occupancy`]: the instances that occupy machines. [`worker_enrollment`]: certificates for workers.
+//! - [`occupancy`]: the instances that occupy machines. [`worker_enrollment`]: certificates for workers. [`boot_epochs`]: after a
+//!   machine was switched off, what its tenant got hold of is good for nothing.
 //! - [`reconcile`]: turns, preparation, post, deadlines and garbage collection. [`api`]: gRPC.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod api;
+pub mod boot_epochs;
 pub mod create;
 pub mod dispatch;
 pub mod lifecycle;

@@ -19,6 +19,8 @@
 //!
 //! - **One executor.** Actions run one after the other. The holder of an action's lease runs it; a report under any other
 //!   lease is [`EventRefused::Superseded`] and changes nothing. A repeated request gets the same lease.
+//! - **One boot epoch.** A machine that is prepared is switched off first, and with that a boot epoch begins. Only a worker whose
+//!   identity is of that epoch gets a lease; an earlier one may be in the hands of the machine's tenant.
 //! - **Lost** is not a state: within one transition the action becomes pending again or failed, as its [`AfterLoss`] says.
 //!   A new boot id means a reboot, a new process id a restart of the worker.
 //! - **A worker that does not come** (its machine is prepared, or an action is to be run or was leased and not started) is
@@ -61,6 +63,9 @@ pub struct Workflow {
     pub preparations: u32,
     /// The latest step of a boot of the machine while its worker was awaited.
     pub boot_step: Option<BootStep>,
+    /// The boot epoch of the machine that began when it was switched off in the preparation; 0 before. Without a preparation,
+    /// the epoch of the latest holder of a lease.
+    pub boot_epoch: u64,
     /// Its state.
     pub state: State,
 }
@@ -131,6 +136,12 @@ pub enum WorkflowOutcome {
 pub enum Event {
     /// It is first in its machine's queue.
     BeginTurn,
+    /// The BMC reported the machine as off in its preparation: with it, this boot epoch begins. It must be stored in the same
+    /// commit.
+    PoweredOff {
+        /// The new epoch.
+        epoch: u64,
+    },
     /// The BMC is set up, and its state was read back.
     Prepared,
     /// The BMC could not be set up.
@@ -208,6 +219,14 @@ pub enum EventRefused {
     /// not, or the action runs twice.
     #[error("lease {0} is no longer current")]
     Superseded(LeaseId),
+    /// The worker's identity is of another boot epoch.
+    #[error("the worker's identity is of boot epoch {held}, and the present one is {present}")]
+    OtherEpoch {
+        /// The epoch in its identity.
+        held: u64,
+        /// The present epoch.
+        present: u64,
+    },
 }
 
 impl Workflow {
@@ -215,7 +234,7 @@ impl Workflow {
     pub fn new(plan: Plan, steps: Vec<Step>, now: SystemTime) -> Self {
         let actions = steps.into_iter().map(|step| Action::new(step, now)).collect();
         let state = State::Pending { prepared: None };
-        Self { plan, actions, begun: None, preparations: 0, boot_step: None, state }
+        Self { plan, actions, begun: None, preparations: 0, boot_step: None, boot_epoch: 0, state }
     }
 
     /// The action that runs or is next.

@@ -170,10 +170,11 @@ impl Reconciler {
             _ if is_due => Some(Event::Tick),
             State::Preparing { .. } => {
                 let prepared = prepare::prepare(self, record, workflow.preparations);
-                Some(self.until_deadline(workflow, prepared).await)
+                Some(self.until_deadline(workflow, prepared).await?)
             }
             State::Post { .. } => {
-                Some(self.until_deadline(workflow, post::post(&self.bmcs, record)).await)
+                let post = async { Ok(post::post(&self.bmcs, record).await) };
+                Some(self.until_deadline(workflow, post).await?)
             }
             State::Pending { .. } | State::Running { .. } | State::Ended { .. } => {
                 begins.then_some(Event::BeginTurn)
@@ -185,11 +186,11 @@ impl Reconciler {
     async fn until_deadline(
         &self,
         workflow: &lifecycle::Workflow,
-        step: impl Future<Output = Event>,
-    ) -> Event {
+        step: impl Future<Output = Result<Event, Error>>,
+    ) -> Result<Event, Error> {
         tokio::select! {
             event = step => event,
-            () = sleep_until(workflow.deadline(), &self.clock) => Event::Tick,
+            () = sleep_until(workflow.deadline(), &self.clock) => Ok(Event::Tick),
         }
     }
 }

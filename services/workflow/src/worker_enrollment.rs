@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
+use runtime::Caller;
 use runtime::boot_token::{BootTokens, InvalidToken, LIFETIME, Purpose};
-use runtime::{Caller, Role};
 use sha2::{Digest as _, Sha256};
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
@@ -22,6 +22,7 @@ use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::boot_options::Mode;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
+use crate::boot_epochs::BootEpochs;
 use crate::workflows::WorkflowKind;
 
 /// The time that a spent token is stored after its expiry, as clocks differ.
@@ -68,6 +69,9 @@ pub enum Error {
     /// The machine is not prepared for the workflow that holds it, or the token is older than the workflow.
     #[error("the boot token is from before the machine was prepared for its workflow")]
     NotPrepared,
+    /// It was made in an earlier boot epoch.
+    #[error("the boot token is from before the machine was restarted")]
+    OtherEpoch,
     /// It was used with another key.
     #[error("the boot token was used with another key")]
     Spent,
@@ -123,6 +127,7 @@ impl Kind for SpentTokenKind {
 pub struct WorkerEnrollment {
     records: Records<SpentTokenKind>,
     workflows: Records<WorkflowKind>,
+    epochs: BootEpochs,
     tokens: Arc<BootTokens>,
     issuer: Arc<dyn Issuer>,
 }
@@ -136,8 +141,8 @@ impl std::fmt::Debug for WorkerEnrollment {
 impl WorkerEnrollment {
     /// Enrols workers, with the spent tokens and the workflows in `store`.
     pub fn new(store: ScopedStore, tokens: Arc<BootTokens>, issuer: Arc<dyn Issuer>) -> Self {
-        let (records, workflows) = (Records::new(store.clone()), Records::new(store));
-        Self { records, workflows, tokens, issuer }
+        let (records, workflows) = (Records::new(store.clone()), Records::new(store.clone()));
+        Self { records, workflows, epochs: BootEpochs::new(store), tokens, issuer }
     }
 
     /// The underlying records.
@@ -145,7 +150,7 @@ impl WorkerEnrollment {
         &self.records
     }
 
-    /// Issues a certificate for the machine of `token`. If the caller's address is known, it must be the token's. A workflow that
+    /// Issues a certificate for the machine of `token`, in the present boot epoch. If the caller's address is known, it must be the token's. A workflow that
     /// holds the machine must have switched it off and started it since: until then, the caller may be its tenant's system.
     pub async fn redeem(
         &self,
@@ -163,26 +168,37 @@ impl WorkerEnrollment {
         {
             return Err(Error::WrongAddress(from));
         }
-        if let Some(holder) = self.workflows.find("holder", &claims.hardware.to_string()).await?
-            && !is_prepared(&holder, claims.expiry.saturating_sub(LIFETIME.as_secs()))
+        let (machine, made_at) =
+            (claims.hardware.to_string(), claims.expiry.saturating_sub(LIFETIME.as_secs()));
+        let epoch = self.epochs.present(&machine).await?;
+        if let Some(holder) = self.workflows.find("holder", &machine).await?
+            && !is_prepared(&holder, made_at)
         {
             return Err(Error::NotPrepared);
+        }
+        if !epoch.has_token(claims.boot_epoch, made_at) {
+            return Err(Error::OtherEpoch);
         }
         let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(claims.expiry);
         self.spend(SpentToken {
             nonce: opened.nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
             revision: 0,
             key,
-            hardware_id: claims.hardware.to_string(),
+            hardware_id: machine,
             expire_time: Some(expires.into()),
         })
         .await?;
-        Ok((claims.hardware, self.issue(claims.hardware, csr)?))
+        Ok((claims.hardware, self.issue(claims.hardware, epoch.number, csr)?))
     }
 
-    /// Issues a certificate for `machine`, whose worker has authenticated itself.
-    pub fn issue(&self, machine: HardwareId, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
-        self.issuer.issue(&Role::worker(machine).into(), csr)
+    /// Issues a certificate for `machine` in the boot epoch `epoch`, whose worker has authenticated itself.
+    pub fn issue(
+        &self,
+        machine: HardwareId,
+        epoch: u64,
+        csr: &[u8],
+    ) -> Result<IssuedCertificate, IssueError> {
+        self.issuer.issue(&Caller::worker(machine, epoch), csr)
     }
 
     async fn spend(&self, spent: SpentToken) -> Result<(), Error> {

@@ -20,6 +20,7 @@ use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, WorkflowId};
 
+use crate::boot_epochs::BootEpochs;
 use crate::lifecycle::{self, Event, EventRefused, WorkerTimeouts};
 use crate::logs::{LogKey, Logs};
 use crate::record::{self, Damaged};
@@ -86,6 +87,7 @@ impl Kind for WorkflowKind {
 #[derive(Clone, Debug)]
 pub struct Workflows {
     records: Records<WorkflowKind>,
+    epochs: BootEpochs,
     clock: Clock,
     worker_timeouts: WorkerTimeouts,
 }
@@ -93,7 +95,9 @@ pub struct Workflows {
 impl Workflows {
     /// The workflows in `store`.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
-        Self { records: Records::new(store), clock, worker_timeouts: WorkerTimeouts::DEFAULT }
+        let epochs = BootEpochs::new(store.clone());
+        let worker_timeouts = WorkerTimeouts::DEFAULT;
+        Self { records: Records::new(store), epochs, clock, worker_timeouts }
     }
 
     /// Sets for how long workers are awaited.
@@ -109,6 +113,11 @@ impl Workflows {
     /// The underlying records.
     pub fn records(&self) -> &Records<WorkflowKind> {
         &self.records
+    }
+
+    /// The boot epochs of the machines.
+    pub fn epochs(&self) -> &BootEpochs {
+        &self.epochs
     }
 
     /// Stores a new workflow. Repeating the same `request` returns the first result.
@@ -182,6 +191,29 @@ impl Workflows {
             }))
         })
         .await
+    }
+
+    /// Begins a boot epoch of the workflow's machine, whose BMC reported it as off in its preparation; once in each preparation.
+    pub async fn begin_epoch(&self, id: WorkflowId) -> Result<pb::Workflow, Error> {
+        let mut attempts = 0;
+        loop {
+            let old = self.get(id).await?;
+            let (present, now) = (self.epochs.present(&old.hardware_id).await?, self.clock.wall());
+            let before = self.lifecycle(&old)?;
+            let after = before.clone().after(Event::PoweredOff { epoch: present.next() }, now)?;
+            if after == before {
+                return Ok(old);
+            }
+            let mut new = record::write(&old, &after);
+            new.update_time = Some(Timestamp::from(now));
+            let change = self.records.to_replace(&old, &new);
+            attempts += 1;
+            match self.records.commit(change.and(self.epochs.to_begin_next(&present, now))).await {
+                Err(records::Error::Changed { .. }) if attempts < MAX_COMMIT_ATTEMPTS => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return self.get(id).await,
+            }
+        }
     }
 
     /// Changes fields outside of the lifecycle with `edit`, also of a workflow that has ended.

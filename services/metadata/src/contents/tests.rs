@@ -210,7 +210,7 @@ fn only_a_recent_token_of_the_machines_own_boot_is_trusted() {
     let contents = Contents { boot_tokens, ..Contents::default() };
     let (here, now) = ("198.51.100.50".parse().unwrap(), SystemTime::now());
     let mint = |purpose, machine: &Machine| {
-        BootTokens::new(&key).unwrap().mint(purpose, machine.id, here, now).unwrap()
+        BootTokens::new(&key).unwrap().mint(purpose, machine.id, 0, here, now).unwrap()
     };
     let own = mint(Purpose::Identity, &node1());
     assert!(contents.trusts(&node1(), here, &own, now));

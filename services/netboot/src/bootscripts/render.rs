@@ -34,13 +34,14 @@ impl BootScripts {
         now: SystemTime,
         warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
-        let id = machine.map_or_else(|| HardwareId::from_bytes(NO_HARDWARE), |machine| machine.id);
+        let unknown = || (HardwareId::from_bytes(NO_HARDWARE), 0);
+        let id = machine.map_or_else(unknown, |machine| (machine.id, machine.boot_epoch()));
         let with_identity = machine.is_some() && !self.is_mac_only(request);
         let boot = self.boot_urls(id, request.source, with_identity, now)?;
         let arguments = self.arguments(machine, &boot, "", now)?;
         // The arguments of machines without a record are the site's. They are not logged at each request of a stranger.
         if machine.is_some() {
-            warnings.extend(Warning::left_out(id, &arguments));
+            warnings.extend(Warning::left_out(id.0, &arguments));
         }
         let osie = machine.and_then(osie);
         let architecture = machine.map_or("", |machine| &machine.hardware.architecture);
@@ -155,7 +156,8 @@ impl BootScripts {
         source: IpAddr,
         now: SystemTime,
     ) -> BootResult<String> {
-        let boot = self.boot_urls(machine.id, source, false, now)?;
+        let id = (machine.id, machine.boot_epoch());
+        let boot = self.boot_urls(id, source, false, now)?;
         let own = format!("{}/{}", boot.url, owner.name());
         let address = match script {
             ScriptSource::Url(url) => url,
@@ -164,15 +166,15 @@ impl BootScripts {
         ipxe::custom(&address, &own).map_err(broken)
     }
 
-    /// Mints the tokens of one boot of `machine`: for its files, and for the worker's identity if it gets one.
+    /// Mints the tokens of one boot of `machine` in its boot epoch: for its files, and for the worker's identity if it gets one.
     pub(super) fn boot_urls(
         &self,
-        machine: HardwareId,
+        (machine, epoch): (HardwareId, u64),
         source: IpAddr,
         with_identity: bool,
         now: SystemTime,
     ) -> BootResult<BootUrls> {
-        let mint = |purpose| self.tokens.mint(purpose, machine, source, now).map_err(broken);
+        let mint = |purpose| self.tokens.mint(purpose, machine, epoch, source, now).map_err(broken);
         let identity = if with_identity { mint(Purpose::Identity)? } else { String::new() };
         let url = [&self.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
         Ok(BootUrls { url, identity })

@@ -48,7 +48,7 @@ impl BootScripts {
         let machine = self.index.by_mac(mac).ok_or_else(nothing)?;
         let interface = machine.interface().ok_or_else(nothing)?;
         let own = machine.address.ok_or_else(nothing)?;
-        let boot = self.boot_urls(machine.id, own, true, now)?;
+        let boot = self.boot_urls((machine.id, machine.boot_epoch()), own, true, now)?;
         let ipam = ipam(&machine, interface, own).unwrap_or_default();
         let arguments = self.arguments(Some(&machine), &boot, &ipam, now)?;
         Warning::left_out(machine.id, &arguments).for_each(|warning| warning.log());

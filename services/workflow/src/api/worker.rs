@@ -52,9 +52,9 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::RenewRequest>,
     ) -> Result<Response<pb::RenewResponse>, Status> {
-        let machine = machine(&request)?;
+        let MachineCaller { machine, epoch } = self.present_machine(&request).await?;
         self.check_record(machine).await?;
-        let issued = self.enrollment.issue(machine, &request.get_ref().csr);
+        let issued = self.enrollment.issue(machine, epoch, &request.get_ref().csr);
         let issued = issued.map_err(worker_enrollment::Error::from)?;
         let (certificate, expire_time) = (issued.certificate, Some(issued.expires.into()));
         Ok(Response::new(pb::RenewResponse { certificate, expire_time }))
@@ -65,11 +65,12 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::NextActionRequest>,
     ) -> Result<Response<pb::NextActionResponse>, Status> {
-        let machine = machine(&request)?;
+        let MachineCaller { machine, epoch } = self.present_machine(&request).await?;
+        self.check_record(machine).await?;
         let pb::NextActionRequest { holder: caller, running_lease_id: running } =
             request.into_inner();
         let running = (!running.is_empty()).then_some(LeaseId(running));
-        let holder = holder(caller)?;
+        let holder = holder(caller, epoch)?;
         let next = self.dispatcher.next(machine, &holder, running);
         let next = tokio::time::timeout(MAX_HOLD, self.stop.run_until_cancelled(next)).await;
         let response = match next {
@@ -155,6 +156,16 @@ impl WorkerService for Api {
 }
 
 impl Api {
+    /// Returns the calling machine, whose identity must be of its present boot epoch.
+    async fn present_machine<T>(&self, request: &Request<T>) -> Result<MachineCaller, Status> {
+        let caller = machine(request)?;
+        let present = self.workflows.epochs().present(&caller.machine.to_string()).await?;
+        if caller.epoch == present.number {
+            return Ok(caller);
+        }
+        Err(Status::permission_denied("the identity is of another boot epoch of the machine"))
+    }
+
     /// Refuses a machine that has no hardware record.
     async fn check_record(&self, machine: HardwareId) -> Result<(), Status> {
         let by = Some(hw::get_hardware_request::By::Id(machine.to_string()));
@@ -165,9 +176,17 @@ impl Api {
                 Err(Status::permission_denied("the machine has no record"))
             }
             Err(status) => {
-                tracing::warn!(hardware.id = %machine, %status, "certificate not issued: hardware record not read");
+                tracing::warn!(hardware.id = %machine, %status, "worker's call not answered: hardware record not read");
                 Err(Status::unavailable("the machine's record cannot be read now"))
             }
+        }
+    }
+
+    /// Refuses a machine that has no hardware record any more. A worker goes on while the record cannot be read.
+    async fn check_not_deleted(&self, machine: HardwareId) -> Result<(), Status> {
+        match self.check_record(machine).await {
+            Err(status) if status.code() == Code::PermissionDenied => Err(status),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 
@@ -177,7 +196,9 @@ impl Api {
         request: &Request<T>,
         text: &str,
     ) -> Result<(WorkflowId, pb::Workflow), Status> {
-        let (machine, id) = (machine(request)?, Violations::parse("workflow_id", text)?);
+        let MachineCaller { machine, .. } = self.present_machine(request).await?;
+        self.check_not_deleted(machine).await?;
+        let id = Violations::parse("workflow_id", text)?;
         let record = match self.mirrors.1.get(&WorkflowId::to_string(&id)) {
             Some(record) => record,
             None => self.workflows.get(id).await?,
@@ -242,10 +263,19 @@ fn log_under_lease(workflow: &pb::Workflow, lease: &LeaseId) -> Option<(LogKey, 
     })
 }
 
+/// A machine that calls, and the boot epoch in its identity.
+struct MachineCaller {
+    machine: HardwareId,
+    epoch: u64,
+}
+
 /// Returns the calling machine.
-fn machine<T>(request: &Request<T>) -> Result<HardwareId, Status> {
-    match Caller::role_in(request.extensions()) {
-        Some(Role::Machine(id, MachinePurpose::Work)) => Ok(id),
+fn machine<T>(request: &Request<T>) -> Result<MachineCaller, Status> {
+    let caller = request.extensions().get::<Caller>();
+    match caller.map(|caller| (caller.role(), caller.boot_epoch())) {
+        Some((Role::Machine(machine, MachinePurpose::Work), epoch)) => {
+            Ok(MachineCaller { machine, epoch })
+        }
         Some(_) => Err(Status::permission_denied("this call is for the worker on a machine")),
         None => Err(Status::unauthenticated("a machine's certificate is required")),
     }
@@ -257,7 +287,7 @@ fn peer<T>(request: &Request<T>) -> Option<IpAddr> {
     forwarded.or_else(|| request.remote_addr()).map(|address| address.ip())
 }
 
-fn holder(holder: Option<pb::Holder>) -> Result<Holder, Violations> {
+fn holder(holder: Option<pb::Holder>, epoch: u64) -> Result<Holder, Violations> {
     let pb::Holder { boot_id, process_id } = holder.unwrap_or_default();
     let mut wrong = Violations::default();
     for (field, id) in [("holder.boot_id", &boot_id), ("holder.process_id", &process_id)] {
@@ -267,7 +297,7 @@ fn holder(holder: Option<pb::Holder>) -> Result<Holder, Violations> {
         }
     }
     let (boot, process) = (boot_id.as_str().into(), process_id.as_str().into());
-    wrong.into_result(Holder { boot, process })
+    wrong.into_result(Holder { boot, process, epoch })
 }
 
 /// Reads a worker's report. Long texts are cut, not refused: a worker that cannot deliver its result could never go on.
@@ -292,9 +322,11 @@ impl From<worker_enrollment::Error> for Status {
     fn from(error: worker_enrollment::Error) -> Self {
         use worker_enrollment::Error as Cause;
         match error {
-            Cause::InvalidToken(_) | Cause::WrongAddress(_) | Cause::NotPrepared | Cause::Spent => {
-                Self::permission_denied(error.to_string())
-            }
+            Cause::InvalidToken(_)
+            | Cause::WrongAddress(_)
+            | Cause::NotPrepared
+            | Cause::OtherEpoch
+            | Cause::Spent => Self::permission_denied(error.to_string()),
             Cause::NotIssued(IssueError::Request) => Violations::single("csr", error).into(),
             Cause::NotIssued(IssueError::Authority(cause)) => {
                 let error = cause.as_ref() as &dyn std::error::Error;

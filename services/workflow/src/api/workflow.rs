@@ -235,6 +235,9 @@ impl From<Error> for Status {
             Error::Refused(refused @ EventRefused::Superseded(_)) => {
                 status::failed_precondition("LEASE", "action", refused.to_string())
             }
+            Error::Refused(refused @ EventRefused::OtherEpoch { .. }) => {
+                Self::permission_denied(refused.to_string())
+            }
             Error::MachineHeld(_) => {
                 status::failed_precondition("QUEUE", "workflow", error.to_string())
             }

@@ -106,6 +106,8 @@ pub struct Holder {
     pub boot: BootId,
     /// The process.
     pub process: ProcessId,
+    /// The boot epoch of its machine in which it was given its identity.
+    pub epoch: u64,
 }
 
 impl Action {

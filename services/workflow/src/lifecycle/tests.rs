@@ -54,7 +54,7 @@ fn preparing() -> Workflow {
 }
 
 pub(super) fn holder(boot: &str, process: &str) -> Holder {
-    Holder { boot: boot.into(), process: process.into() }
+    Holder { boot: boot.into(), process: process.into(), epoch: 0 }
 }
 
 pub(super) fn request(boot: &str, process: &str, running: Option<&str>, lease: &str) -> Event {

@@ -16,17 +16,23 @@ impl Workflow {
     pub fn after(mut self, event: Event, now: SystemTime) -> Result<Self, EventRefused> {
         match event {
             Event::BeginTurn => self.begin_turn(now),
+            Event::PoweredOff { epoch } => self.powered_off(epoch)?,
             Event::Prepared => self.prepared(now)?,
             Event::PrepareFailed(reason) => self.prepare_failed(reason, now)?,
             Event::RequestAction { holder, running, new_lease } => {
+                self.check_epoch(&holder)?;
                 self.detect_restart(&holder, running.as_ref(), now);
                 self.finish_if_done(now);
                 self.lease_next(holder, new_lease, now);
             }
             Event::RequestWhileSuspended { holder, running } => {
+                self.check_epoch(&holder)?;
                 self.detect_restart(&holder, running.as_ref(), now);
             }
-            Event::RetryRequest { holder, new_lease } => self.lease_next(holder, new_lease, now),
+            Event::RetryRequest { holder, new_lease } => {
+                self.check_epoch(&holder)?;
+                self.lease_next(holder, new_lease, now);
+            }
             Event::Renew(lease) => self.under_lease(&lease)?.renew(None, now),
             Event::Start { lease, terminal } => self.under_lease(&lease)?.start(terminal, now),
             Event::Report { lease, report } => self.report(&lease, report, now)?,
@@ -56,6 +62,7 @@ impl Workflow {
 
     fn prepare(&mut self, now: SystemTime) {
         self.preparations = self.preparations.saturating_add(1);
+        self.boot_epoch = 0;
         self.state = State::Preparing { since: now };
     }
 
@@ -81,6 +88,33 @@ impl Workflow {
         };
         let count = self.preparations;
         format!("the machine's worker requests no action, after {count} preparations; {step}")
+    }
+
+    /// Begins the boot epoch of this preparation, once.
+    fn powered_off(&mut self, epoch: u64) -> Result<(), EventRefused> {
+        match self.state {
+            State::Preparing { .. } if self.boot_epoch == 0 => self.boot_epoch = epoch,
+            State::Pending { prepared: None } => return Err(self.wrong_state("be switched off")),
+            State::Preparing { .. }
+            | State::Pending { prepared: Some(_) }
+            | State::Running { .. }
+            | State::Post { .. }
+            | State::Ended { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses a worker whose identity is of another boot epoch than that of the preparation. A machine that is booted by hand
+    /// may be in a newer epoch than at the latest lease.
+    fn check_epoch(&self, holder: &Holder) -> Result<(), EventRefused> {
+        let (held, present) = (holder.epoch, self.boot_epoch);
+        let is_present = match self.state {
+            State::Pending { prepared: None } | State::Preparing { .. } => true,
+            State::Pending { .. } | State::Running { .. } if self.plan.prepares => held == present,
+            State::Pending { .. } | State::Running { .. } => held >= present,
+            State::Post { .. } | State::Ended { .. } => true,
+        };
+        if is_present { Ok(()) } else { Err(EventRefused::OtherEpoch { held, present }) }
     }
 
     /// The event may be late: a cancellation may have come first, or the same event.
@@ -185,7 +219,11 @@ impl Workflow {
             | State::Ended { .. } => return,
         }
         let Some(action) = self.current_mut() else { return };
+        let epoch = holder.epoch;
         action.lease_to(holder, new_lease, now);
+        if self.lease().is_some_and(|lease| lease.holder.epoch == epoch) {
+            self.boot_epoch = epoch;
+        }
         if let (State::Pending { .. }, true) = (&self.state, self.lease().is_some()) {
             self.begun = self.begun.or(Some(now));
             self.state = State::Running { stop: None };

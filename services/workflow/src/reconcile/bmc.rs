@@ -89,14 +89,37 @@ impl BmcClient {
         Ok(found.into_inner().power_job.unwrap_or_default())
     }
 
-    /// Waits for the end of a job. Follows it by a watch, and reads it again whenever the watch breaks.
+    /// Waits for the end of a job.
     pub(super) async fn wait(&self, id: &str) -> Result<(), PowerJobError> {
+        self.wait_until(id, |job| result(job).is_some())
+            .await
+            .and_then(|job| result(&job).unwrap_or(Ok(())))
+    }
+
+    /// Waits until this number of operations of a job is done, or it has ended. Fails if it has failed.
+    pub(super) async fn wait_for_operations(
+        &self,
+        id: &str,
+        count: i32,
+    ) -> Result<(), PowerJobError> {
+        let done = |job: &pb::PowerJob| job.completed_operations >= count;
+        let job = self.wait_until(id, |job| done(job) || result(job).is_some()).await?;
+        if done(&job) { Ok(()) } else { result(&job).unwrap_or(Ok(())) }
+    }
+
+    /// Waits until `reached` is true of a job. Follows it by a watch, and reads it again whenever the watch breaks.
+    async fn wait_until(
+        &self,
+        id: &str,
+        reached: impl Fn(&pb::PowerJob) -> bool,
+    ) -> Result<pb::PowerJob, PowerJobError> {
         loop {
-            if let Some(result) = result(&self.get(id).await?) {
-                return result;
+            let job = self.get(id).await?;
+            if reached(&job) {
+                return Ok(job);
             }
-            match self.watch(id).await {
-                Ok(result) => return result,
+            match self.watch(id, &reached).await {
+                Ok(job) => return job,
                 Err(status) => {
                     tracing::debug!(reason = status.message(), "watch of a power job interrupted");
                     tokio::time::sleep(WATCH_PAUSE).await;
@@ -113,19 +136,20 @@ impl BmcClient {
         }
     }
 
-    async fn watch(&self, id: &str) -> Result<Result<(), PowerJobError>, Status> {
+    async fn watch(
+        &self,
+        id: &str,
+        reached: impl Fn(&pb::PowerJob) -> bool,
+    ) -> Result<Result<pb::PowerJob, PowerJobError>, Status> {
         let request = pb::WatchPowerJobsRequest { id: id.to_owned() };
         let mut stream = self.power.clone().watch_power_jobs(request).await?.into_inner();
         while let Some(message) = stream.message().await? {
-            let result = match message.into_event() {
-                Some(WatchEvent::Put(job)) => result(&job),
+            match message.into_event() {
+                Some(WatchEvent::Put(job)) if reached(&job) => return Ok(Ok(job)),
                 Some(WatchEvent::Deleted(_)) => {
-                    Some(Err(PowerJobError::failed("the power job was deleted")))
+                    return Ok(Err(PowerJobError::failed("the power job was deleted")));
                 }
-                Some(WatchEvent::Synced) | None => None,
-            };
-            if let Some(result) = result {
-                return Ok(result);
+                Some(WatchEvent::Put(_) | WatchEvent::Synced) | None => {}
             }
         }
         Err(Status::unavailable("the stream ended"))

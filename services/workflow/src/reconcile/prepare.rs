@@ -1,4 +1,5 @@
-//! The preparation before the actions: switches the machine off, sets it to boot from the network once, and switches it on.
+//! The preparation before the actions: switches the machine off, sets it to boot from the network once, and switches it on. As
+//! soon as the BMC reports the machine as off, a boot epoch begins.
 
 use tinwright::power::v1::operation::{Power, boot::Device};
 use tinwright::watch::WatchEvent;
@@ -7,6 +8,10 @@ use tinwright::workflow::v1 as pb;
 use super::Reconciler;
 use super::bmc::{PowerJobError, boot, power};
 use crate::lifecycle::Event;
+use crate::workflows::Error;
+
+/// The number of operations after which the BMC has reported the machine as off.
+const POWER_OFF_OPERATIONS: i32 = 1;
 
 /// Prepares the machine of `workflow`, and returns the event that follows. Each preparation of a workflow has a `number`, and
 /// with it a power job of its own.
@@ -14,24 +19,47 @@ pub(super) async fn prepare(
     reconciler: &Reconciler,
     workflow: &pb::Workflow,
     number: u32,
-) -> Event {
+) -> Result<Event, Error> {
     let request_id = format!("{}/prepare/{number}", workflow.id);
     let operations = [power(Power::Off), boot(Device::Pxe, false), power(Power::On)];
     let bmcs = &reconciler.bmcs;
     let job = match bmcs.create_job(&workflow.hardware_id, &operations, request_id).await {
         Ok(job) => job,
-        Err(error) => return failure(error),
+        Err(error) => return Ok(failure(error)),
     };
     tokio::select! {
-        done = bmcs.wait(&job.id) => match done {
-            Ok(()) => Event::Prepared,
-            Err(error) => failure(error),
-        },
+        event = follow(reconciler, workflow, &job.id) => event,
         () = left_preparing(reconciler, &workflow.id) => {
             bmcs.cancel(&job.id).await;
-            Event::Tick
+            Ok(Event::Tick)
         }
     }
+}
+
+/// Waits for the end of the power job `job`, and returns the event that follows.
+async fn follow(
+    reconciler: &Reconciler,
+    workflow: &pb::Workflow,
+    job: &str,
+) -> Result<Event, Error> {
+    let bmcs = &reconciler.bmcs;
+    if let Err(error) = bmcs.wait_for_operations(job, POWER_OFF_OPERATIONS).await {
+        return Ok(failure(error));
+    }
+    if workflow.boot_epoch == 0
+        && let Ok(id) = workflow.id.parse()
+    {
+        let begun = reconciler.workflows.begin_epoch(id).await?;
+        tracing::info!(
+            hardware.id = begun.hardware_id,
+            epoch = begun.boot_epoch,
+            "boot epoch began"
+        );
+    }
+    Ok(match bmcs.wait(job).await {
+        Ok(()) => Event::Prepared,
+        Err(error) => failure(error),
+    })
 }
 
 fn failure(error: PowerJobError) -> Event {

@@ -48,6 +48,7 @@ fn workflow(
         begun: record.start_time.map(time).transpose()?,
         preparations: count(record.preparations)?.max(begun.into()),
         boot_step: boot_step(record)?,
+        boot_epoch: record.boot_epoch,
         state: state(record)?,
     })
 }
@@ -152,6 +153,7 @@ fn lease(record: &pb::Action) -> Result<Lease, &'static str> {
         holder: Holder {
             boot: lease.boot_id.as_str().into(),
             process: lease.process_id.as_str().into(),
+            epoch: lease.boot_epoch,
         },
         attempt: count(lease.attempt)?,
         expires: since(lease.expire_time)?,

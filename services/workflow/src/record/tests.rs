@@ -30,14 +30,17 @@ fn any_reason() -> impl Strategy<Value = String> {
 }
 
 fn any_lease() -> impl Strategy<Value = Lease> {
-    ("[a-z]{1,4}", "[a-z]{1,4}", "[a-z]{1,4}", 0..99_u32, any_time()).prop_map(
-        |(id, boot, process, attempt, expires)| Lease {
-            id: id.as_str().into(),
-            holder: Holder { boot: boot.as_str().into(), process: process.as_str().into() },
-            attempt,
-            expires,
-        },
+    ("[a-z]{1,4}", any_holder(), 0..99_u32, any_time()).prop_map(
+        |(id, holder, attempt, expires)| Lease { id: id.as_str().into(), holder, attempt, expires },
     )
+}
+
+fn any_holder() -> impl Strategy<Value = Holder> {
+    ("[a-z]{1,4}", "[a-z]{1,4}", any::<u64>()).prop_map(|(boot, process, epoch)| Holder {
+        boot: boot.as_str().into(),
+        process: process.as_str().into(),
+        epoch,
+    })
 }
 
 fn any_end() -> impl Strategy<Value = ActionEnd> {
@@ -113,11 +116,12 @@ prop_compose! {
         begun in prop::option::of(any_time()),
         preparations in 1..9_u32,
         boot_step in prop::option::of((any_time(), any_reason())),
+        boot_epoch: u64,
         state in any_state(),
     ) -> Workflow {
         let plan = Plan { prepares, powers_off, time_limit, ..Plan::default() };
         let boot_step = boot_step.map(|(at, text)| BootStep { at, text });
-        Workflow { plan, actions, begun, preparations, boot_step, state }
+        Workflow { plan, actions, begun, preparations, boot_step, boot_epoch, state }
     }
 }
 

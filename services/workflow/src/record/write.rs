@@ -67,6 +67,7 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
     record.set_state(pb::WorkflowState::from(&workflow.state));
     record.start_time = workflow.begun.map(Timestamp::from);
     record.preparations = number(workflow.preparations);
+    record.boot_epoch = workflow.boot_epoch;
     if let Some(BootStep { at, text }) = &workflow.boot_step {
         record.boot_step_time = Some((*at).into());
         record.boot_step.clone_from(text);
@@ -182,6 +183,7 @@ impl From<&Lease> for pb::Lease {
             process_id: lease.holder.process.0.clone(),
             expire_time: Some(lease.expires.into()),
             reported: false,
+            boot_epoch: lease.holder.epoch,
         }
     }
 }

@@ -26,7 +26,7 @@ fn enrollment() -> WorkerEnrollment {
 }
 
 fn token(machine: HardwareId) -> String {
-    tokens().mint(Purpose::Identity, machine, HERE, SystemTime::now()).unwrap()
+    tokens().mint(Purpose::Identity, machine, 0, HERE, SystemTime::now()).unwrap()
 }
 
 /// A certificate request for a new key.

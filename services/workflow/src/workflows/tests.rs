@@ -37,7 +37,7 @@ fn record(letter: char, machine: HardwareId) -> pb::Workflow {
 }
 
 fn request_action() -> Event {
-    let holder = Holder { boot: "b".into(), process: "p".into() };
+    let holder = Holder { boot: "b".into(), process: "p".into(), epoch: 0 };
     Event::RequestAction { holder, running: None, new_lease: "l".into() }
 }
 

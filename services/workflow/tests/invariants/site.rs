@@ -234,6 +234,7 @@ impl Site {
         let holder = Holder {
             boot: format!("{machine}-{boot}").as_str().into(),
             process: format!("{process}").as_str().into(),
+            epoch: 0,
         };
         let new_lease = LeaseId(format!("l{}", self.leases.len()));
         self.leases.push(new_lease.clone());

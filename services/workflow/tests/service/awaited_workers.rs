@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use runtime::{Clock, Role};
+use runtime::Clock;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
@@ -11,7 +11,6 @@ use tonic::Code;
 
 use crate::power::FakePower;
 use crate::site::{Site, TWO};
-use crate::worker::Worker;
 
 use pb::WorkflowState as State;
 
@@ -106,11 +105,11 @@ async fn after_a_stop_of_the_server_the_worker_has_a_minute_before_its_machine_i
 async fn a_lease_that_is_not_used_is_taken_back_and_the_next_boot_gets_the_action() {
     let ((mut site, clock), machine) = (site().await, HardwareId::new());
     let made = site.workflow_with(machine, TWO, NETBOOT).await;
-    let worker = site.worker(machine);
+    let worker = site.booted(&made.id).await;
     let it = worker.next().await;
     clock.advance(minutes(30));
     site.prepared(&made.id, 2).await;
-    assert_eq!(worker.start(&it, false).await.unwrap_err().code(), Code::FailedPrecondition);
-    let next = Worker::new(site.channel(Some(Role::worker(machine))), "b2", "p1");
+    assert_eq!(worker.start(&it, false).await.unwrap_err().code(), Code::PermissionDenied);
+    let next = site.booted(&made.id).await.again("b2", "p1");
     assert_eq!(next.begin().await.action.unwrap().name, "write");
 }

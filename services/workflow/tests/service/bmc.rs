@@ -21,7 +21,7 @@ pub(crate) const PREPARED: &str = "prepare/1: POWER_OFF DEVICE_PXE POWER_ON STAT
 async fn a_machine_is_booted_from_the_network_before_and_its_boot_override_is_cleared_after() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let made = site.workflow_with(machine, TWO, netboot(true)).await;
-    let worker = site.worker(machine);
+    let worker = site.booted(&made.id).await;
     let it = worker.begin().await;
     assert_eq!(site.power.jobs(), [PREPARED]);
     worker.succeed(&it).await;

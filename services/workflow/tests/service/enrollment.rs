@@ -18,8 +18,8 @@ fn csr() -> Vec<u8> {
     rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec()
 }
 
-fn token(site: &Site, machine: HardwareId, made_at: SystemTime) -> String {
-    site.tokens.mint(Purpose::Identity, machine, [192, 0, 2, 7].into(), made_at).unwrap()
+fn token(site: &Site, machine: HardwareId, epoch: u64, made_at: SystemTime) -> String {
+    site.tokens.mint(Purpose::Identity, machine, epoch, [192, 0, 2, 7].into(), made_at).unwrap()
 }
 
 /// Redeems a token with a new key.
@@ -36,20 +36,22 @@ fn code(result: Result<String, Status>) -> Code {
 #[tokio::test]
 async fn a_boot_token_is_refused_until_the_machine_is_prepared_and_an_earlier_one_also_then() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
-    let earlier = token(&site, machine, SystemTime::now() - Duration::from_secs(60));
+    let earlier = token(&site, machine, 0, SystemTime::now() - Duration::from_secs(60));
     site.power.set_end(JobEnd::Never);
     let mode = pb::boot_options::Mode::Netboot.into();
     let options = pb::BootOptions { mode, power_off_after: false };
     let made = site.workflow_with(machine, TWO, options).await;
     site.until(&made.id, |found| found.state() == pb::WorkflowState::Preparing).await;
-    let fresh = token(&site, machine, SystemTime::now());
+    let fresh = token(&site, machine, 1, SystemTime::now());
     assert_eq!(code(redeem(&mut site, &earlier).await), Code::PermissionDenied);
     assert_eq!(code(redeem(&mut site, &fresh).await), Code::PermissionDenied);
     site.power.finish();
     site.until(&made.id, |found| found.prepared).await;
     assert_eq!(code(redeem(&mut site, &earlier).await), Code::PermissionDenied);
+    let of_no_epoch = token(&site, machine, 0, SystemTime::now());
+    assert_eq!(code(redeem(&mut site, &of_no_epoch).await), Code::PermissionDenied);
     let certificate = redeem(&mut site, &fresh).await.unwrap();
-    assert_eq!(certificate, format!("tinwright:machine:{machine}"));
+    assert_eq!(certificate, format!("tinwright:machine:{machine}?epoch=1"));
 }
 
 #[tokio::test]
@@ -64,7 +66,7 @@ async fn a_boot_token_from_the_time_of_the_preparation_is_good_once_that_is_comp
         tokio::task::yield_now().await;
     }
     // The clock of the boot server may be behind.
-    let token = token(&site, machine, clock.wall());
+    let token = token(&site, machine, 1, clock.wall());
     clock.advance(Duration::from_secs(60));
     site.power.finish();
     site.until(&made.id, |found| found.prepared).await;
@@ -74,7 +76,7 @@ async fn a_boot_token_from_the_time_of_the_preparation_is_good_once_that_is_comp
 #[tokio::test]
 async fn a_workflow_that_needs_no_restart_does_not_restrict_boot_tokens() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
-    let earlier = token(&site, machine, SystemTime::now() - Duration::from_secs(60));
+    let earlier = token(&site, machine, 0, SystemTime::now() - Duration::from_secs(60));
     site.workflow(machine, TWO).await;
     site.worker(machine).begin().await;
     assert!(redeem(&mut site, &earlier).await.is_ok());
@@ -83,7 +85,7 @@ async fn a_workflow_that_needs_no_restart_does_not_restrict_boot_tokens() {
 #[tokio::test]
 async fn a_machine_without_a_record_gets_no_certificate() {
     let (mut site, machine) = (Site::new().await, NO_MACHINE.parse::<HardwareId>().unwrap());
-    let token = token(&site, machine, SystemTime::now());
+    let token = token(&site, machine, 0, SystemTime::now());
     assert_eq!(code(redeem(&mut site, &token).await), Code::PermissionDenied);
     let mut worker = WorkerServiceClient::new(site.channel(Some(Role::worker(machine))));
     let refused = worker.renew(pb::RenewRequest { csr: csr() }).await.unwrap_err();

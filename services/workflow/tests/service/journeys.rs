@@ -325,7 +325,7 @@ async fn a_boot_token_is_redeemed_for_a_certificate_without_authentication() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let now = std::time::SystemTime::now();
     let boot_token =
-        site.tokens.mint(Purpose::Identity, machine, [192, 0, 2, 7].into(), now).unwrap();
+        site.tokens.mint(Purpose::Identity, machine, 0, [192, 0, 2, 7].into(), now).unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec();
     let request = pb::RedeemRequest { boot_token, csr, holder: None };

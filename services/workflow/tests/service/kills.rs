@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use runtime::Role;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
@@ -81,7 +80,7 @@ async fn life(site: &mut Site, machine: HardwareId) -> Result<pb::Workflow, Stat
         ..request(machine)
     };
     let made = site.workflows().create_workflow(request).await?.into_inner().workflow.unwrap();
-    let worker = Worker::new(site.channel(Some(Role::worker(machine))), "b1", "p1");
+    let worker = site.booted(&made.id).await;
     tokio::select! {
         ended = site.ended(&made.id) => Ok(ended),
         Err(broken) = run_actions(&worker) => Err(broken),

@@ -4,6 +4,7 @@
 
 mod awaited_workers;
 mod bmc;
+mod boot_epochs;
 mod enrollment;
 mod journeys;
 mod kills;

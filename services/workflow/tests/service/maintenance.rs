@@ -40,7 +40,7 @@ async fn no_turn_begins_in_maintenance() {
     assert!(site.power.jobs().is_empty(), "{:?}", site.power.jobs());
     site.hardware.set_state(machine, HardwareState::Provisionable);
     pass_poll_interval().await;
-    site.worker(machine).begin().await;
+    site.booted(&made.id).await.begin().await;
     assert_eq!(site.power.jobs(), [PREPARED]);
     assert_eq!(site.get(&made.id).await.state_reason, "");
 }
@@ -58,7 +58,7 @@ async fn a_preparation_that_could_not_begin_waits_for_the_end_of_maintenance() {
     assert!(site.power.jobs().is_empty(), "{:?}", site.power.jobs());
     site.hardware.set_state(machine, HardwareState::Provisionable);
     pass_poll_interval().await;
-    site.worker(machine).begin().await;
+    site.booted(&made.id).await.begin().await;
     assert_eq!(site.power.jobs(), [PREPARED]);
 }
 
@@ -87,7 +87,7 @@ async fn neither_the_clean_up_nor_the_next_workflow_begins_in_maintenance() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let first = site.workflow_with(machine, TWO, netboot(true)).await;
     let second = site.workflow_with(machine, TWO, netboot(false)).await;
-    let worker = site.worker(machine);
+    let worker = site.booted(&first.id).await;
     let it = worker.begin().await;
     worker.succeed(&it).await;
     let it = worker.begin().await;
@@ -99,7 +99,7 @@ async fn neither_the_clean_up_nor_the_next_workflow_begins_in_maintenance() {
     site.hardware.set_state(machine, HardwareState::Provisionable);
     pass_poll_interval().await;
     assert_eq!(site.ended(&first.id).await.state(), State::Success);
-    assert_eq!(worker.begin().await.workflow_id, second.id);
+    assert_eq!(site.booted(&second.id).await.begin().await.workflow_id, second.id);
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,6 +59,13 @@ impl FakePower {
         }
     }
 
+    /// Completes the first operation of the running jobs.
+    pub(crate) fn complete_first_operation(&self) {
+        for job in self.jobs.lock().unwrap().values() {
+            job.send_modify(|job| job.completed_operations = 1);
+        }
+    }
+
     /// The jobs: request ids without the workflow's id, operations and state, in the order of the request ids.
     pub(crate) fn jobs(&self) -> Vec<String> {
         let jobs = self.jobs.lock().unwrap();

@@ -104,9 +104,14 @@ impl Site {
 
     /// A connection with `role`.
     pub(crate) fn channel(&mut self, role: Option<Role>) -> Channel {
+        self.channel_of(role.map(Caller::from))
+    }
+
+    /// A connection of `caller`.
+    pub(crate) fn channel_of(&mut self, caller: Option<Caller>) -> Channel {
         let (channel, pipes) = in_process::pair();
         let as_caller = move |mut request: tonic::Request<()>| {
-            role.map(|role| request.extensions_mut().insert(Caller::from(role)));
+            caller.clone().map(|caller| request.extensions_mut().insert(caller));
             Ok(request)
         };
         let server = Server::builder()
@@ -131,6 +136,14 @@ impl Site {
     /// The worker of `machine` in boot `b1`, process `p1`.
     pub(crate) fn worker(&mut self, machine: HardwareId) -> Worker {
         Worker::new(self.channel(Some(Role::worker(machine))), "b1", "p1")
+    }
+
+    /// The worker that the machine of the workflow `id` boots once it is prepared: in boot `b1`, process `p1`.
+    pub(crate) async fn booted(&mut self, id: &str) -> Worker {
+        let found = self.until(id, |found| found.prepared || found.end_time.is_some()).await;
+        let machine = found.hardware_id.parse().unwrap();
+        let channel = self.channel_of(Some(Caller::worker(machine, found.boot_epoch)));
+        Worker::new(channel, "b1", "p1")
     }
 
     /// Creates a workflow from the text of a template.

@@ -100,7 +100,7 @@ async fn a_held_request_of_an_unexpected_boot_is_told_to_reboot_when_the_workflo
         ..crate::site::request(machine)
     };
     let made = site.workflows().create_workflow(request).await.unwrap().into_inner();
-    let worker = site.worker(machine);
+    let worker = site.booted(&made.workflow.as_ref().unwrap().id).await;
     let it = worker.begin().await;
     worker.succeed(&it).await;
     let it = worker.begin().await;

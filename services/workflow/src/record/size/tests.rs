@@ -21,6 +21,7 @@ fn lease() -> pb::Lease {
         process_id: text(MAX_HOLDER_ID_BYTES),
         expire_time: TIME,
         reported: true,
+        boot_epoch: u64::MAX,
     }
 }
 
@@ -109,6 +110,7 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         boot_step_time: TIME,
         boot_step: text(256),
         prepare_time: TIME,
+        boot_epoch: u64::MAX,
     }
 }
 

@@ -1,0 +1,100 @@
+//! Boot epochs: what a machine's tenant got hold of is good for nothing once the machine was switched off.
+
+use tinwright::HardwareId;
+use tinwright::workflow::v1 as pb;
+use tonic::{Code, Status};
+
+use crate::bmc::netboot;
+use crate::power::JobEnd;
+use crate::site::{Site, TWO, soon};
+use crate::worker::Worker;
+
+use pb::WorkflowState as State;
+
+/// Makes every call that needs an identity, for the assignment `it`. Returns the codes of the results.
+async fn all_calls(worker: &Worker, it: &pb::Assignment) -> [Code; 6] {
+    let renew = worker.client.clone().renew(pb::RenewRequest::default()).await.map(drop);
+    let next = worker.client.clone().next_action(worker.request(&it.lease_id)).await.map(drop);
+    let results: [Result<(), Status>; 6] = [
+        renew,
+        next,
+        worker.start(it, false).await,
+        worker.progress(it, 1).await.map(drop),
+        worker.log(it, 0, b"x").await.map(drop),
+        worker.finish(it, pb::ActionState::Success, "", "").await,
+    ];
+    results.map(|result| result.map_or_else(|status| status.code(), |()| Code::Ok))
+}
+
+#[tokio::test]
+async fn a_boot_epoch_begins_when_the_machine_is_off_and_is_the_next_one_in_each_preparation() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.power.set_end(JobEnd::Never);
+    let first = site.workflow_with(machine, TWO, netboot(true)).await;
+    let preparing = site.until(&first.id, |found| found.state() == State::Preparing).await;
+    assert_eq!(preparing.boot_epoch, 0);
+    while site.power.jobs().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    site.power.complete_first_operation();
+    let off = site.until(&first.id, |found| found.boot_epoch != 0).await;
+    assert_eq!((off.state(), off.boot_epoch), (State::Preparing, 1));
+    site.power.set_end(JobEnd::Success);
+    site.power.finish();
+    let worker = site.booted(&first.id).await;
+    for _ in 0..2 {
+        let it = worker.begin().await;
+        worker.succeed(&it).await;
+    }
+    assert_eq!(site.ended(&first.id).await.actions[0].lease.as_ref().unwrap().boot_epoch, 1);
+    let second = site.workflow_with(machine, TWO, netboot(false)).await;
+    let prepared = site.until(&second.id, |found| found.prepared).await;
+    assert_eq!(prepared.boot_epoch, 2);
+    assert!(site.api.check(false).await.unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn an_identity_of_another_boot_epoch_makes_no_call_and_changes_nothing() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let tenant = site.worker(machine);
+    let made = site.workflow_with(machine, TWO, netboot(false)).await;
+    let worker = site.booted(&made.id).await;
+    let it = worker.begin().await;
+    let before = site.get(&made.id).await;
+    assert_eq!(all_calls(&tenant, &it).await, [Code::PermissionDenied; 6]);
+    let ahead = site.channel_of(Some(runtime::Caller::worker(machine, 2)));
+    let ahead = Worker::new(ahead, "b1", "p1");
+    assert_eq!(all_calls(&ahead, &it).await, [Code::PermissionDenied; 6]);
+    assert_eq!(site.get(&made.id).await, before);
+    worker.succeed(&it).await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_held_while_the_machine_is_prepared_gets_no_action() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.power.set_end(JobEnd::Never);
+    let made = site.workflow_with(machine, TWO, netboot(false)).await;
+    while site.power.jobs().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let tenant = site.worker(machine);
+    let held = tokio::spawn(async move {
+        tenant.client.clone().next_action(tenant.request("")).await.map(drop)
+    });
+    site.power.finish();
+    let worker = site.booted(&made.id).await;
+    assert_eq!(worker.begin().await.workflow_id, made.id);
+    assert_eq!(soon(held).await.unwrap().unwrap_err().code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_machine_that_was_deleted_makes_no_call() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    let before = site.get(&made.id).await;
+    site.hardware.delete(machine);
+    assert_eq!(all_calls(&worker, &it).await, [Code::PermissionDenied; 6]);
+    assert_eq!(site.get(&made.id).await, before);
+}
