@@ -138,6 +138,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Audience::Services),
     ("/tinwright.workflow.v1.WorkflowService/ReadLog", Audience::Viewers),
+    ("/tinwright.workflow.v1.WorkflowService/ReleaseWorkflow", Audience::Services),
     ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Audience::Viewers),
 ];
 

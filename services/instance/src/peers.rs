@@ -98,16 +98,21 @@ impl Peers {
         }
     }
 
-    /// Creates a workflow and returns its id.
+    /// Creates a workflow, held back, and returns its id.
     pub async fn create_workflow(
         &self,
         request: wf::CreateWorkflowRequest,
     ) -> Result<String, Error> {
+        let request = wf::CreateWorkflowRequest { held: true, ..request };
         let response = self.workflow.clone().create_workflow(request).await;
         let created = response.map_err(|status| classify("workflow", status))?.into_inner();
         let workflow = created.workflow.ok_or_else(|| {
             classify("workflow", Status::internal("the response has no workflow"))
         })?;
+        if workflow.held && workflow.is_terminal() {
+            // The request was made before, and its workflow was not released in time.
+            return Err(Error::RequestIdReused);
+        }
         Ok(workflow.id)
     }
 
@@ -142,10 +147,17 @@ impl Peers {
         }
     }
 
-    /// Cancels a workflow, if it is still there.
-    pub async fn cancel_workflow(&self, id: &str) -> Result<(), Error> {
+    /// Lets a workflow begin that was created held back.
+    pub async fn release_workflow(&self, id: &str) -> Result<(), Error> {
+        let request = wf::ReleaseWorkflowRequest { id: id.to_owned() };
+        optional("workflow", self.workflow.clone().release_workflow(request).await).map(drop)
+    }
+
+    /// Cancels a workflow, if it is still there, and returns it.
+    pub async fn cancel_workflow(&self, id: &str) -> Result<Option<wf::Workflow>, Error> {
         let request = wf::CancelWorkflowRequest { id: id.to_owned() };
-        optional("workflow", self.workflow.clone().cancel_workflow(request).await).map(drop)
+        let response = self.workflow.clone().cancel_workflow(request).await;
+        Ok(optional("workflow", response)?.and_then(|response| response.workflow))
     }
 
     /// Restarts the machine into one network boot. Returns the power job's id, or nothing if the machine has no BMC.

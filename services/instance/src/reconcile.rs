@@ -11,7 +11,10 @@
 //! since. So the process may die anywhere, and two processes may reconcile the same instance: the next step finds what
 //! is done, and repeats the rest with the same request ids.
 //!
-//! - `provision`: checks that the machine may be used, and starts the workflow that installs it.
+//! Nothing is done to a machine before it is recorded: a workflow is created held back, recorded in the instance, and only then
+//! released. Whoever deletes the instance meanwhile either finds the workflow recorded, and cancels it, or it is never released.
+//!
+//! - `provision`: checks that the machine may be used, and creates the workflow that installs it.
 //! - `install`: waits for the workflow and for the installed system's call.
 //! - `deprovision`: has the machine cleaned, and releases it.
 //! - `orphans`: cancels what a step created for an instance that was changed or deleted meanwhile.
@@ -171,14 +174,21 @@ impl Reconciler {
     }
 
     /// Returns the result of the workflow that the instance waits for, none while it runs. The error of a failed one is its
-    /// reason.
-    async fn workflow_result(
+    /// reason. A workflow that is held back is released: now that it is recorded, whoever ends the instance's wait finds it.
+    async fn release_or_result(
         &self,
         instance: &Instance,
     ) -> Result<Option<Result<(), String>>, Error> {
         Ok(match self.peers.workflow(&instance.workflow_id).await? {
             None => Some(Err(format!("workflow {} was deleted", instance.workflow_id))),
-            Some(workflow) => workflow.is_terminal().then(|| result(&workflow)),
+            Some(workflow) if workflow.is_terminal() => Some(result(&workflow)),
+            Some(workflow) => {
+                if workflow.held {
+                    self.peers.release_workflow(&workflow.id).await?;
+                    tracing::info!(instance.id, workflow.id, "workflow released");
+                }
+                None
+            }
         })
     }
 
@@ -212,12 +222,16 @@ impl Reconciler {
         let all = self.peers.workflows(&instance.hardware_id, &instance.id).await?;
         let is_excepted =
             |workflow: &Workflow| workflow.labels.get(REQUEST_LABEL).is_some_and(|id| id == except);
-        let running =
-            all.iter().filter(|workflow| !workflow.is_terminal() && !is_excepted(workflow));
-        let mut existing = ExistingWorkflows { any: !all.is_empty(), running: 0 };
-        for workflow in running {
-            self.peers.cancel_workflow(&workflow.id).await?;
-            existing.running += 1;
+        let mut existing = ExistingWorkflows { began: false, running: 0 };
+        for workflow in &all {
+            if workflow.is_terminal() || is_excepted(workflow) {
+                existing.began |= !workflow.held;
+                continue;
+            }
+            let cancelled = self.peers.cancel_workflow(&workflow.id).await?;
+            let was_held_back = cancelled.is_some_and(|it| it.is_terminal() && it.held);
+            existing.began |= !was_held_back;
+            existing.running += usize::from(!was_held_back);
         }
         Ok(existing)
     }
@@ -226,9 +240,9 @@ impl Reconciler {
 /// The workflows that an instance has on its machine.
 #[derive(Clone, Copy, Debug)]
 struct ExistingWorkflows {
-    /// True if there is any, ended ones included.
-    any: bool,
-    /// The number that had not ended yet.
+    /// True if any was not held back, ended ones included: it may have changed the machine.
+    began: bool,
+    /// The number that had not ended yet, and may have changed the machine.
     running: usize,
 }
 

@@ -54,6 +54,7 @@ pub fn new_workflow(
         instance_id: request.instance_id.clone(),
         boot_options: request.boot_options,
         rendered: rendered.text.clone(),
+        held: request.held,
         ..pb::Workflow::default()
     };
     let created = record::new_record(blank, plan, steps, now);

@@ -9,6 +9,8 @@
 //!    ├─ first RequestAction, if there is nothing to prepare ─────────┘
 //!    └─ cancelled before anything was changed ──▶ Ended
 //!
+//! HeldBack ──Release──▶ Pending        HeldBack ──cancelled, or not released in time──▶ Ended
+//!
 //! an action:
 //!        RequestAction         Start              Report
 //! Pending ────────▶ Leased ───────▶ Running ────────────▶ Ended (success, failed, timeout, skipped)
@@ -17,6 +19,8 @@
 //!    └─────────────────┴───────────────┘ after a backoff
 //! ```
 //!
+//! - **Held back**: the creator of a workflow may record its id before anything is done to the machine. Until it releases the
+//!   workflow, that has no turn and no action for a worker.
 //! - **One executor.** Actions run one after the other. The holder of an action's lease runs it; a report under any other
 //!   lease is [`EventRefused::Superseded`] and changes nothing. A repeated request gets the same lease.
 //! - **One boot epoch.** A machine that is prepared is switched off first, and with that a boot epoch begins. Only a worker whose
@@ -82,6 +86,11 @@ pub struct BootStep {
 /// The state of a workflow. Data lives in the state that owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
+    /// Held back by its creator.
+    HeldBack {
+        /// Start of this state.
+        since: SystemTime,
+    },
     /// Waits for its turn, or once `prepared` for the machine's worker.
     Pending {
         /// Time at which the BMC was set up; the workflow holds the machine.
@@ -127,13 +136,18 @@ pub enum WorkflowOutcome {
     },
     /// An action or the whole workflow exceeded its time.
     Timeout,
-    /// Cancelled by a caller.
-    Cancelled,
+    /// Cancelled by a caller, or not released by its creator.
+    Cancelled {
+        /// Cause, for people; empty if a caller cancelled it.
+        reason: String,
+    },
 }
 
 /// An event in the life of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Its creator, who held it back, lets it take its place in the queue.
+    Release,
     /// It is first in its machine's queue.
     BeginTurn,
     /// The BMC reported the machine as off in its preparation: with it, this boot epoch begins. It must be stored in the same
@@ -237,6 +251,11 @@ impl Workflow {
         Self { plan, actions, begun: None, preparations: 0, boot_step: None, boot_epoch: 0, state }
     }
 
+    /// The same workflow, held back by its creator from `now` on.
+    pub fn held_back(self, now: SystemTime) -> Self {
+        Self { state: State::HeldBack { since: now }, ..self }
+    }
+
     /// The action that runs or is next.
     pub fn current(&self) -> Option<&Action> {
         self.actions.iter().find(|action| !action.has_ended())
@@ -269,7 +288,7 @@ impl Workflow {
                 (Some(last), None) => !last.is_terminal(),
                 (first, _) => first.is_some(),
             },
-            State::Post { .. } | State::Ended { .. } => false,
+            State::HeldBack { .. } | State::Post { .. } | State::Ended { .. } => false,
         }
     }
 }
@@ -277,7 +296,7 @@ impl Workflow {
 impl From<&State> for pb::WorkflowState {
     fn from(state: &State) -> Self {
         match state {
-            State::Pending { .. } => Self::Pending,
+            State::HeldBack { .. } | State::Pending { .. } => Self::Pending,
             State::Preparing { .. } => Self::Preparing,
             State::Running { .. } => Self::Running,
             State::Post { .. } => Self::Post,
@@ -292,9 +311,14 @@ impl From<&WorkflowOutcome> for pb::WorkflowState {
             WorkflowOutcome::Success => Self::Success,
             WorkflowOutcome::Failed { .. } => Self::Failed,
             WorkflowOutcome::Timeout => Self::Timeout,
-            WorkflowOutcome::Cancelled => Self::Cancelled,
+            WorkflowOutcome::Cancelled { .. } => Self::Cancelled,
         }
     }
+}
+
+impl WorkflowOutcome {
+    /// The result of a workflow that a caller cancelled.
+    pub const CANCELLED: Self = Self::Cancelled { reason: String::new() };
 }
 
 impl State {

@@ -211,7 +211,7 @@ impl MachineQueues {
         let workflow = record::read(record, self.worker_timeouts).inspect_err(damaged).ok()?;
         let created = record.create_time.and_then(|at| at.try_into().ok());
         let created = created.unwrap_or(SystemTime::UNIX_EPOCH);
-        let entry = QueueEntry { id, created, active: state == QueueState::Active };
+        let entry = QueueEntry { id, created, state };
         Some(LiveWorkflow { entry, needs: needs(&workflow), deadline: self.deadline(&workflow) })
     }
 
@@ -289,9 +289,10 @@ fn needs(workflow: &lifecycle::Workflow) -> ReconcilerNeed {
     match workflow.state {
         State::Pending { prepared: None } if begins => ReconcilerNeed::Turn,
         State::Preparing { .. } | State::Post { .. } => ReconcilerNeed::Work,
-        State::Pending { .. } | State::Running { .. } | State::Ended { .. } => {
-            ReconcilerNeed::Nothing
-        }
+        State::HeldBack { .. }
+        | State::Pending { .. }
+        | State::Running { .. }
+        | State::Ended { .. } => ReconcilerNeed::Nothing,
     }
 }
 

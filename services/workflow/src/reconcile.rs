@@ -176,9 +176,10 @@ impl Reconciler {
                 let post = async { Ok(post::post(&self.bmcs, record).await) };
                 Some(self.until_deadline(workflow, post).await?)
             }
-            State::Pending { .. } | State::Running { .. } | State::Ended { .. } => {
-                begins.then_some(Event::BeginTurn)
-            }
+            State::HeldBack { .. }
+            | State::Pending { .. }
+            | State::Running { .. }
+            | State::Ended { .. } => begins.then_some(Event::BeginTurn),
         })
     }
 

@@ -21,6 +21,7 @@ pub use write::{new_record, write};
 pub fn queue_state(record: &pb::Workflow) -> QueueState {
     use pb::WorkflowState as State;
     match record.state() {
+        State::Pending if record.held => QueueState::HeldBack,
         State::Pending if !record.prepared => QueueState::Waiting,
         State::Pending | State::Preparing | State::Running | State::Post => QueueState::Active,
         State::Unspecified | State::Success | State::Failed | State::Timeout | State::Cancelled => {

@@ -85,6 +85,7 @@ fake! {
         list_workflows: ListWorkflowsRequest => ListWorkflowsResponse,
         cancel_workflow: CancelWorkflowRequest => CancelWorkflowResponse,
         delete_workflow: DeleteWorkflowRequest => DeleteWorkflowResponse,
+        release_workflow: ReleaseWorkflowRequest => ReleaseWorkflowResponse,
         note_boot: NoteBootRequest => NoteBootResponse,
     }
 }

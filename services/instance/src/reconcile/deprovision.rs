@@ -54,7 +54,7 @@ impl Reconciler {
         }
         let workflows = self.cancel_workflows(instance, &request_id(instance, STEP)).await?;
         match instance.begin_time {
-            None if !workflows.any => self.release(instance).await,
+            None if !workflows.began => self.release(instance).await,
             None | Some(_) if hardware.protect => {
                 self.wait(instance, "waits: the machine is protected", HARDWARE_POLL_INTERVAL).await
             }
@@ -93,7 +93,7 @@ impl Reconciler {
 
     /// Releases the machine once the clean-up workflow has succeeded.
     async fn await_clean_up(&self, instance: &Instance) -> Result<Outcome, Error> {
-        match self.workflow_result(instance).await? {
+        match self.release_or_result(instance).await? {
             None => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
             Some(Ok(())) => self.release(instance).await,
             Some(Err(reason)) => self.fail(instance, &reason).await,

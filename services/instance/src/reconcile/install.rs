@@ -38,7 +38,7 @@ impl Reconciler {
                 self.record_installed(instance, "").await
             };
         }
-        match self.workflow_result(instance).await? {
+        match self.release_or_result(instance).await? {
             None => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
             Some(Ok(())) => self.record_installed(instance, "").await,
             Some(Err(reason)) => self.fail(instance, &reason).await,

@@ -1,7 +1,8 @@
 //! Workflows and power jobs that a step created for an instance that no longer waits for them.
 //!
-//! A step creates a workflow first, and records it in the instance afterwards. If the instance was changed or deleted in
-//! between, by a caller or by another process, nobody waits for that workflow. The step that created it cancels it. If that
+//! A step creates a workflow first, held back, and records it in the instance afterwards; the next step releases it. If the instance
+//! was changed or deleted in between, by a caller or by another process, nobody waits for that workflow, and nobody releases it. The
+//! step that created it cancels it. If that
 //! process has died, or if its call was carried out late, a sweep cancels it: every process compares all running workflows
 //! with the instances once a minute.
 

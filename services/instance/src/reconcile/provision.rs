@@ -49,7 +49,7 @@ impl Reconciler {
         if workflows.running > 0 {
             return Ok(Outcome::After(CANCEL_POLL_INTERVAL));
         }
-        let was_changed = workflows.any || instance.begin_time.is_some();
+        let was_changed = workflows.began || instance.begin_time.is_some();
         let event = if was_changed { Event::Failed } else { Event::Unusable };
         self.advance(instance, event, reason).await
     }

@@ -47,6 +47,8 @@ pub(crate) struct FakeState {
     pub(crate) unavailable: bool,
     /// Holds the next request to create a workflow or power job.
     gate: Option<Arc<Gate>>,
+    /// The request to create a workflow that waits at the gate.
+    pub(crate) held_request: Option<wf::CreateWorkflowRequest>,
     requests: BTreeMap<String, (Vec<u8>, String)>,
 }
 
@@ -83,6 +85,7 @@ impl Site {
             lose_after: None,
             unavailable: false,
             gate: None,
+            held_request: None,
             requests: BTreeMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), changes: broadcast::Sender::new(100) }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use futures_util::stream;
 use prost_types::Timestamp;
 use runtime::access;
+use runtime::identity::Caller;
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
@@ -26,6 +27,8 @@ use crate::{create, record};
 
 /// The most bytes of a boot step that are stored.
 const MAX_BOOT_STEP_BYTES: usize = 256;
+/// The call that releases a workflow that was created held back.
+const RELEASE_CALL: &str = "/tinwright.workflow.v1.WorkflowService/ReleaseWorkflow";
 
 #[tonic::async_trait]
 impl WorkflowService for Api {
@@ -36,6 +39,7 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
         // A workflow shows parts of what its template saw.
         let view = access::largest_view(&request);
+        check_hold(&request)?;
         let request = request.into_inner();
         create::check(&request)?;
         let idempotent = serving::idempotent(&request.request_id, &request)?;
@@ -100,6 +104,17 @@ impl WorkflowService for Api {
         };
         let workflow = Some(self.visible(workflow, View::Basic));
         Ok(Response::new(pb::CancelWorkflowResponse { workflow }))
+    }
+
+    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
+    async fn release_workflow(
+        &self,
+        request: Request<pb::ReleaseWorkflowRequest>,
+    ) -> Result<Response<pb::ReleaseWorkflowResponse>, Status> {
+        let id = Violations::parse("id", &request.get_ref().id)?;
+        let released = self.workflows.apply(id, &Event::Release).await?;
+        let workflow = Some(self.visible(released, View::Basic));
+        Ok(Response::new(pb::ReleaseWorkflowResponse { workflow }))
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
@@ -210,6 +225,15 @@ impl Api {
         let found = self.hardware.clone().get_hardware(request).await?;
         found.into_inner().hardware.ok_or_else(|| status::not_found("hardware", id))
     }
+}
+
+/// Passes unless the workflow is to be held back for a caller that cannot release it.
+fn check_hold(request: &Request<pb::CreateWorkflowRequest>) -> Result<(), Status> {
+    let may_release = access::admits(RELEASE_CALL, request.extensions().get::<Caller>());
+    if request.get_ref().held && !may_release {
+        return Err(Status::permission_denied("held is for services: others cannot release it"));
+    }
+    Ok(())
 }
 
 /// Passes unless `machine` is protected: an action of any workflow may change its disks.

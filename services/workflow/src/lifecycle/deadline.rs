@@ -24,12 +24,16 @@ pub const MAX_REPEATED_PREPARATIONS: u32 = 3;
 pub const SUSPEND_INTERVAL: Duration = Duration::from_secs(60);
 /// The time after which a machine that was to leave this boot counts as having done so.
 pub const TERMINAL_GRACE: Duration = Duration::from_secs(10 * 60);
+/// The time within which the creator of a workflow that is held back has to release it.
+pub const RELEASE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// The pauses between attempts.
 pub const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// A limit that is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
+    /// Of being held back.
+    Release,
     /// Of preparing.
     Preparing,
     /// Of the whole workflow.
@@ -75,6 +79,9 @@ impl Workflow {
         let whole = whole.map(|(since, limit)| (Due::TimeLimit, since, limit));
         let limits = match &self.state {
             State::Ended { .. } => [None; 4],
+            State::HeldBack { since } => {
+                [Some((Due::Release, *since, RELEASE_TIMEOUT)), None, None, None]
+            }
             State::Post { since, .. } => [Some((Due::Post, *since, BMC_TIMEOUT)), None, None, None],
             State::Preparing { since } => {
                 [whole, Some((Due::Preparing, *since, BMC_TIMEOUT)), None, None]
@@ -107,7 +114,10 @@ impl Workflow {
             _ if !self.plan.prepares => None,
             State::Pending { prepared } => prepared,
             State::Running { .. } => self.next_start_awaited_since(),
-            State::Preparing { .. } | State::Post { .. } | State::Ended { .. } => None,
+            State::HeldBack { .. }
+            | State::Preparing { .. }
+            | State::Post { .. }
+            | State::Ended { .. } => None,
         }
     }
 

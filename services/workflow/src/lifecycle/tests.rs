@@ -5,6 +5,7 @@
 mod actions;
 mod awaited_workers;
 mod deadlines;
+mod held_back;
 mod restarts;
 mod suspensions;
 
@@ -111,7 +112,10 @@ impl Workflow {
     pub(super) fn outcome(&self) -> Option<&WorkflowOutcome> {
         match &self.state {
             State::Post { outcome, .. } | State::Ended { outcome, .. } => Some(outcome),
-            State::Pending { .. } | State::Preparing { .. } | State::Running { .. } => None,
+            State::HeldBack { .. }
+            | State::Pending { .. }
+            | State::Preparing { .. }
+            | State::Running { .. } => None,
         }
     }
 }
@@ -134,7 +138,7 @@ fn without_anything_to_undo_there_is_no_post() {
     let success = running.clone().does(report("l1", ActionEnd::Success), 12);
     assert_eq!(success.state, ended(WorkflowOutcome::Success));
     let cancelled = running.does(Event::Cancel, 11).does(report("l1", failed("killed")), 12);
-    assert_eq!(cancelled.state, ended(WorkflowOutcome::Cancelled));
+    assert_eq!(cancelled.state, ended(WorkflowOutcome::CANCELLED));
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn a_failed_preparation_leads_to_post() {
 #[test]
 fn a_cancelled_preparation_leads_to_post_and_its_late_result_is_ignored() {
     let post = preparing().does(Event::Cancel, 2);
-    assert_eq!(post.state, State::Post { since: at(2), outcome: WorkflowOutcome::Cancelled });
+    assert_eq!(post.state, State::Post { since: at(2), outcome: WorkflowOutcome::CANCELLED });
     assert_eq!(post.clone().does(Event::Prepared, 3), post);
 }
 
@@ -174,7 +178,7 @@ fn a_pending_workflow_is_cancelled_at_once() {
     let ended = two_steps().does(Event::Cancel, 2);
     assert_eq!(
         ended.state,
-        State::Ended { at: at(2), outcome: WorkflowOutcome::Cancelled, warning: None }
+        State::Ended { at: at(2), outcome: WorkflowOutcome::CANCELLED, warning: None }
     );
 }
 
@@ -183,14 +187,14 @@ fn a_cancel_waits_for_the_running_action_to_stop() {
     let stopping = two_steps().started().does(Event::Cancel, 11);
     assert!(stopping.is_stopping());
     let post = stopping.does(report("l1", failed("killed")), 12);
-    assert_eq!(post.state, State::Post { since: at(12), outcome: WorkflowOutcome::Cancelled });
+    assert_eq!(post.state, State::Post { since: at(12), outcome: WorkflowOutcome::CANCELLED });
 }
 
 #[test]
 fn a_cancel_between_actions_waits_for_nothing() {
     let leased = two_steps().does(request("b1", "p1", None, "l1"), 1);
     let post = leased.does(Event::Cancel, 2);
-    assert_eq!(post.outcome(), Some(&WorkflowOutcome::Cancelled));
+    assert_eq!(post.outcome(), Some(&WorkflowOutcome::CANCELLED));
     assert_eq!(post.after(start("l1"), at(3)), Err(EventRefused::Superseded("l1".into())));
 }
 
@@ -223,7 +227,7 @@ fn a_failed_clean_up_turns_success_into_failure_and_is_a_warning_otherwise() {
     let warning = Some("iso stuck".to_owned());
     assert_eq!(
         ended.state,
-        State::Ended { at: at(3), outcome: WorkflowOutcome::Cancelled, warning }
+        State::Ended { at: at(3), outcome: WorkflowOutcome::CANCELLED, warning }
     );
 }
 

@@ -15,6 +15,7 @@ impl Workflow {
     /// again changes nothing.
     pub fn after(mut self, event: Event, now: SystemTime) -> Result<Self, EventRefused> {
         match event {
+            Event::Release => self.release(),
             Event::BeginTurn => self.begin_turn(now),
             Event::PoweredOff { epoch } => self.powered_off(epoch)?,
             Event::Prepared => self.prepared(now)?,
@@ -48,11 +49,18 @@ impl Workflow {
         Ok(self)
     }
 
+    fn release(&mut self) {
+        if let State::HeldBack { .. } = self.state {
+            self.state = State::Pending { prepared: None };
+        }
+    }
+
     fn begin_turn(&mut self, now: SystemTime) {
         match self.state {
             State::Pending { prepared: None } if self.plan.prepares => self.prepare(now),
             State::Pending { prepared: None } => self.finish_if_empty(now),
-            State::Pending { prepared: Some(_) }
+            State::HeldBack { .. }
+            | State::Pending { prepared: Some(_) }
             | State::Preparing { .. }
             | State::Running { .. }
             | State::Post { .. }
@@ -94,7 +102,9 @@ impl Workflow {
     fn powered_off(&mut self, epoch: u64) -> Result<(), EventRefused> {
         match self.state {
             State::Preparing { .. } if self.boot_epoch == 0 => self.boot_epoch = epoch,
-            State::Pending { prepared: None } => return Err(self.wrong_state("be switched off")),
+            State::HeldBack { .. } | State::Pending { prepared: None } => {
+                return Err(self.wrong_state("be switched off"));
+            }
             State::Preparing { .. }
             | State::Pending { prepared: Some(_) }
             | State::Running { .. }
@@ -109,7 +119,9 @@ impl Workflow {
     fn check_epoch(&self, holder: &Holder) -> Result<(), EventRefused> {
         let (held, present) = (holder.epoch, self.boot_epoch);
         let is_present = match self.state {
-            State::Pending { prepared: None } | State::Preparing { .. } => true,
+            State::HeldBack { .. }
+            | State::Pending { prepared: None }
+            | State::Preparing { .. } => true,
             State::Pending { .. } | State::Running { .. } if self.plan.prepares => held == present,
             State::Pending { .. } | State::Running { .. } => held >= present,
             State::Post { .. } | State::Ended { .. } => true,
@@ -124,7 +136,9 @@ impl Workflow {
                 self.state = State::Pending { prepared: Some(now) };
                 self.finish_if_empty(now);
             }
-            State::Pending { prepared: None } => return Err(self.wrong_state("be prepared")),
+            State::HeldBack { .. } | State::Pending { prepared: None } => {
+                return Err(self.wrong_state("be prepared"));
+            }
             State::Pending { prepared: Some(_) }
             | State::Running { .. }
             | State::Post { .. }
@@ -136,7 +150,7 @@ impl Workflow {
     fn prepare_failed(&mut self, reason: String, now: SystemTime) -> Result<(), EventRefused> {
         match self.state {
             State::Preparing { .. } => self.enter_post(WorkflowOutcome::Failed { reason }, now),
-            State::Pending { .. } | State::Running { .. } => {
+            State::HeldBack { .. } | State::Pending { .. } | State::Running { .. } => {
                 return Err(self.wrong_state("be prepared"));
             }
             State::Post { .. } | State::Ended { .. } => {}
@@ -163,15 +177,15 @@ impl Workflow {
                     extend(not_before.get_or_insert(SystemTime::UNIX_EPOCH));
                 }
             }
-            State::Pending { prepared: None } | State::Ended { .. } => {}
+            State::HeldBack { .. } | State::Pending { prepared: None } | State::Ended { .. } => {}
         }
     }
 
     fn cancel(&mut self, now: SystemTime) -> Result<(), EventRefused> {
         let runs = self.current().is_some_and(Action::is_running);
-        let outcome = WorkflowOutcome::Cancelled;
+        let outcome = WorkflowOutcome::CANCELLED;
         match &self.state {
-            State::Pending { prepared: None } => {
+            State::HeldBack { .. } | State::Pending { prepared: None } => {
                 self.state = State::Ended { at: now, outcome, warning: None };
             }
             State::Running { stop: None } if runs => {
@@ -182,7 +196,7 @@ impl Workflow {
                 self.enter_post(outcome, now);
             }
             State::Post { outcome: first, .. } | State::Ended { outcome: first, .. } => {
-                if *first != outcome {
+                if !matches!(first, WorkflowOutcome::Cancelled { .. }) {
                     return Err(self.wrong_state("be cancelled"));
                 }
             }
@@ -200,7 +214,10 @@ impl Workflow {
                 (outcome, warning) => (outcome, warning),
             },
             State::Ended { .. } => return Ok(()),
-            State::Pending { .. } | State::Preparing { .. } | State::Running { .. } => {
+            State::HeldBack { .. }
+            | State::Pending { .. }
+            | State::Preparing { .. }
+            | State::Running { .. } => {
                 return Err(self.wrong_state("be cleaned up after"));
             }
         };
@@ -213,7 +230,8 @@ impl Workflow {
         match self.state {
             State::Running { .. } => {}
             State::Pending { prepared } if prepared.is_some() || !self.plan.prepares => {}
-            State::Pending { .. }
+            State::HeldBack { .. }
+            | State::Pending { .. }
             | State::Preparing { .. }
             | State::Post { .. }
             | State::Ended { .. } => return,
@@ -289,6 +307,11 @@ impl Workflow {
         let may_retry = !self.is_stopping();
         match self.due(now) {
             None => {}
+            Some(Due::Release) => {
+                let reason = "its creator did not release it within 10 minutes".to_owned();
+                let outcome = WorkflowOutcome::Cancelled { reason };
+                self.state = State::Ended { at: now, outcome, warning: None };
+            }
             Some(Due::Preparing) => {
                 let reason = "preparing the machine took longer than 30 minutes".to_owned();
                 self.enter_post(WorkflowOutcome::Failed { reason }, now);
@@ -298,7 +321,7 @@ impl Workflow {
                 self.post_done(Some(reason), now)?;
             }
             Some(Due::TimeLimit) => self.enter_post(WorkflowOutcome::Timeout, now),
-            Some(Due::Stopping) => self.enter_post(WorkflowOutcome::Cancelled, now),
+            Some(Due::Stopping) => self.enter_post(WorkflowOutcome::CANCELLED, now),
             Some(Due::TerminalGrace) => {
                 if let Some(action) = self.current_mut() {
                     action.end(ActionEnd::Success, "", now);
@@ -318,10 +341,10 @@ impl Workflow {
         let stopped = stop.is_some() && !self.current().is_some_and(Action::is_running);
         let failure = self.actions.iter().find_map(failure);
         let outcome = match failure {
-            Some(_) if stop.is_some() => WorkflowOutcome::Cancelled,
+            Some(_) if stop.is_some() => WorkflowOutcome::CANCELLED,
             Some(outcome) => outcome,
             None if self.current().is_none() => WorkflowOutcome::Success,
-            None if stopped => WorkflowOutcome::Cancelled,
+            None if stopped => WorkflowOutcome::CANCELLED,
             None => return,
         };
         self.enter_post(outcome, now);
@@ -336,7 +359,9 @@ impl Workflow {
                     WorkflowOutcome::Timeout => action.end(ActionEnd::Timeout, "", now),
                     WorkflowOutcome::Success
                     | WorkflowOutcome::Failed { .. }
-                    | WorkflowOutcome::Cancelled => action.end(ActionEnd::Failed, "stopped", now),
+                    | WorkflowOutcome::Cancelled { .. } => {
+                        action.end(ActionEnd::Failed, "stopped", now)
+                    }
                 }
             }
         }

@@ -62,6 +62,7 @@ fn state(record: &pb::Workflow) -> Result<State, &'static str> {
     use pb::WorkflowState as Stored;
     Ok(match record.state() {
         Stored::Unspecified => return Err("state"),
+        Stored::Pending if record.held => State::HeldBack { since: since(record.phase_time)? },
         Stored::Pending if record.prepared => {
             // Records of earlier versions have the start of the preparation.
             State::Pending { prepared: Some(since(record.prepare_time.or(record.phase_time))?) }
@@ -87,7 +88,7 @@ fn outcome(state: pb::WorkflowState, reason: &str) -> Result<WorkflowOutcome, &'
         Stored::Success => Ok(WorkflowOutcome::Success),
         Stored::Failed => Ok(WorkflowOutcome::Failed { reason: reason.to_owned() }),
         Stored::Timeout => Ok(WorkflowOutcome::Timeout),
-        Stored::Cancelled => Ok(WorkflowOutcome::Cancelled),
+        Stored::Cancelled => Ok(WorkflowOutcome::Cancelled { reason: reason.to_owned() }),
         Stored::Unspecified
         | Stored::Pending
         | Stored::Preparing

@@ -92,12 +92,13 @@ fn any_outcome() -> impl Strategy<Value = WorkflowOutcome> {
         Just(WorkflowOutcome::Success),
         any_reason().prop_map(|reason| WorkflowOutcome::Failed { reason }),
         Just(WorkflowOutcome::Timeout),
-        Just(WorkflowOutcome::Cancelled),
+        any_reason().prop_map(|reason| WorkflowOutcome::Cancelled { reason }),
     ]
 }
 
 fn any_state() -> impl Strategy<Value = State> {
     prop_oneof![
+        any_time().prop_map(|since| State::HeldBack { since }),
         prop::option::of(any_time()).prop_map(|prepared| State::Pending { prepared }),
         any_time().prop_map(|since| State::Preparing { since }),
         prop::option::of(any_time()).prop_map(|stop| State::Running { stop }),

@@ -27,7 +27,8 @@ pub fn write(record: &pb::Workflow, workflow: &Workflow) -> pb::Workflow {
     new
 }
 
-/// Returns the record of a new workflow: `blank` with these `steps`, each with its rendered action.
+/// Returns the record of a new workflow: `blank`, which says whether it is held back, with these `steps`, each with its rendered
+/// action.
 pub fn new_record(
     mut blank: pb::Workflow,
     plan: Plan,
@@ -37,7 +38,8 @@ pub fn new_record(
     blank.time_limit = plan.time_limit.map(span);
     blank.actions = steps.iter().map(|(step, action)| new_action(step, action)).collect();
     let steps = steps.into_iter().map(|(step, _)| step).collect();
-    write(&blank, &Workflow::new(plan, steps, now))
+    let workflow = Workflow::new(plan, steps, now);
+    write(&blank, &if blank.held { workflow.held_back(now) } else { workflow })
 }
 
 /// The constant fields of an action.
@@ -68,11 +70,18 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
     record.start_time = workflow.begun.map(Timestamp::from);
     record.preparations = number(workflow.preparations);
     record.boot_epoch = workflow.boot_epoch;
+    // An end does not change it: a workflow that ended while it was held back has done nothing.
+    record.held &= matches!(workflow.state, State::HeldBack { .. } | State::Ended { .. });
     if let Some(BootStep { at, text }) = &workflow.boot_step {
         record.boot_step_time = Some((*at).into());
         record.boot_step.clone_from(text);
     }
     match &workflow.state {
+        State::HeldBack { since } => {
+            record.held = true;
+            record.prepared = false;
+            record.phase_time = Some((*since).into());
+        }
         State::Pending { prepared } => {
             record.prepared = prepared.is_some();
             record.prepare_time = prepared.map(Timestamp::from);
@@ -100,8 +109,10 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
 fn reason(outcome: &WorkflowOutcome, workflow: &Workflow) -> String {
     let overdue = |action: &&Action| action.result() == Some(ActionEnd::Timeout);
     match (outcome, workflow.actions.iter().find(overdue)) {
-        (WorkflowOutcome::Success | WorkflowOutcome::Cancelled, _) => String::new(),
-        (WorkflowOutcome::Failed { reason }, _) => reason.clone(),
+        (WorkflowOutcome::Success, _) => String::new(),
+        (WorkflowOutcome::Failed { reason } | WorkflowOutcome::Cancelled { reason }, _) => {
+            reason.clone()
+        }
         (WorkflowOutcome::Timeout, None) => "time limit exceeded".to_owned(),
         (WorkflowOutcome::Timeout, Some(action)) => {
             format!("action {:?} exceeded its timeout", action.step.name)

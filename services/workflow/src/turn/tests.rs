@@ -12,7 +12,8 @@ fn id(number: u8) -> WorkflowId {
 
 fn entry(number: u8, created: u64, active: bool) -> QueueEntry {
     let created = SystemTime::UNIX_EPOCH + Duration::from_secs(created);
-    QueueEntry { id: id(number), created, active }
+    let state = if active { QueueState::Active } else { QueueState::Waiting };
+    QueueEntry { id: id(number), created, state }
 }
 
 fn behind(blocker: u8, ahead: usize) -> Turn {
@@ -34,6 +35,15 @@ fn the_oldest_workflow_comes_first() {
 fn an_active_workflow_blocks_the_others_and_is_the_one_named() {
     let queue = [entry(1, 1, false), entry(2, 2, false), entry(9, 9, true)];
     assert_eq!(turns(&queue), [behind(9, 1), behind(9, 2), Turn::Holding]);
+}
+
+#[test]
+fn a_workflow_that_is_held_back_is_passed_over_and_keeps_its_place() {
+    let held_back = QueueEntry { state: QueueState::HeldBack, ..entry(1, 1, false) };
+    let queue = [held_back, entry(2, 2, false), entry(3, 3, false)];
+    assert_eq!(turns(&queue), [Turn::HeldBack, Turn::Now, behind(2, 1)]);
+    let released = [entry(1, 1, false), entry(2, 2, false), entry(3, 3, false)];
+    assert_eq!(turns(&released), [Turn::Now, behind(1, 1), behind(1, 2)]);
 }
 
 /// A queue with at most one active workflow.

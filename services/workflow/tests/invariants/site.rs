@@ -28,7 +28,6 @@ pub(crate) struct Run {
     /// Its machine.
     machine: usize,
     entry: QueueEntry,
-    queue_state: QueueState,
 }
 
 /// All workflows.
@@ -210,9 +209,9 @@ impl Site {
     fn turn(&self, number: usize) -> Option<Turn> {
         let run = &self.runs[number];
         let in_queue =
-            |other: &&Run| other.machine == run.machine && other.queue_state != QueueState::Ended;
+            |other: &&Run| other.machine == run.machine && other.entry.state != QueueState::Ended;
         let queue = self.runs.iter().filter(in_queue).map(|other| &other.entry);
-        (run.queue_state != QueueState::Ended).then(|| turn(&run.entry, queue))
+        (run.entry.state != QueueState::Ended).then(|| turn(&run.entry, queue))
     }
 
     fn reconcile(&mut self, number: usize, fails: bool) {
@@ -297,15 +296,14 @@ impl Site {
         let post = |workflow: &Workflow| matches!(workflow.state, State::Post { .. });
         run.posts += usize::from(post(&after) && !post(&before));
         run.has_begun |= matches!(after.state, State::Preparing { .. }) || after.lease().is_some();
-        run.queue_state = record::queue_state(&record::write(&pb::Workflow::default(), &after));
-        run.entry.active = run.queue_state == QueueState::Active;
+        run.entry.state = record::queue_state(&record::write(&pb::Workflow::default(), &after));
         run.workflow = after;
     }
 
     /// Checks the invariants.
     pub(crate) fn check(&self) {
         let mut holders = BTreeMap::new();
-        for run in self.runs.iter().filter(|run| run.entry.active) {
+        for run in self.runs.iter().filter(|run| run.entry.state == QueueState::Active) {
             let other = holders.insert(run.machine, run.entry.id);
             assert!(other.is_none(), "{} has {other:?} and {}", run.machine, run.entry.id);
         }
@@ -335,7 +333,7 @@ fn run(number: u8, plan: Plan, machine: usize, actions: usize, now: SystemTime) 
     let entry = QueueEntry {
         id: WorkflowId::from_bytes([number + 1; 16]),
         created: now + Duration::from_secs(number.into()),
-        active: false,
+        state: QueueState::Waiting,
     };
     Run {
         workflow: Workflow::new(plan, steps.collect(), now),
@@ -343,6 +341,5 @@ fn run(number: u8, plan: Plan, machine: usize, actions: usize, now: SystemTime) 
         has_begun: false,
         machine,
         entry,
-        queue_state: QueueState::Waiting,
     }
 }

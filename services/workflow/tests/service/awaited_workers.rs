@@ -28,7 +28,7 @@ async fn site() -> (Site, Clock) {
 
 impl Site {
     /// Waits until the machine of the workflow `id` was prepared `count` times.
-    async fn prepared(&mut self, id: &str, count: i32) {
+    pub(crate) async fn prepared(&mut self, id: &str, count: i32) {
         let is_prepared = |found: &pb::Workflow| found.state() == State::Pending && found.prepared;
         self.until(id, |found| is_prepared(found) && found.preparations == count).await;
     }

@@ -6,6 +6,7 @@ mod awaited_workers;
 mod bmc;
 mod boot_epochs;
 mod enrollment;
+mod held_back;
 mod journeys;
 mod kills;
 mod machines;

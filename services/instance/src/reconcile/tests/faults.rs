@@ -91,8 +91,14 @@ async fn a_delete_while_the_installing_workflow_is_created_leaves_nothing_to_run
     for force in [false, true] {
         let bench = Bench::new(templated()).await;
         assert_eq!(delete_during_creation(&bench, force).await, "gone");
-        assert_eq!(bench.site.state().workflows[0].state(), Workflow::Cancelled);
+        assert_never_released(&bench, 0);
     }
+}
+
+/// Asserts that the workflow was cancelled while it was held back.
+fn assert_never_released(bench: &Bench, number: usize) {
+    let workflow = bench.site.state().workflows[number].clone();
+    assert_eq!((workflow.state(), workflow.held), (Workflow::Cancelled, true));
 }
 
 #[tokio::test]
@@ -100,7 +106,50 @@ async fn a_forced_delete_while_the_clean_up_is_created_leaves_nothing_to_run() {
     let bench = Bench::active(templated()).await;
     bench.delete(false).await;
     assert_eq!(delete_during_creation(&bench, true).await, "gone");
-    assert_eq!(bench.site.state().workflows[1].state(), Workflow::Cancelled);
+    assert_never_released(&bench, 1);
+}
+
+/// The workflow is created after the instance was deleted, and its creator has died.
+#[tokio::test]
+async fn a_workflow_that_is_created_too_late_is_never_released() {
+    for force in [false, true] {
+        let bench = Bench::new(templated()).await;
+        let other = Reconciler::new(bench.instances.clone(), bench.site.peers());
+        let (gate, id) = (bench.site.hold_creation(), bench.id.to_string());
+        let dying = tokio::spawn(async move { drive(&other, &id).await });
+        gate.reached.notified().await;
+        let request = bench.site.state().held_request.take().unwrap();
+        dying.abort();
+        bench.delete(force).await;
+        assert_eq!(bench.settled().await, "gone");
+        let workflow = bench.site.peers().create_workflow(request).await.unwrap();
+        let found = bench.site.peers().workflow(&workflow).await.unwrap().unwrap();
+        let late = orphans::CreatedObject::from_running(&found).unwrap();
+        assert_eq!(bench.reconciler.sweep(&late).await, Outcome::Done);
+        assert_never_released(&bench, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_workflow_is_released_once_its_instance_has_recorded_it() {
+    let bench = Bench::new(templated()).await;
+    let id = bench.id.to_string();
+    assert_eq!(bench.reconciler.step(&id).await.unwrap(), Outcome::Again);
+    let workflow = bench.site.state().workflows[0].clone();
+    assert_eq!((bench.found().await.unwrap().workflow_id, true), (workflow.id, workflow.held));
+    bench.settle().await;
+    assert!(!bench.site.state().workflows[0].held);
+}
+
+#[tokio::test]
+async fn an_unrecorded_workflow_that_was_not_released_in_time_is_created_again() {
+    let bench = Bench::new(templated()).await;
+    assert!(die(&bench, 1, false).await, "created, but not recorded");
+    bench.site.end(Workflow::Cancelled, "its creator did not release it within 10 minutes");
+    assert_eq!(bench.settled().await, "provisioning");
+    let made: Vec<_> =
+        bench.site.state().workflows.iter().map(|it| (it.state(), it.held)).collect();
+    assert_eq!(made, [(Workflow::Cancelled, true), (Workflow::Pending, false)]);
 }
 
 #[tokio::test]
@@ -164,10 +213,12 @@ async fn an_unrecorded_workflow_that_is_no_longer_wanted_is_cancelled() {
     assert_eq!(bench.found().await.unwrap().generation, 2);
 }
 
+/// A process of an earlier version created the workflow: it was not held back.
 #[tokio::test]
 async fn a_machine_is_not_released_while_an_unrecorded_workflow_may_run_on_it() {
     let bench = Bench::new(templated()).await;
     assert!(die(&bench, 1, false).await, "created, but not recorded");
+    bench.site.state().workflows[0].held = false;
     bench.site.set_machine_state(HardwareState::Failed, "fan");
     assert_eq!(bench.settled().await, "queued", "until that has ended");
     assert_eq!(bench.site.state().workflows[0].state(), Workflow::Cancelled);
@@ -176,9 +227,28 @@ async fn a_machine_is_not_released_while_an_unrecorded_workflow_may_run_on_it() 
 }
 
 #[tokio::test]
+async fn an_unrecorded_workflow_that_is_held_back_is_cancelled_and_leaves_the_machine_unchanged() {
+    for state in [HardwareState::Provisionable, HardwareState::Failed] {
+        let bench = Bench::new(templated()).await;
+        assert!(die(&bench, 1, false).await, "created, but not recorded");
+        bench.site.set_machine_state(state, "");
+        if state == HardwareState::Failed {
+            assert_eq!(bench.settled().await, "failed");
+            assert!(!bench.occupied().await);
+        } else {
+            bench.delete(false).await;
+            assert_eq!(bench.settled().await, "gone");
+        }
+        assert_never_released(&bench, 0);
+        assert_eq!(bench.site.request_ids().len(), 1, "no clean-up");
+    }
+}
+
+#[tokio::test]
 async fn an_unrecorded_workflow_is_cancelled_before_the_clean_up() {
     let bench = Bench::new(templated()).await;
     assert!(die(&bench, 1, false).await, "created, but not recorded");
+    bench.site.state().workflows[0].held = false;
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "deprovisioning");
     let states: Vec<_> = bench.site.state().workflows.iter().map(|each| each.state()).collect();

@@ -110,6 +110,7 @@ impl WorkflowService for Site {
         request: Request<wf::CreateWorkflowRequest>,
     ) -> Result<Response<wf::CreateWorkflowResponse>, Status> {
         let request = request.into_inner();
+        self.state().held_request = Some(request.clone());
         self.pass_gate().await;
         self.carry_out(|state| {
             if let Some(refusal) = &state.refusal {
@@ -125,6 +126,7 @@ impl WorkflowService for Site {
                 hardware_id: request.hardware_id.clone(),
                 instance_id: request.instance_id.clone(),
                 state: wf::WorkflowState::Pending.into(),
+                held: request.held,
                 ..wf::Workflow::default()
             };
             state.record(&request.request_id, &request, &workflow.id);
@@ -175,6 +177,19 @@ impl WorkflowService for Site {
                 workflow.set_state(wf::WorkflowState::Cancelled);
             }
             Ok(wf::CancelWorkflowResponse { workflow: Some(workflow.clone()) })
+        })
+    }
+
+    async fn release_workflow(
+        &self,
+        request: Request<wf::ReleaseWorkflowRequest>,
+    ) -> Result<Response<wf::ReleaseWorkflowResponse>, Status> {
+        let id = request.into_inner().id;
+        self.carry_out(|state| {
+            let found = state.workflows.iter_mut().find(|each| each.id == id);
+            let workflow = found.ok_or_else(missing)?;
+            workflow.held &= ended(workflow);
+            Ok(wf::ReleaseWorkflowResponse { workflow: Some(workflow.clone()) })
         })
     }
 

@@ -44,6 +44,7 @@ impl Api {
     fn add_wait_reason(&self, workflow: &mut pb::Workflow) {
         let turn = match record::queue_state(workflow) {
             QueueState::Waiting => workflow.id.parse().ok().and_then(|id| self.queues.turn(id)),
+            QueueState::HeldBack => Some(Turn::HeldBack),
             QueueState::Active | QueueState::Ended => None,
         };
         workflow.state_reason = match turn {
@@ -56,6 +57,7 @@ impl Api {
                     }
                 }
             }
+            Some(Turn::HeldBack) => "held back until its creator releases it".to_owned(),
             Some(Turn::Now | Turn::Holding) | None => "waits for the machine's worker".to_owned(),
         };
     }

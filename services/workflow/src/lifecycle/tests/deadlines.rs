@@ -56,7 +56,7 @@ fn a_worker_that_does_not_stop_is_waited_for_a_minute() {
     let stopping = two_steps().started().does(Event::Cancel, 20);
     let (before, after) = around(&stopping, 80);
     assert_eq!(before, stopping);
-    assert_eq!(after.outcome(), Some(&WorkflowOutcome::Cancelled));
+    assert_eq!(after.outcome(), Some(&WorkflowOutcome::CANCELLED));
 }
 
 #[test]

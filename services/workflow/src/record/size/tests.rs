@@ -111,6 +111,7 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         boot_step: text(256),
         prepare_time: TIME,
         boot_epoch: u64::MAX,
+        held: true,
     }
 }
 
