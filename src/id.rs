@@ -35,6 +35,7 @@ macro_rules! nouns {
 
 nouns! {
     Bmc, BmcId, "BMC";
+    Credential, CredentialId, "credential";
     Hardware, HardwareId, "hardware";
     Instance, InstanceId, "instance";
     PowerJob, PowerJobId, "power job";

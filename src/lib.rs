@@ -30,8 +30,8 @@ pub mod tenant;
 pub mod watch;
 
 pub use id::{
-    BmcId, BootId, HardwareId, Id, InstanceId, LeaseId, PowerJobId, ProcessId, TemplateId,
-    TenantId, WorkflowId,
+    BmcId, BootId, CredentialId, HardwareId, Id, InstanceId, LeaseId, PowerJobId, ProcessId,
+    TemplateId, TenantId, WorkflowId,
 };
 pub use mac::Mac;
 pub use object::Object;

@@ -65,6 +65,7 @@ macro_rules! objects {
 
 objects!(
     hardware::Hardware,
+    identity::Credential,
     identity::Tenant,
     instance::Instance,
     power::Bmc,

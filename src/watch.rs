@@ -65,6 +65,7 @@ macro_rules! watch_responses {
 
 watch_responses! {
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
+    identity::WatchRevocationsResponse, watch_revocations_response::Revocation => Revocation;
     identity::WatchTenantsResponse, watch_tenants_response::Tenant => Tenant;
     instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;
     netboot::WatchLeasesResponse, watch_leases_response::Lease => Lease;

@@ -32,6 +32,10 @@ pub enum Audience {
     Operators,
     /// Workers, for their own machine.
     Workers,
+    /// Admins.
+    Admins,
+    /// Doors and services.
+    Doors,
     /// Admins and services.
     Services,
 }
@@ -81,6 +85,15 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.hardware.v1.HardwareService/SetHardwareState", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/UpdateHardware", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/WatchHardware", Audience::Viewers),
+    ("/tinwright.identity.v1.IdentityService/Authenticate", Audience::Doors),
+    ("/tinwright.identity.v1.IdentityService/CreateCredential", Audience::Admins),
+    ("/tinwright.identity.v1.IdentityService/DeleteCredential", Audience::Admins),
+    ("/tinwright.identity.v1.IdentityService/GetCredential", Audience::Viewers),
+    ("/tinwright.identity.v1.IdentityService/IssueCertificate", Audience::Admins),
+    ("/tinwright.identity.v1.IdentityService/ListCertificates", Audience::Viewers),
+    ("/tinwright.identity.v1.IdentityService/ListCredentials", Audience::Viewers),
+    ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
+    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Services),
     ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/DeleteTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/GetTenant", Audience::Viewers),
@@ -154,12 +167,14 @@ pub fn audience(path: &str) -> Option<Audience> {
 impl Audience {
     /// True if a caller of this role, or one without a role, may make the call.
     pub fn admits(self, caller: Option<Role>) -> bool {
-        use Column::{Admin, Operator, Service, Viewer, Work};
+        use Column::{Admin, Door, Operator, Service, Viewer, Work};
         let columns: &[Column] = match self {
             Self::Everyone => return true,
             Self::Viewers => &[Viewer, Operator, Admin, Service],
             Self::Operators => &[Operator, Admin, Service],
             Self::Workers => &[Work],
+            Self::Admins => &[Admin],
+            Self::Doors => &[Door, Service],
             Self::Services => &[Admin, Service],
         };
         columns.contains(&Column::of(caller))
@@ -292,6 +307,8 @@ mod tests {
                 Audience::Viewers => "viewer, operator, admin, service",
                 Audience::Operators => "operator, admin, service",
                 Audience::Workers => "machine (work)",
+                Audience::Admins => "admin",
+                Audience::Doors => "door, service",
                 Audience::Services => "admin, service",
             };
             let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
@@ -316,8 +333,15 @@ mod tests {
         let verbs = ["Explain", "Get", "List", "Read", "Watch"];
         let reads = verbs.iter().any(|verb| method.name().starts_with(verb));
         let is_workers = method.parent_service().name() == "WorkerService";
+        let gives_rights =
+            ["CreateCredential", "DeleteCredential", "IssueCertificate", "RevokeCertificate"];
         match caller {
             _ if method.name() == "Redeem" => true,
+            _ if method.name() == "Authenticate" => {
+                matches!(caller, Some(Role::Door | Role::Service))
+            }
+            _ if gives_rights.contains(&method.name()) => caller == Some(Role::Admin),
+            Some(Role::Viewer) if is_internal => false,
             Some(Role::Machine(_, MachinePurpose::Work)) => is_workers,
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,

@@ -31,8 +31,8 @@ use rcgen::{
     SanType,
 };
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use time::{Duration, OffsetDateTime};
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 
@@ -40,6 +40,7 @@ pub use self::renewal::RenewableCertificate;
 use crate::clock::Clock;
 use crate::identity::{Caller, Role};
 use crate::secret::{KEY_BYTES, Secret, SiteKey};
+use crate::serial::Serial;
 
 /// The time before its issue from which on a certificate is valid.
 const BACKDATED: Duration = Duration::days(1);
@@ -49,6 +50,8 @@ const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const ISSUED_VALIDITY: Duration = Duration::days(398);
 /// The validity of a machine's certificate, which its worker renews.
 const MACHINE_VALIDITY: Duration = Duration::days(1);
+/// The longest validity of a certificate that is issued on request.
+pub const MAX_CLIENT_VALIDITY: std::time::Duration = ISSUED_VALIDITY.unsigned_abs();
 /// A stored certificate with less validity left is replaced at the start.
 const MIN_REMAINING_VALIDITY: Duration = Duration::days(90);
 
@@ -95,6 +98,17 @@ pub struct CertificateAndKey {
     pub certificate: String,
     /// Its private key.
     pub key: Secret<String>,
+}
+
+/// A certificate for the holder of a key that this process does not have.
+#[derive(Clone, Debug)]
+pub struct IssuedCertificate {
+    /// The certificate in PEM.
+    pub certificate: String,
+    /// Its serial number.
+    pub serial: Serial,
+    /// The end of its validity.
+    pub expires: SystemTime,
 }
 
 /// The site's secrets in one folder.
@@ -159,12 +173,29 @@ impl SiteAuthority {
     /// Issues a certificate in PEM for the holder of the key in `request` (PKCS#10, DER), who is `caller` for a day, and returns
     /// it with the end of its validity. Only the key of the request is used.
     pub fn certify(&self, caller: &Caller, request: &[u8]) -> Result<(String, SystemTime), Error> {
-        let request = CertificateSigningRequestParams::from_der(&request.into());
-        let request = request.map_err(Error::Request)?;
         let ends = self.now() + MACHINE_VALIDITY;
-        let certificate =
-            self.sign(client_params(caller)?, &caller.to_string(), &request.public_key, ends)?;
-        Ok((certificate, ends.into()))
+        let issued = self.certify_until(caller, request, ends.into())?;
+        Ok((issued.certificate, issued.expires))
+    }
+
+    /// Does the same for a certificate that is valid until `ends`. The request may also be PEM.
+    pub fn certify_until(
+        &self,
+        caller: &Caller,
+        request: &[u8],
+        ends: SystemTime,
+    ) -> Result<IssuedCertificate, Error> {
+        let der = CertificateSigningRequestDer::from_pem_slice(request);
+        let der = der.unwrap_or_else(|_| request.into());
+        let request = CertificateSigningRequestParams::from_der(&der).map_err(Error::Request)?;
+        let serial = Serial::random()?;
+        let mut params = client_params(caller)?;
+        params.serial_number = Some(serial.to_bytes().into());
+        // A certificate's times have no fractions of seconds (RFC 5280 §4.1.2.5).
+        let ends = OffsetDateTime::from(ends);
+        let ends = ends.replace_nanosecond(0).unwrap_or(ends);
+        let certificate = self.sign(params, &caller.to_string(), &request.public_key, ends)?;
+        Ok(IssuedCertificate { certificate, serial, expires: ends.into() })
     }
 
     /// Returns the SHA-256 of the authority's certificate (DER) in hex. A machine compares the certificate that it fetched with it.
@@ -259,6 +290,10 @@ impl SiteAuthority {
         ends: OffsetDateTime,
     ) -> Result<String, Error> {
         (params.not_before, params.not_after) = (self.now() - BACKDATED, ends);
+        if params.serial_number.is_none() {
+            // Otherwise it would be a digest of the key: two certificates of one key would be revoked together.
+            params.serial_number = Some(Serial::random()?.to_bytes().into());
+        }
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -269,6 +304,13 @@ impl SiteAuthority {
         let issuer = Issuer::from_ca_cert_pem(&self.authority, KeyPair::from_pem(&read(&path)?)?)?;
         Ok(params.signed_by(key, &issuer)?.pem())
     }
+}
+
+/// Generates a key, and a request for a certificate of it (PKCS#10, DER). The key is in PEM.
+pub fn request_certificate() -> Result<(Vec<u8>, Secret<String>), Error> {
+    let key = KeyPair::generate()?;
+    let request = CertificateParams::default().serialize_request(&key)?;
+    Ok((request.der().to_vec(), Secret::new(key.serialize_pem())))
 }
 
 fn client_params(caller: &Caller) -> Result<CertificateParams, Error> {
@@ -396,6 +438,37 @@ mod tests {
         let left = ends.duration_since(SystemTime::now()).unwrap();
         assert!(left <= std::time::Duration::from_secs(24 * 60 * 60));
         assert!(site.certify(&caller, b"no request").is_err());
+    }
+
+    #[test]
+    fn every_certificate_has_a_serial_number_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
+        let (request, _) = request_certificate().unwrap();
+        let ends = SystemTime::now() + MAX_CLIENT_VALIDITY;
+        let issue = || site.certify_until(&Role::Viewer.into(), &request, ends).unwrap();
+        let (first, second) = (issue(), issue());
+        assert_ne!(first.serial, second.serial);
+        for issued in [first, second] {
+            let der = der(&issued.certificate);
+            assert_eq!(Serial::in_certificate(&der).as_ref(), Some(&issued.serial));
+            let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+            let end = SystemTime::from(parsed.validity().not_after.to_datetime());
+            assert_eq!(end, issued.expires);
+        }
+        let stored = [site.client(&Role::Admin.into()), site.client(&Role::Admin.into())];
+        let serials = stored.map(|it| Serial::in_certificate(&der(&it.unwrap().certificate)));
+        assert!(serials[0].is_some() && serials[0] != serials[1]);
+    }
+
+    #[test]
+    fn a_certificate_request_may_be_pem() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = SiteAuthority::open(folder.path()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let request = CertificateParams::default().serialize_request(&key).unwrap();
+        let (pem, ends) = (request.pem().unwrap(), SystemTime::now() + MAX_CLIENT_VALIDITY);
+        assert!(site.certify_until(&Role::Viewer.into(), pem.as_bytes(), ends).is_ok());
     }
 
     #[test]

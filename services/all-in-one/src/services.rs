@@ -64,7 +64,7 @@ impl Services {
                 hardware::Api::new(records, peers, stop())
             }),
             identity: serves(Service::Identity)
-                .then(|| identity::Api::new(store(), Clock::system(), stop())),
+                .then(|| identity::Api::new(store(), site.clone(), Clock::system(), stop())),
             instance: serves(Service::Instance).then(|| {
                 let (hardware, power) = (hardware.clone(), power.clone());
                 instance::Api::new(store(), hardware, workflow, power, Clock::system(), stop())
@@ -104,7 +104,9 @@ impl Services {
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
         let Self { hardware, identity, instance, power, workflow } = self.clone();
         hardware.map(|it| routes.add_service(it.into_service()));
-        identity.map(|it| routes.add_service(it.tenant_service()));
+        if let Some(identity) = identity {
+            routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
+        }
         instance.map(|it| routes.add_service(it.into_service()));
         power.map(|it| routes.add_service(it.into_service()));
         if let Some(workflow) = workflow {

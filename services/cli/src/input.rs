@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use prost::{Message, Name};
@@ -30,6 +31,22 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.into(), value.into()))
 }
 
+/// Parses a duration of one unit, such as `30d`, `12h`, `45m` or `90s`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration such as 30d, 12h, 45m or 90s");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number = text.strip_suffix(unit).filter(|it| it.bytes().all(|b| b.is_ascii_digit()));
+    let number: u32 = number.and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
 /// Parses all objects in `text`.
 pub fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
@@ -53,6 +70,16 @@ pub fn message<M: Message + Name + Default>(object: Value) -> anyhow::Result<M> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_has_one_unit() {
+        for (text, seconds) in [("90s", 90), ("45m", 2700), ("12h", 43_200), ("30d", 2_592_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in ["", "d", "30", "-1d", "1.5h", "1w", "1d2h", "30ä", "99999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn documents_and_lists_are_split_into_objects() {

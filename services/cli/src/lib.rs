@@ -3,6 +3,7 @@
 //! - [`connect`]: finding the server, and the identity of the caller.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
+//! - [`identity`]: client certificates and credentials.
 //! - [`boot`]: explanations, timelines and syslog of network boots.
 //! - [`metadata`]: explanations of the metadata service.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
@@ -15,6 +16,7 @@ pub mod connect;
 pub mod failure;
 pub mod follow;
 pub mod hardware;
+pub mod identity;
 pub mod input;
 pub mod instance;
 pub mod metadata;
@@ -51,6 +53,8 @@ pub enum Command {
     Power(ServerCommand<power::PowerCommand>),
     /// Manage tenants, whose callers see their own objects only
     Tenant(ServerCommand<tenant::TenantCommand>),
+    /// Issue and revoke client certificates, and manage credentials
+    Identity(ServerCommand<identity::IdentityCommand>),
     /// Explain and list network boots of machines
     Boot(ServerCommand<boot::BootCommand>),
     /// Explain responses of the metadata service
@@ -92,6 +96,7 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
         Command::Workflow(it) => workflow::run(it.command, &it.connection.open().await?, out).await,
         Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
         Command::Tenant(it) => tenant::run(it.command, &it.connection.open().await?, out).await,
+        Command::Identity(it) => identity::run(it.command, &it.connection.open().await?, out).await,
         Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,
         Command::Metadata(it) => metadata::run(it.command, &it.connection.open().await?, out).await,
         Command::Osie(command) => osie::run(command),

@@ -124,6 +124,12 @@ pub fn age(time: Option<Timestamp>, now: SystemTime) -> String {
     since.map_or_else(String::new, short_duration)
 }
 
+/// Returns the time until `time`, or nothing if it is absent or past.
+pub fn time_until(time: Option<Timestamp>, now: SystemTime) -> String {
+    let until = time.and_then(|time| SystemTime::try_from(time).ok()?.duration_since(now).ok());
+    until.map_or_else(String::new, short_duration)
+}
+
 /// Renders a duration with one unit: `5s`, `3m`, `7h`, `12d`.
 fn short_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();

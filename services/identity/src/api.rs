@@ -1,54 +1,119 @@
 //! The gRPC services of identities.
 
+mod identity;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use runtime::Clock;
+use runtime::authority::SiteAuthority;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
 use store::{ScopedStore, Store, serving};
 use tinwright::identity::v1 as pb;
+use tinwright::identity::v1::identity_service_server::IdentityServiceServer;
 use tinwright::identity::v1::tenant_service_server::{TenantService, TenantServiceServer};
 use tinwright::status::Violations;
 use tinwright::{Object as _, TenantId};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::certificates::Certificates;
+use crate::credentials::Credentials;
+use crate::revocations::{RevocationKind, Revocations};
 use crate::tenants::{NAME_INDEX, TenantKind, Tenants};
 
-/// Serves [`Tenants`] over gRPC.
+/// Interval at which expired certificates and revocations are deleted.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Serves tenants and identities over gRPC.
 #[derive(Clone, Debug)]
 pub struct Api {
     tenants: Tenants,
-    mirror: Mirror<TenantKind>,
+    credentials: Credentials,
+    certificates: Certificates,
+    revocations: Revocations,
+    mirrors: (Mirror<TenantKind>, Mirror<RevocationKind>),
+    clock: Clock,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// Serves the identities in `store`. Watches end at `stop`.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, stop: CancellationToken) -> Self {
-        let tenants = Tenants::new(ScopedStore::new(store, "identity"), clock);
-        let mirror = Mirror::new(tenants.records().clone());
-        Self { tenants, mirror, stop }
+    /// Serves the identities in `store`. Certificates are issued by `authority`. Watches end at `stop`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        authority: Arc<SiteAuthority>,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> Self {
+        let store = ScopedStore::new(store, "identity");
+        let tenants = Tenants::new(store.clone(), clock.clone());
+        let revocations = Revocations::new(store.clone());
+        let mirrors =
+            (Mirror::new(tenants.records().clone()), Mirror::new(revocations.records().clone()));
+        Self {
+            credentials: Credentials::new(store.clone(), clock.clone()),
+            certificates: Certificates::new(store, authority, clock.clone()),
+            tenants,
+            revocations,
+            mirrors,
+            clock,
+            stop,
+        }
     }
 
-    /// Converts it into a service of tenants for a tonic router.
+    /// Returns the service of tenants for a tonic router.
     pub fn tenant_service(&self) -> TenantServiceServer<Self> {
         TenantServiceServer::new(self.clone())
     }
 
+    /// Returns the service of identities for a tonic router.
+    pub fn identity_service(&self) -> IdentityServiceServer<Self> {
+        IdentityServiceServer::new(self.clone())
+    }
+
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
-        self.mirror.ready().await;
+        tokio::join!(self.mirrors.0.ready(), self.mirrors.1.ready());
     }
 
     /// Checks that records and indexes agree; with `repair`, corrects the indexes.
     pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        self.tenants.records().check(repair).await
+        let tenants = self.tenants.records().check(repair).await?;
+        let credentials = self.credentials.records().check(repair).await?;
+        let certificates = self.certificates.records().check(repair).await?;
+        let revocations = self.revocations.records().check(repair).await?;
+        Ok(tenants.and(credentials).and(certificates).and(revocations))
     }
 
-    /// Follows the records until `stop`, which must come after the end of the watches.
+    /// Follows the records, and deletes those that have expired, until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        serving::run(self.mirror, stop).await
+        let (tenants, revocations) = self.mirrors.clone();
+        let (served, (), _) = tokio::join!(
+            serving::run(tenants, stop.clone()),
+            revocations.run(stop.clone()),
+            stop.run_until_cancelled(self.keep_deleting_expired()),
+        );
+        served
+    }
+
+    async fn keep_deleting_expired(&self) {
+        let mut hourly = tokio::time::interval(EXPIRY_INTERVAL);
+        loop {
+            hourly.tick().await;
+            if let Err(error) = self.delete_expired().await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "expired identities were not deleted; trying again in an hour"
+                );
+            }
+        }
+    }
+
+    async fn delete_expired(&self) -> Result<(), records::Error> {
+        let now = self.clock.wall();
+        self.certificates.delete_expired(now).await?;
+        self.revocations.delete_expired(now).await
     }
 }
 
@@ -117,7 +182,7 @@ impl TenantService for Api {
         &self,
         request: Request<pb::WatchTenantsRequest>,
     ) -> Result<Response<Self::WatchTenantsStream>, Status> {
-        serving::watch_by_id(&self.mirror, &request.get_ref().id, &self.stop, |tenant| tenant)
+        serving::watch_by_id(&self.mirrors.0, &request.get_ref().id, &self.stop, |tenant| tenant)
     }
 }
 

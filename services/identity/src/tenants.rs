@@ -7,16 +7,20 @@
 
 use prost_types::Timestamp;
 use runtime::Clock;
-use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
 use store::records::{Change, Error, Index, Kind, Records};
+use store::{ScopedStore, Store as _};
 use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{Object as _, TenantId, TenantName, check, field_mask};
 
+use crate::{certificates, credentials};
+
 /// The index of tenants by name.
 pub const NAME_INDEX: &str = "tenant-name";
 
+/// Attempts to create an identity of a tenant while others are created.
+const MAX_ATTEMPTS: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 1024;
 
 /// The kind of these records.
@@ -83,11 +87,56 @@ impl Tenants {
         self.records.replace(&old, pb::Tenant { update_time, ..merged }).await
     }
 
-    /// Deletes a tenant.
-    pub async fn delete(&self, id: TenantId, revision: i64) -> Result<(), Error> {
+    /// Deletes a tenant, unless there are identities of it.
+    pub async fn delete(&self, id: TenantId, revision: i64) -> Result<(), crate::Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
+        for index in [credentials::TENANT_INDEX, certificates::TENANT_INDEX] {
+            let prefix = format!("{index}/{}/", old.name);
+            let found = self.records.store().list(&prefix, "", 1).await.map_err(Error::from)?;
+            if !found.pairs.is_empty() {
+                return Err(crate::Error::InUse(old.name));
+            }
+        }
+        // An identity that was created since changed the tenant's revision.
         self.records.commit(self.records.to_delete(&old)).await?;
         Ok(())
+    }
+
+    /// Checks that there is a tenant `name`, unless it is empty. An error names it `field`.
+    pub(crate) async fn require(&self, field: &str, name: &str) -> Result<(), crate::Error> {
+        self.to_reference(field, name).await.map(drop)
+    }
+
+    /// Creates `record`, an identity of the tenant `name`, which has to exist unless it is empty. An error names it `field`.
+    pub(crate) async fn create_identity<K: Kind>(
+        &self,
+        records: &Records<K>,
+        record: &K::Record,
+        (field, name): (&str, &str),
+        request: Option<&IdempotentRequest>,
+    ) -> Result<K::Record, crate::Error> {
+        let mut attempt = 1;
+        loop {
+            let reference = self.to_reference(field, name).await?;
+            match records.create(record, reference, request).await {
+                // The tenant's record was changed meanwhile.
+                Err(Error::Changed { .. }) if attempt < MAX_ATTEMPTS => attempt += 1,
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+
+    /// Returns the change that is committed with a new identity of the tenant `name`. It writes the tenant's record again, so that a
+    /// deletion at the same time fails.
+    async fn to_reference(&self, field: &str, name: &str) -> Result<Change, crate::Error> {
+        if name.is_empty() {
+            return Ok(Change::default());
+        }
+        let name: TenantName = Violations::parse(field, name)?;
+        let Some(tenant) = self.records.find(NAME_INDEX, name.as_str()).await? else {
+            return Err(Violations::single(field, format!("there is no tenant {name}")).into());
+        };
+        Ok(self.records.to_replace(&tenant, &tenant))
     }
 }
 

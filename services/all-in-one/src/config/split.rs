@@ -21,7 +21,7 @@ const MAX_MACHINES_API_SERVERS: usize = 4;
 pub enum Service {
     /// Hardware records.
     Hardware,
-    /// Tenants.
+    /// Tenants, and the identities of callers.
     Identity,
     /// Instances on the hardware.
     Instance,

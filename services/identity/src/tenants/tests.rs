@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use store::Store as _;
 use store::memory::MemoryStore;
 
 use super::*;
@@ -83,8 +82,10 @@ async fn a_deleted_tenant_leaves_nothing_behind() {
     let Fixture { tenants, store, .. } = fixture();
     let made = tenants.create(named("acme"), None).await.unwrap();
     let id = made.id.parse().unwrap();
-    assert!(matches!(tenants.delete(id, made.revision + 1).await, Err(Error::Changed { .. })));
+    let stale = tenants.delete(id, made.revision + 1).await;
+    assert!(matches!(stale, Err(crate::Error::Records(Error::Changed { .. }))));
     tenants.delete(id, made.revision).await.unwrap();
     assert!(store.list("", "", 1).await.unwrap().pairs.is_empty());
-    assert!(matches!(tenants.delete(id, 0).await, Err(Error::Missing { .. })));
+    let again = tenants.delete(id, 0).await;
+    assert!(matches!(again, Err(crate::Error::Records(Error::Missing { .. }))));
 }

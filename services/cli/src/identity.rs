@@ -1,0 +1,212 @@
+//! Commands on identities: client certificates and credentials.
+//!
+//! The key of a certificate is generated here, and never leaves this computer.
+
+mod credential;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use runtime::authority;
+use tinwright::identity::v1 as pb;
+use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
+use tonic::transport::Channel;
+
+use crate::input;
+use crate::output::{self, Format, Row, print_line, print_list};
+use crate::resource::{self, PAGE_SIZE, required};
+
+/// Commands on identities.
+#[derive(Debug, clap::Subcommand)]
+pub enum IdentityCommand {
+    /// Issue a client certificate
+    Issue(IssueOptions),
+    /// List the issued certificates that have not expired
+    List {
+        /// List only certificates of this tenant
+        #[arg(long, value_name = "NAME", default_value = "")]
+        tenant: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Revoke certificates: within seconds they are refused, and their connections are closed
+    Revoke {
+        /// Their serial numbers in hexadecimal digits, also as openssl prints them
+        #[arg(value_name = "SERIAL", required = true)]
+        serials: Vec<String>,
+    },
+    /// Manage the credentials of clients of other protocols, such as API keys
+    #[command(subcommand)]
+    Credential(credential::CredentialCommand),
+}
+
+/// Options of a new certificate.
+#[derive(Debug, clap::Args)]
+pub struct IssueOptions {
+    /// Give this role
+    #[arg(long)]
+    role: Role,
+    /// Name its holder, such as person:anna [default: the name of the role]
+    #[arg(long, value_name = "SUBJECT", default_value = "")]
+    subject: String,
+    /// Limit it to the objects of this tenant
+    #[arg(long, value_name = "NAME", default_value = "")]
+    tenant: String,
+    /// Let it be valid for this time, such as 30d or 12h, at most 398d [default: 398d]
+    #[arg(long, value_name = "DURATION", value_parser = input::duration)]
+    lifetime: Option<Duration>,
+    /// Certify the key of this certificate request (PKCS#10, PEM or DER) [default: a new key]
+    #[arg(long, value_name = "FILE")]
+    csr: Option<PathBuf>,
+    /// Write PREFIX.pem, PREFIX-key.pem and PREFIX-ca.pem
+    #[arg(long, value_name = "PREFIX")]
+    out: PathBuf,
+}
+
+/// Roles of identities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Read everything but secrets
+    Viewer = pb::Role::Viewer as isize,
+    /// Read and change everything but secrets
+    Operator = pb::Role::Operator as isize,
+    /// Do everything
+    Admin = pb::Role::Admin as isize,
+    /// Serve machines in a less trusted place
+    Edge = pb::Role::Edge as isize,
+    /// Translate another protocol
+    Door = pb::Role::Door as isize,
+    /// Build images
+    Builder = pb::Role::Builder as isize,
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: IdentityCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        IdentityCommand::Issue(options) => issue(options, channel, out).await,
+        IdentityCommand::List { tenant, output } => {
+            let page = async |page_token| {
+                let tenant = tenant.clone();
+                let request =
+                    pb::ListCertificatesRequest { page_size: PAGE_SIZE, page_token, tenant };
+                let page = client(channel).list_certificates(request).await?.into_inner();
+                Ok((page.certificates, page.next_page_token))
+            };
+            print_list(out, &resource::pages(page).await?, output)
+        }
+        IdentityCommand::Revoke { serials } => {
+            for serial in serials {
+                let request = pb::RevokeCertificateRequest { serial: serial.clone() };
+                let revoked = client(channel).revoke_certificate(request).await?.into_inner();
+                let holder = revoked.certificate.map(|it| format!(" of {}", it.subject));
+                let holder = holder.unwrap_or_default();
+                print_line(out, &format!("certificate {serial}{holder} revoked"))?;
+            }
+            Ok(())
+        }
+        IdentityCommand::Credential(command) => credential::run(command, channel, out).await,
+    }
+}
+
+async fn issue(
+    options: IssueOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let IssueOptions { role, subject, tenant, lifetime, csr, out: prefix } = options;
+    let file = |end: &str| {
+        let mut path = prefix.clone().into_os_string();
+        path.push(end);
+        PathBuf::from(path)
+    };
+    let (certificate_file, key_file, authority_file) =
+        (file(".pem"), file("-key.pem"), file("-ca.pem"));
+    let (certificate_request, key) = match csr {
+        Some(path) => {
+            let read = std::fs::read(&path);
+            (read.with_context(|| format!("reading {}", path.display()))?, None)
+        }
+        None => {
+            let (request, key) = authority::request_certificate()?;
+            (request, Some(key))
+        }
+    };
+    // The files come first: a certificate that cannot be stored is not issued.
+    let certificate_to = create(&certificate_file)?;
+    let authority_to = create(&authority_file)?;
+    if let Some(key) = &key {
+        write(&mut create(&key_file)?, &key_file, key.expose())?;
+    }
+    let request = pb::IssueCertificateRequest {
+        role: role as i32,
+        subject,
+        tenant,
+        lifetime: lifetime.map(prost_types::Duration::try_from).transpose()?,
+        certificate_request,
+    };
+    let issued = client(channel).issue_certificate(request).await;
+    let issued = match issued {
+        Ok(issued) => issued.into_inner(),
+        Err(refused) => {
+            let written = [&certificate_file, &authority_file].into_iter();
+            for path in written.chain(key.is_some().then_some(&key_file)) {
+                drop(std::fs::remove_file(path));
+            }
+            return Err(refused.into());
+        }
+    };
+    for (mut to, path, text) in [
+        (certificate_to, &certificate_file, &issued.certificate_pem),
+        (authority_to, &authority_file, &issued.authority_pem),
+    ] {
+        write(&mut to, path, text)?;
+    }
+    print_list(out, &[required(issued.certificate)?], Format::Table)
+}
+
+/// Creates the file at `path`, which only its owner may read. A file that is there is not replaced.
+fn create(path: &Path) -> anyhow::Result<std::fs::File> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.with_context(|| format!("creating {}", path.display()))
+}
+
+fn write(file: &mut std::fs::File, path: &Path, text: &str) -> anyhow::Result<()> {
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.with_context(|| format!("writing {}", path.display()))
+}
+
+impl Row for pb::Certificate {
+    const COLUMNS: &'static [&'static str] =
+        &["SERIAL", "ROLE", "SUBJECT", "TENANT", "AGE", "EXPIRES IN", "STATE"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let state = if self.revoke_time.is_some() { "revoked" } else { "valid" };
+        vec![
+            self.serial.clone(),
+            role_word(self.role()),
+            self.subject.clone(),
+            self.tenant.clone(),
+            output::age(self.create_time, now),
+            output::time_until(self.expire_time, now),
+            state.into(),
+        ]
+    }
+}
+
+/// Returns the name of a role, such as `viewer`.
+fn role_word(role: pb::Role) -> String {
+    output::word(role.as_str_name(), "ROLE_")
+}
+
+fn client(channel: &Channel) -> IdentityServiceClient<Channel> {
+    IdentityServiceClient::new(channel.clone())
+}

@@ -1,0 +1,185 @@
+//! Commands on credentials. The values of their fields come from a file or from standard input, never from the command line, where
+//! other users of the computer could read them.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use runtime::Clock;
+use serde::Deserialize as _;
+use tinwright::identity::v1 as pb;
+use tonic::transport::Channel;
+
+use super::{client, role_word};
+use crate::input;
+use crate::output::{self, Format, Row, print_line, print_list};
+use crate::resource::{self, PAGE_SIZE, required};
+
+/// Commands on credentials.
+#[derive(Debug, clap::Subcommand)]
+pub enum CredentialCommand {
+    /// Create a credential; its API key is printed once
+    Create(CreateOptions),
+    /// List credentials
+    List {
+        /// List only credentials of this tenant
+        #[arg(long, value_name = "NAME", default_value = "")]
+        tenant: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Delete credentials: within seconds their holders are refused
+    Delete {
+        /// The credentials
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+}
+
+/// Options of a new credential.
+#[derive(Debug, clap::Args)]
+pub struct CreateOptions {
+    /// Give this role
+    #[arg(long)]
+    role: PersonalRole,
+    /// Limit it to the objects of this tenant
+    #[arg(long, value_name = "NAME", default_value = "")]
+    tenant: String,
+    /// Describe it for people
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    description: String,
+    /// Let its holder act for this hub only; may be repeated
+    #[arg(long = "hub", value_name = "ID")]
+    hubs: Vec<String>,
+    /// Let its holder use this location only; may be repeated
+    #[arg(long = "location", value_name = "ID")]
+    locations: Vec<String>,
+    /// Let it expire after this time, such as 30d [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = input::duration)]
+    lifetime: Option<Duration>,
+    /// Read its fields from this file: a YAML or JSON object of names and values; - for standard input [default: a new API key]
+    #[arg(long, value_name = "FILE")]
+    fields_file: Option<PathBuf>,
+    /// Add a label, for selecting; may be repeated
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
+    labels: Vec<(String, String)>,
+}
+
+/// Roles of people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum PersonalRole {
+    /// Read everything but secrets
+    Viewer = pb::Role::Viewer as isize,
+    /// Read and change everything but secrets
+    Operator = pb::Role::Operator as isize,
+    /// Do everything
+    Admin = pb::Role::Admin as isize,
+}
+
+/// Runs `command`.
+pub(super) async fn run(
+    command: CredentialCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        CredentialCommand::Create(options) => create(options, channel, out).await,
+        CredentialCommand::List { tenant, output } => {
+            let page = async |page_token| {
+                let (page_size, labels, tenant) = (PAGE_SIZE, BTreeMap::new(), tenant.clone());
+                let request = pb::ListCredentialsRequest { page_size, page_token, labels, tenant };
+                let page = client(channel).list_credentials(request).await?.into_inner();
+                Ok((page.credentials, page.next_page_token))
+            };
+            print_list(out, &resource::pages(page).await?, output)
+        }
+        CredentialCommand::Delete { ids } => {
+            for id in ids {
+                let request = pb::DeleteCredentialRequest { id: id.clone(), revision: 0 };
+                client(channel).delete_credential(request).await?;
+                print_line(out, &format!("credential {id} deleted"))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn create(
+    options: CreateOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let fields = options.fields_file.as_deref().map(fields).transpose()?.unwrap_or_default();
+    let end = options.lifetime.map(|lifetime| Clock::system().wall() + lifetime);
+    let credential = pb::Credential {
+        role: options.role as i32,
+        tenant: options.tenant,
+        description: options.description,
+        hubs: options.hubs,
+        locations: options.locations,
+        labels: options.labels.into_iter().collect(),
+        expire_time: end.map(Into::into),
+        ..pb::Credential::default()
+    };
+    let (credential, request_id) = (Some(credential), String::new());
+    let request = pb::CreateCredentialRequest { credential, fields, request_id };
+    let created = client(channel).create_credential(request).await?.into_inner();
+    print_list(out, &[required(created.credential)?], Format::Table)?;
+    match created.api_key.as_str() {
+        "" => Ok(()),
+        key => print_line(out, &format!("API key, shown only once: {key}")),
+    }
+}
+
+/// Reads the values of fields. Errors do not quote them.
+fn fields(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let text = input::text(path)?;
+    let read = BTreeMap::deserialize(yaml_serde::Deserializer::from_str(&text));
+    let fields: Option<BTreeMap<String, String>> = read.ok();
+    let wanted = || format!("{} is no object of names and texts", path.display());
+    let fields = fields.with_context(wanted)?;
+    anyhow::ensure!(!fields.is_empty(), "{} has no field", path.display());
+    Ok(fields)
+}
+
+impl Row for pb::Credential {
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "ROLE", "TENANT", "FIELDS", "AGE", "EXPIRES IN", "DESCRIPTION"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        vec![
+            self.id.clone(),
+            role_word(self.role()),
+            self.tenant.clone(),
+            self.field_names.join(","),
+            output::age(self.create_time, now),
+            output::time_until(self.expire_time, now),
+            self.description.clone(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_from_yaml_or_json_and_not_quoted_in_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fields");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            fields(&path)
+        };
+        let right = BTreeMap::from([("client_id".to_owned(), "a".to_owned())]);
+        assert_eq!(read("client_id: a\n").unwrap(), right);
+        assert_eq!(read(r#"{"client_id": "a"}"#).unwrap(), right);
+        for wrong in ["", "{}", "hunter2", "secret: [hunter2]"] {
+            let error = format!("{:#}", read(wrong).unwrap_err());
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}

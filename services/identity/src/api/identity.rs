@@ -1,0 +1,127 @@
+//! Credentials, certificates and revocations over gRPC.
+
+use runtime::{Caller, Role};
+use store::serving;
+use tinwright::Object as _;
+use tinwright::identity::v1 as pb;
+use tinwright::identity::v1::identity_service_server::IdentityService;
+use tinwright::secret::Secrets as _;
+use tinwright::status::Violations;
+use tonic::{Request, Response, Status};
+
+use super::Api;
+use crate::credentials;
+
+#[tonic::async_trait]
+impl IdentityService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn create_credential(
+        &self,
+        request: Request<pb::CreateCredentialRequest>,
+    ) -> Result<Response<pb::CreateCredentialResponse>, Status> {
+        let request = request.into_inner();
+        // The digest of a request is stored: it must not allow guessing the fields.
+        let idempotent =
+            serving::idempotent(&request.request_id, &request.clone().without_secrets())?;
+        let credential = Violations::require("credential", request.credential)?;
+        let created = self.credentials.create(credential, request.fields, idempotent).await?;
+        Ok(Response::new(created.into()))
+    }
+
+    #[tracing::instrument(skip_all, fields(credential.id = request.get_ref().id))]
+    async fn get_credential(
+        &self,
+        request: Request<pb::GetCredentialRequest>,
+    ) -> Result<Response<pb::GetCredentialResponse>, Status> {
+        let id: tinwright::CredentialId = Violations::parse("id", &request.get_ref().id)?;
+        let credential = self.credentials.records().require(&id.to_string()).await?;
+        let credential = Some(credential.without_secrets());
+        Ok(Response::new(pb::GetCredentialResponse { credential }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_credentials(
+        &self,
+        request: Request<pb::ListCredentialsRequest>,
+    ) -> Result<Response<pb::ListCredentialsResponse>, Status> {
+        let pb::ListCredentialsRequest { page_size, page_token, labels, tenant } =
+            request.into_inner();
+        let keep = |credential: &pb::Credential| {
+            (tenant.is_empty() || credential.tenant == tenant) && credential.has_labels(&labels)
+        };
+        let show = |credential: pb::Credential| credential.without_secrets();
+        let (credentials, next_page_token) =
+            serving::list(self.credentials.records(), page_size, &page_token, keep, show).await?;
+        Ok(Response::new(pb::ListCredentialsResponse { credentials, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all, fields(credential.id = request.get_ref().id))]
+    async fn delete_credential(
+        &self,
+        request: Request<pb::DeleteCredentialRequest>,
+    ) -> Result<Response<pb::DeleteCredentialResponse>, Status> {
+        let pb::DeleteCredentialRequest { id, revision } = request.into_inner();
+        self.credentials.delete(Violations::parse("id", &id)?, revision).await?;
+        Ok(Response::new(pb::DeleteCredentialResponse {}))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn authenticate(
+        &self,
+        request: Request<pb::AuthenticateRequest>,
+    ) -> Result<Response<pb::AuthenticateResponse>, Status> {
+        let fields = request.into_inner().fields;
+        credentials::check_presented(&fields)?;
+        let (caller, credential) = self.credentials.authenticate(&fields).await?;
+        let (caller, credential) = (caller.to_string(), Some(credential.without_secrets()));
+        Ok(Response::new(pb::AuthenticateResponse { caller, credential }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn issue_certificate(
+        &self,
+        request: Request<pb::IssueCertificateRequest>,
+    ) -> Result<Response<pb::IssueCertificateResponse>, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let issued_by = caller.unwrap_or_else(|| Role::Admin.into());
+        let issued = self.certificates.issue(request.into_inner(), issued_by.subject()).await?;
+        Ok(Response::new(pb::IssueCertificateResponse {
+            certificate: Some(issued.certificate),
+            certificate_pem: issued.pem,
+            authority_pem: self.certificates.authority_pem().to_owned(),
+        }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_certificates(
+        &self,
+        request: Request<pb::ListCertificatesRequest>,
+    ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
+        let pb::ListCertificatesRequest { page_size, page_token, tenant } = request.into_inner();
+        let keep = |it: &pb::Certificate| tenant.is_empty() || it.tenant == tenant;
+        let records = self.certificates.records();
+        let (certificates, next_page_token) =
+            serving::list(records, page_size, &page_token, keep, |it| it).await?;
+        Ok(Response::new(pb::ListCertificatesResponse { certificates, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all, fields(certificate.serial = request.get_ref().serial))]
+    async fn revoke_certificate(
+        &self,
+        request: Request<pb::RevokeCertificateRequest>,
+    ) -> Result<Response<pb::RevokeCertificateResponse>, Status> {
+        let serial = Violations::parse("serial", &request.get_ref().serial)?;
+        let certificate = self.certificates.revoke(&serial).await?;
+        Ok(Response::new(pb::RevokeCertificateResponse { certificate }))
+    }
+
+    type WatchRevocationsStream = serving::Events<pb::WatchRevocationsResponse>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_revocations(
+        &self,
+        _: Request<pb::WatchRevocationsRequest>,
+    ) -> Result<Response<Self::WatchRevocationsStream>, Status> {
+        serving::watch_by_id(&self.mirrors.1, "", &self.stop, |revocation| revocation)
+    }
+}

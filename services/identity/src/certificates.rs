@@ -1,0 +1,179 @@
+//! The client certificates that were issued here.
+//!
+//! ```text
+//! identity/certificate/<serial number>                       the record, until the certificate expires
+//! identity/certificate-tenant/<tenant>/<serial number>       ─▶ serial number, unless it is revoked
+//! ```
+//!
+//! A certificate is stored before it is returned, so that each one can be listed and revoked.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use runtime::authority::{MAX_CLIENT_VALIDITY, SiteAuthority};
+use runtime::serial::Serial;
+use runtime::{Caller, Clock};
+use store::ScopedStore;
+use store::records::{self, Change, Index, Kind, Records};
+use tinwright::identity::v1 as pb;
+use tinwright::status::Violations;
+
+use crate::revocations::{self, Revocations};
+use crate::tenants::Tenants;
+use crate::{Error, roles};
+
+/// The index of certificates by tenant.
+pub(crate) const TENANT_INDEX: &str = "certificate-tenant";
+const MIN_LIFETIME: Duration = Duration::from_secs(60);
+
+/// The kind of these records.
+#[derive(Debug)]
+pub enum CertificateKind {}
+
+impl Kind for CertificateKind {
+    type Record = pb::Certificate;
+    type Id = Serial;
+    const NOUN: &'static str = "certificate";
+    const KIND: &'static str = "certificate";
+    const INDEXES: &'static [&'static str] = &[TENANT_INDEX];
+
+    fn id(certificate: &pb::Certificate) -> &str {
+        &certificate.serial
+    }
+
+    fn revision_mut(certificate: &mut pb::Certificate) -> &mut i64 {
+        &mut certificate.revision
+    }
+
+    fn indexes(certificate: &pb::Certificate) -> Vec<Index> {
+        let is_listed = !certificate.tenant.is_empty() && certificate.revoke_time.is_none();
+        let index = is_listed.then(|| Index::shared(TENANT_INDEX, &certificate.tenant));
+        index.into_iter().collect()
+    }
+}
+
+/// A new certificate.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// Its record.
+    pub certificate: pb::Certificate,
+    /// The certificate in PEM.
+    pub pem: String,
+}
+
+/// The certificates.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    records: Records<CertificateKind>,
+    tenants: Tenants,
+    revocations: Revocations,
+    authority: Arc<SiteAuthority>,
+    clock: Clock,
+}
+
+impl Certificates {
+    /// The certificates in `store`, whose keys are the identity service's. New ones are issued by `authority`.
+    pub fn new(store: ScopedStore, authority: Arc<SiteAuthority>, clock: Clock) -> Self {
+        let (tenants, revocations) =
+            (Tenants::new(store.clone(), clock.clone()), Revocations::new(store.clone()));
+        Self { records: Records::new(store), tenants, revocations, authority, clock }
+    }
+
+    /// Returns the underlying records.
+    pub fn records(&self) -> &Records<CertificateKind> {
+        &self.records
+    }
+
+    /// Returns the certificate of the site's authority in PEM.
+    pub fn authority_pem(&self) -> &str {
+        self.authority.authority()
+    }
+
+    /// Issues a certificate as `request` says, for the caller `issued_by`.
+    pub async fn issue(
+        &self,
+        request: pb::IssueCertificateRequest,
+        issued_by: &str,
+    ) -> Result<Issued, Error> {
+        let caller = requested_caller(&request)?;
+        let pb::IssueCertificateRequest { role, tenant, lifetime, certificate_request, .. } =
+            request;
+        let now = self.clock.wall();
+        let lifetime = checked_lifetime(lifetime)?;
+        // The tenant is checked before anything is signed.
+        self.tenants.require("tenant", &tenant).await?;
+        let issued = self.authority.certify_until(&caller, &certificate_request, now + lifetime)?;
+        let certificate = pb::Certificate {
+            serial: issued.serial.to_string(),
+            role,
+            subject: caller.subject().to_owned(),
+            tenant,
+            create_time: Some(now.into()),
+            expire_time: Some(issued.expires.into()),
+            revoke_time: None,
+            revision: 0,
+            issued_by: issued_by.to_owned(),
+        };
+        let tenant = ("tenant", certificate.tenant.as_str());
+        let stored =
+            self.tenants.create_identity(&self.records, &certificate, tenant, None).await?;
+        Ok(Issued { certificate: stored, pem: issued.certificate })
+    }
+
+    /// Revokes the certificate with this serial number. Returns its record, if it was issued here.
+    pub async fn revoke(&self, serial: &Serial) -> Result<Option<pb::Certificate>, Error> {
+        let found = self.records.get(&serial.to_string()).await?;
+        let now = self.clock.wall();
+        if self.revocations.records().get(&serial.identity()).await?.is_some() {
+            return Ok(found);
+        }
+        let expires = match found.as_ref().and_then(|certificate| certificate.expire_time) {
+            Some(end) => SystemTime::try_from(end).unwrap_or(now + MAX_CLIENT_VALIDITY),
+            None => now + MAX_CLIENT_VALIDITY,
+        };
+        let revocation = self.revocations.to_revoke(serial.identity(), now, expires);
+        let Some(old) = found else {
+            self.revocations.records().commit(revocation).await?;
+            return Ok(None);
+        };
+        let mut new = pb::Certificate { revoke_time: Some(now.into()), ..old.clone() };
+        let change: Change = self.records.to_replace(&old, &new).and(revocation);
+        new.revision = self.records.commit(change).await?.0.cast_signed();
+        Ok(Some(new))
+    }
+
+    /// Deletes the records of certificates that have expired.
+    pub async fn delete_expired(&self, now: SystemTime) -> Result<(), records::Error> {
+        revocations::delete_expired(&self.records, now, |it| it.expire_time).await
+    }
+}
+
+/// Returns the caller that the certificate is requested for.
+fn requested_caller(request: &pb::IssueCertificateRequest) -> Result<Caller, Violations> {
+    let role = roles::parse("role", request.role)?;
+    let mut caller = Caller::from(role);
+    if !request.subject.is_empty() {
+        let is_kind = |kind| request.subject.starts_with(kind);
+        if !is_kind("person:") && !is_kind("service:") {
+            return Err(Violations::single("subject", "begins with neither person: nor service:"));
+        }
+        let named = Caller::new(role, &request.subject);
+        caller = named.map_err(|error| Violations::single("subject", error))?;
+    }
+    if !request.tenant.is_empty() {
+        let tenant = Violations::parse("tenant", &request.tenant)?;
+        caller = caller.with_tenant(tenant).map_err(|it| Violations::single("tenant", it))?;
+    }
+    Ok(caller)
+}
+
+fn checked_lifetime(wanted: Option<prost_types::Duration>) -> Result<Duration, Violations> {
+    let Some(wanted) = wanted else { return Ok(MAX_CLIENT_VALIDITY) };
+    match Duration::try_from(wanted) {
+        Ok(lifetime) if (MIN_LIFETIME..=MAX_CLIENT_VALIDITY).contains(&lifetime) => Ok(lifetime),
+        Ok(_) | Err(_) => Err(Violations::single("lifetime", "is not from a minute to 398 days")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Failed requests to this service, and their gRPC status.
+
+use runtime::authority;
+use runtime::secret::CryptoError;
+use store::records;
+use tinwright::status::{self, Violations};
+use tonic::Status;
+
+/// A failed request about identities.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request has invalid fields.
+    #[error(transparent)]
+    Invalid(#[from] Violations),
+    /// Identities of this tenant exist.
+    #[error("tenant {0} has credentials or certificates: delete and revoke them first")]
+    InUse(String),
+    /// No credential has the fields of the request.
+    #[error("no credential has these fields")]
+    Unknown,
+    /// The certificate cannot be issued.
+    #[error("issuing the certificate")]
+    Authority(#[source] authority::Error),
+    /// The cryptographic library failed.
+    #[error(transparent)]
+    Crypto(#[from] CryptoError),
+    /// The record is missing, has changed, or cannot be read or written.
+    #[error(transparent)]
+    Records(#[from] records::Error),
+}
+
+impl From<authority::Error> for Error {
+    fn from(error: authority::Error) -> Self {
+        if matches!(error, authority::Error::Request(_)) {
+            return Violations::single("certificate_request", error).into();
+        }
+        Self::Authority(error)
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::InUse(tenant) => {
+                status::failed_precondition("TENANT_IN_USE", &format!("tenant/{tenant}"), text)
+            }
+            Error::Unknown => Self::unauthenticated(text),
+            Error::Authority(authority::Error::NoKey(path)) => {
+                let text =
+                    format!("this server cannot issue certificates: {} is missing", path.display());
+                status::failed_precondition("NO_AUTHORITY_KEY", "certificate", text)
+            }
+            Error::Authority(cause) => {
+                tracing::error!(error = &cause as &dyn std::error::Error, "certificate not issued");
+                Self::internal(text)
+            }
+            Error::Crypto(_) => Self::internal(text),
+            Error::Records(error) => error.into(),
+        }
+    }
+}
