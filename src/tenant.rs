@@ -1,4 +1,4 @@
-//! Names of tenants.
+//! Names of tenants, and the objects that have one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +10,23 @@ const MAX_NAME_BYTES: usize = 63;
 /// The name of a tenant: lower-case letters, digits and inner hyphens, at most 63.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantName(Arc<str>);
+
+/// A message with the tenant to which it belongs.
+pub trait OfTenant {
+    /// Returns the name of the tenant; empty for an object of the site.
+    fn tenant(&self) -> &str;
+
+    /// True if a caller may see the object that is limited to the objects of `tenant`, or of no tenant and so not limited.
+    fn is_visible_to(&self, tenant: Option<&TenantName>) -> bool {
+        tenant.is_none_or(|tenant| tenant.as_str() == self.tenant())
+    }
+}
+
+impl OfTenant for crate::instance::v1::Instance {
+    fn tenant(&self) -> &str {
+        &self.tenant
+    }
+}
 
 /// A text that is no name of a tenant.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +67,17 @@ impl fmt::Display for TenantName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_with_a_tenant_see_its_objects_and_others_all() {
+        use crate::instance::v1::Instance;
+        let acme = "acme".parse().unwrap();
+        for (tenant, is_visible) in [("acme", true), ("other", false), ("", false)] {
+            let instance = Instance { tenant: tenant.into(), ..Instance::default() };
+            assert_eq!(instance.is_visible_to(Some(&acme)), is_visible, "{tenant}");
+            assert!(instance.is_visible_to(None));
+        }
+    }
 
     #[test]
     fn names_are_labels_in_lower_case() {

@@ -157,7 +157,15 @@ const CALLS: &[(&str, Audience)] = &[
 
 /// The calls of [`CALLS`] that callers with a tenant may make, if their role is in the audience. The services limit these calls
 /// to the tenant's objects.
-const TENANT_CALLS: &[&str] = &["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"];
+const TENANT_CALLS: &[&str] = &[
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/tinwright.instance.v1.InstanceService/DeleteInstance",
+    "/tinwright.instance.v1.InstanceService/GetInstance",
+    "/tinwright.instance.v1.InstanceService/ListInstances",
+    "/tinwright.instance.v1.InstanceService/RetryInstance",
+    "/tinwright.instance.v1.InstanceService/UpdateInstance",
+    "/tinwright.instance.v1.InstanceService/WatchInstances",
+];
 
 /// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
 pub fn audience(path: &str) -> Option<Audience> {

@@ -89,6 +89,14 @@ pub enum Selector {
     Index(&'static str, String),
 }
 
+impl Selector {
+    /// Returns the error for a `noun` that is not there, or not for the caller.
+    pub fn missing(&self, noun: &'static str) -> Error {
+        let (Self::Id(name) | Self::Index(_, name)) = self;
+        Error::Missing { noun, name: name.clone() }
+    }
+}
+
 /// An error of a read or a change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

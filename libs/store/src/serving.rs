@@ -1,9 +1,10 @@
 //! Records over gRPC: page sizes, watches and errors of every service.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _, future, stream};
 use tinwright::check;
 use tinwright::status::{self, Violations};
 use tinwright::watch::{WatchEvent, WatchResponse};
@@ -67,6 +68,56 @@ pub fn watch_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'stati
         one => mirror.watch_one(&Violations::parse::<K::Id>("id", one)?.to_string()),
     };
     Ok(Response::new(Box::pin(watch(watcher, stop.clone(), show))))
+}
+
+/// A filter of records.
+pub type Filter<R> = Box<dyn Fn(&R) -> bool + Send>;
+
+/// Does the same as [`watch_by_id`] for the records that pass `filter`, if there is one. A record that passes it no longer is
+/// deleted for the caller, who learns nothing of those that never passed it.
+pub fn watch_filtered<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
+    mirror: &Mirror<K>,
+    id: &str,
+    stop: &CancellationToken,
+    filter: Option<Filter<K::Record>>,
+    show: impl Fn(K::Record) -> K::Record + Send + 'static,
+) -> Result<Response<Events<W>>, Status> {
+    let Some(filter) = filter else { return watch_by_id(mirror, id, stop, show) };
+    let events: Response<Events<Event<K>>> = watch_by_id(mirror, id, stop, |record| record)?;
+    let mut shown = HashSet::new();
+    let events = events.into_inner().filter_map(move |event| {
+        let event = event.map(|Event(event)| match event {
+            WatchEvent::Put(record) if filter(&record) => {
+                shown.insert(K::id(&record).to_owned());
+                Some(WatchEvent::Put(show(record)))
+            }
+            WatchEvent::Put(record) => {
+                let id = K::id(&record).to_owned();
+                shown.remove(&id).then_some(WatchEvent::Deleted(id))
+            }
+            WatchEvent::Deleted(id) => shown.remove(&id).then_some(WatchEvent::Deleted(id)),
+            WatchEvent::Synced => Some(WatchEvent::Synced),
+        });
+        future::ready(event.map(|event| event.map(W::from)).transpose())
+    });
+    Ok(Response::new(Box::pin(events)))
+}
+
+/// An event that is not a response yet.
+struct Event<K: Kind>(WatchEvent<K::Record>);
+
+impl<K: Kind> From<WatchEvent<K::Record>> for Event<K> {
+    fn from(event: WatchEvent<K::Record>) -> Self {
+        Self(event)
+    }
+}
+
+impl<K: Kind> WatchResponse for Event<K> {
+    type Object = K::Record;
+
+    fn into_event(self) -> Option<WatchEvent<K::Record>> {
+        Some(self.0)
+    }
 }
 
 /// Streams the events of `watcher`, each record changed by `show`, until `stop` or until the watcher is too slow.

@@ -7,12 +7,13 @@ use runtime::{Clock, access};
 use store::Store;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
-use store::serving;
+use store::serving::{self, Filter};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
-use tinwright::{HardwareId, InstanceId, Object as _, check};
+use tinwright::tenant::OfTenant as _;
+use tinwright::{HardwareId, InstanceId, Object as _, TenantName, check};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -73,20 +74,37 @@ impl Api {
         served
     }
 
-    /// Returns the selected instance; with `show_deleted`, also a deleted one.
+    /// Returns the selected instance, if it is one of `tenant`; with `show_deleted`, also a deleted one.
     async fn find(
         &self,
         selector: &Selector,
         show_deleted: bool,
+        tenant: Option<&TenantName>,
     ) -> Result<pb::Instance, records::Error> {
-        let found = self.instances.records().select(selector).await;
+        let mut found = self.instances.records().select(selector).await;
         if let (Err(records::Error::Missing { .. }), Selector::Id(id), true) =
             (&found, selector, show_deleted)
             && let Some(deleted) = self.instances.deleted(id).await?
         {
-            return Ok(deleted);
+            found = Ok(deleted);
         }
-        found
+        match found? {
+            instance if instance.is_visible_to(tenant) => Ok(instance),
+            _ => Err(selector.missing("instance")),
+        }
+    }
+
+    /// Passes if the caller is not limited to a tenant, or the instance `id` is one of that tenant. It remains one: neither the
+    /// tenant nor the id changes hands.
+    async fn check_tenant(
+        &self,
+        id: InstanceId,
+        tenant: Option<&TenantName>,
+    ) -> Result<(), records::Error> {
+        if tenant.is_some() {
+            self.find(&Selector::Id(id.to_string()), false, tenant).await?;
+        }
+        Ok(())
     }
 
     /// Checks that records and claims agree; with `repair`, corrects the claims. No service may have the store open meanwhile.
@@ -117,8 +135,9 @@ impl InstanceService for Api {
         request: Request<pb::GetInstanceRequest>,
     ) -> Result<Response<pb::GetInstanceResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
+        let tenant = access::tenant(&request).cloned();
         let pb::GetInstanceRequest { by, view: _, show_deleted } = request.into_inner();
-        let found = self.find(&selector(by)?, show_deleted).await?;
+        let found = self.find(&selector(by)?, show_deleted, tenant.as_ref()).await?;
         Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
     }
 
@@ -128,11 +147,14 @@ impl InstanceService for Api {
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
+        let of_caller = access::tenant(&request).cloned();
         let request = request.into_inner();
         let pb::ListInstancesRequest { page_size, page_token, labels, .. } = &request;
         let pb::ListInstancesRequest { show_deleted, tenant, .. } = &request;
         let keep = |instance: &pb::Instance| {
-            instance.has_labels(labels) && (tenant.is_empty() || instance.tenant == *tenant)
+            instance.is_visible_to(of_caller.as_ref())
+                && instance.has_labels(labels)
+                && (tenant.is_empty() || instance.tenant == *tenant)
         };
         let limit = serving::page_size(*page_size)?;
         let found = match show_deleted {
@@ -149,11 +171,15 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::UpdateInstanceRequest>,
     ) -> Result<Response<pb::UpdateInstanceResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let pb::UpdateInstanceRequest { instance, update_mask } = request.into_inner();
         let mut update = Violations::require("instance", instance)?;
-        update.id = Violations::parse::<InstanceId>("instance.id", &update.id)?.to_string();
+        let id: InstanceId = Violations::parse("instance.id", &update.id)?;
+        update.id = id.to_string();
+        self.check_tenant(id, tenant.as_ref()).await?;
         let paths = update_mask.unwrap_or_default().paths;
-        let new = self.instances.update(update, &paths).await?;
+        let updated = self.instances.update(update, &paths).await;
+        let new = updated.map_err(|error| describe(error, tenant.as_ref()))?;
         Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(new.without_secrets()) }))
     }
 
@@ -162,8 +188,10 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::DeleteInstanceRequest>,
     ) -> Result<Response<pb::DeleteInstanceResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let pb::DeleteInstanceRequest { id, revision, force } = request.into_inner();
         let id = Violations::parse("id", &id)?;
+        self.check_tenant(id, tenant.as_ref()).await?;
         let deleted = self.instances.delete(id, revision, force).await?;
         let instance = Some(deleted.without_secrets());
         Ok(Response::new(pb::DeleteInstanceResponse { instance }))
@@ -174,8 +202,11 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::RetryInstanceRequest>,
     ) -> Result<Response<pb::RetryInstanceResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let id = Violations::parse("id", &request.into_inner().id)?;
-        let retried = self.instances.retry(id).await?;
+        self.check_tenant(id, tenant.as_ref()).await?;
+        let retried = self.instances.retry(id).await;
+        let retried = retried.map_err(|error| describe(error, tenant.as_ref()))?;
         Ok(Response::new(pb::RetryInstanceResponse { instance: Some(retried.without_secrets()) }))
     }
 
@@ -222,7 +253,10 @@ impl InstanceService for Api {
     ) -> Result<Response<Self::WatchInstancesStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let show = move |instance: pb::Instance| instance.in_view(view);
-        serving::watch_by_id(&self.mirror, &request.get_ref().id, &self.stop, show)
+        let filter = access::tenant(&request).cloned().map(|tenant| -> Filter<pb::Instance> {
+            Box::new(move |instance| instance.is_visible_to(Some(&tenant)))
+        });
+        serving::watch_filtered(&self.mirror, &request.get_ref().id, &self.stop, filter, show)
     }
 }
 
@@ -261,6 +295,15 @@ fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violat
     })
 }
 
+/// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
+fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
+    if let (Error::Records(records::Error::Taken { index, value, .. }), Some(_)) = (&error, tenant)
+    {
+        return status::already_exists(index, value, format!("{index} {value} is taken"));
+    }
+    error.into()
+}
+
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let text = error.to_string();
@@ -286,5 +329,7 @@ impl From<Error> for Status {
     }
 }
 
+#[cfg(test)]
+mod tenant_tests;
 #[cfg(test)]
 mod tests;

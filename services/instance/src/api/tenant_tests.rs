@@ -1,0 +1,175 @@
+//! Callers with a tenant: only its instances exist for them.
+
+use futures_util::StreamExt as _;
+use pb::watch_instances_response::Event;
+use runtime::identity::{Caller, Role};
+use store::memory::MemoryStore;
+use tinwright::common::v1::View;
+use tonic_types::StatusExt as _;
+
+use super::*;
+use crate::tests::site::Site;
+
+/// Two instances, one of each tenant.
+struct Bench {
+    api: Api,
+    own: pb::Instance,
+    other: pb::Instance,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let [hardware, workflow, power] = Site::new().channels();
+        let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
+        let api = Api::new(store, hardware, workflow, power, Clock::system(), stop);
+        let own = create(&api, "acme", "192.0.2.1").await;
+        let other = create(&api, "other", "192.0.2.2").await;
+        Self { api, own, other }
+    }
+}
+
+async fn create(api: &Api, tenant: &str, address: &str) -> pb::Instance {
+    let ips = vec![pb::instance::Ip { address: address.into(), ..Default::default() }];
+    let (hardware_id, tenant) = (HardwareId::new().to_string(), tenant.to_owned());
+    let instance = pb::Instance { hardware_id, ips, tenant, ..Default::default() };
+    let request = pb::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+    api.create_instance(of_site(request)).await.unwrap().into_inner().instance.unwrap()
+}
+
+/// A request of an admin of the site.
+fn of_site<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    request.extensions_mut().insert(Caller::from(Role::Admin));
+    request
+}
+
+/// A request of an admin of the tenant acme.
+fn of_acme<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    let acme = "acme".parse().unwrap();
+    request.extensions_mut().insert(Caller::from(Role::Admin).with_tenant(acme).unwrap());
+    request
+}
+
+/// Asserts that `status` is that of a missing object, and names nothing but `asked`.
+fn assert_missing(status: &Status, asked: &str) {
+    assert_eq!(status.code(), Code::NotFound);
+    assert_eq!(status.message(), format!("instance {asked} not found"));
+    assert_eq!(status.get_details_resource_info().unwrap().resource_name, asked);
+}
+
+fn by_id(id: &str) -> pb::GetInstanceRequest {
+    let by = Some(pb::get_instance_request::By::Id(id.to_owned()));
+    pb::GetInstanceRequest { by, view: View::Full.into(), show_deleted: true }
+}
+
+#[tokio::test]
+async fn gets_find_no_instance_of_another_tenant_in_any_way() {
+    use pb::get_instance_request::By;
+    let Bench { api, own, other } = Bench::new().await;
+    for (instance, is_own) in [(&own, true), (&other, false)] {
+        let address = instance.ips[0].address.clone();
+        for (by, name) in [
+            (By::Id(instance.id.clone()), &instance.id),
+            (By::HardwareId(instance.hardware_id.clone()), &instance.hardware_id),
+            (By::Address(address.clone()), &address),
+        ] {
+            let request = pb::GetInstanceRequest { by: Some(by), ..Default::default() };
+            match api.get_instance(of_acme(request)).await {
+                Ok(found) => assert!(is_own && found.into_inner().instance.unwrap() == own),
+                Err(status) => {
+                    assert!(!is_own);
+                    assert_missing(&status, name);
+                }
+            }
+        }
+    }
+    let request = pb::DeleteInstanceRequest { id: other.id.clone(), ..Default::default() };
+    api.delete_instance(of_site(request)).await.unwrap();
+    assert_missing(&api.get_instance(of_acme(by_id(&other.id))).await.unwrap_err(), &other.id);
+}
+
+#[tokio::test]
+async fn lists_hold_no_instance_of_another_tenant_whatever_the_filter() {
+    let Bench { api, own, .. } = Bench::new().await;
+    for (tenant, expected) in [("", 1), ("acme", 1), ("other", 0)] {
+        for show_deleted in [false, true] {
+            let tenant = tenant.to_owned();
+            let request = pb::ListInstancesRequest { tenant, show_deleted, ..Default::default() };
+            let found = api.list_instances(of_acme(request)).await.unwrap().into_inner().instances;
+            assert_eq!(found.len(), expected);
+            assert!(found.iter().all(|it| it.id == own.id));
+        }
+    }
+    let all = pb::ListInstancesRequest::default();
+    assert_eq!(api.list_instances(of_site(all)).await.unwrap().into_inner().instances.len(), 2);
+    let others = pb::ListInstancesRequest { tenant: "other".into(), ..Default::default() };
+    assert_eq!(api.list_instances(of_site(others)).await.unwrap().into_inner().instances.len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_changes_an_instance_of_another_tenant() {
+    let Bench { api, other, .. } = Bench::new().await;
+    let id = other.id.clone();
+    let request = pb::DeleteInstanceRequest { id: id.clone(), revision: 1, force: true };
+    assert_missing(&api.delete_instance(of_acme(request)).await.unwrap_err(), &id);
+    let request = pb::RetryInstanceRequest { id: id.clone() };
+    assert_missing(&api.retry_instance(of_acme(request)).await.unwrap_err(), &id);
+    let update = pb::Instance { id: id.clone(), hostname: "mine".into(), ..Default::default() };
+    let request = pb::UpdateInstanceRequest { instance: Some(update), update_mask: None };
+    assert_missing(&api.update_instance(of_acme(request)).await.unwrap_err(), &id);
+    let after = api.get_instance(of_site(by_id(&id))).await.unwrap().into_inner().instance.unwrap();
+    assert_eq!(after.without_secrets(), other);
+}
+
+#[tokio::test]
+async fn a_taken_address_does_not_name_the_instance_of_another_tenant() {
+    let Bench { api, own, other } = Bench::new().await;
+    let update = pb::Instance { ips: other.ips.clone(), ..own };
+    let paths = vec!["ips".to_owned()];
+    let update_mask = Some(prost_types::FieldMask { paths });
+    let request = pb::UpdateInstanceRequest { instance: Some(update), update_mask };
+    let refused = api.update_instance(of_acme(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists);
+    assert_eq!(refused.message(), "address 192.0.2.2 is taken");
+    assert_eq!(refused.get_details_resource_info().unwrap().resource_name, "192.0.2.2");
+}
+
+#[tokio::test]
+async fn watches_show_no_instance_of_another_tenant_and_not_its_deletion() {
+    let Bench { api, own, other } = Bench::new().await;
+    let (mirror, stop) = (api.mirror.clone(), CancellationToken::new());
+    let running = stop.clone();
+    let _running = tokio::spawn(async move { mirror.run(running).await });
+    let _stopped = stop.drop_guard();
+    let mut events = Vec::new();
+    for id in [String::new(), other.id.clone()] {
+        let request = pb::WatchInstancesRequest { id, ..Default::default() };
+        let watch = api.watch_instances(of_acme(request)).await.unwrap().into_inner();
+        events.push(watch.map(|event| event.unwrap().event.unwrap()));
+    }
+    let [all, one] = &mut events[..] else { panic!() };
+    let Some(Event::Instance(first)) = all.next().await else { panic!() };
+    assert_eq!(first.id, own.id);
+    assert!(matches!(all.next().await, Some(Event::Synced(_))));
+    assert!(
+        matches!(one.next().await, Some(Event::Synced(_))),
+        "as of an instance that is not there"
+    );
+    for instance in [&other, &own] {
+        let id = instance.id.parse().unwrap();
+        let deleting = api.instances.delete(id, 0, true).await.unwrap();
+        let cleaned = crate::state::Event::Cleaned;
+        api.instances.advance(&deleting, cleaned, "", |_| {}).await.unwrap();
+    }
+    loop {
+        match all.next().await {
+            Some(Event::Instance(shown)) => assert_eq!(shown.id, own.id),
+            Some(Event::DeletedId(id)) => {
+                assert_eq!(id, own.id);
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
