@@ -98,6 +98,7 @@ impl Secrets {
         matches!(field.kind(), Kind::Message(inner) if self.has_secrets(&inner))
     }
 
+    /// Returns the generated code: `Debug`, `Secrets` and `Sealable` of the messages in `pool`.
     fn code(&self, pool: &DescriptorPool) -> Result<String, std::fmt::Error> {
         let mut code = String::new();
         for message in self.messages_with_secrets(pool) {
@@ -106,6 +107,9 @@ impl Secrets {
         for message in pool.all_messages() {
             if !message.is_map_entry() && self.has_secrets(&message) {
                 self.clear(&message, &mut code)?;
+            }
+            if !message.is_map_entry() && message.package_name().starts_with("tinwright.") {
+                self.seal(&message, &mut code)?;
             }
         }
         Ok(code)
@@ -156,6 +160,51 @@ impl Secrets {
             }
         }
         writeln!(code, "}} }}")
+    }
+
+    /// Writes an implementation of `Sealable`, which takes the secret fields out of a message and of nested messages, and puts them
+    /// back.
+    fn seal(&self, message: &MessageDescriptor, code: &mut String) -> std::fmt::Result {
+        let name = type_path(message);
+        if !self.has_secrets(message) {
+            return writeln!(code, "impl crate::secret::Sealable for {name} {{}}");
+        }
+        let (mut own, mut take, mut put) = (String::new(), String::new(), String::new());
+        for field in message.fields() {
+            let (name, number) = (field.name().to_lowercase(), field.number());
+            if self.is_secret(&field) {
+                write!(own, "{name}: std::mem::take(&mut self.{name}), ")?;
+            } else if self.has_nested(&field) {
+                let nested = match field.containing_oneof() {
+                    Some(oneof) => {
+                        let case = format!("{}::{}", oneof_path(message, &oneof), camel(&name));
+                        format!(
+                            "if let (index, Some({case}(inner))) = (0, &mut self.{})",
+                            oneof.name()
+                        )
+                    }
+                    None => format!("for (index, inner) in self.{name}.iter_mut().enumerate()"),
+                };
+                writeln!(take, "{nested} {{ part.nest({number}, index, inner.take_secrets()); }}")?;
+                writeln!(put, "{nested} {{ part.put_nested({number}, index, inner)?; }}")?;
+            }
+        }
+        writeln!(code, "impl crate::secret::Sealable for {name} {{")?;
+        writeln!(code, "fn take_secrets(&mut self) -> crate::secret::SecretPart {{")?;
+        match own.is_empty() {
+            true => writeln!(code, "let mut part = crate::secret::SecretPart::default();")?,
+            false => {
+                writeln!(code, "let own = Self {{ {own} ..Default::default() }};")?;
+                let mutable = if take.is_empty() { "" } else { "mut " };
+                writeln!(code, "let {mutable}part = crate::secret::SecretPart::of(&own);")?;
+            }
+        }
+        writeln!(code, "{take} part }}")?;
+        writeln!(code, "fn put_secrets(&mut self, part: &crate::secret::SecretPart)")?;
+        writeln!(
+            code,
+            "-> Result<(), prost::DecodeError> {{ part.put_own(self)?; {put} Ok(()) }} }}"
+        )
     }
 }
 

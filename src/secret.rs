@@ -1,6 +1,9 @@
 //! Fields that the contract marks `secret`: views and logs are without them.
 //!
-//! `build.rs` generates from the options: a `Debug` without these fields, and [`Secrets`] for every message that has one.
+//! `build.rs` generates from the options: a `Debug` without these fields, [`Secrets`] for every message that has one, and
+//! [`Sealable`] for all messages of ours.
+
+use prost::{DecodeError, Message};
 
 use crate::common::v1::View;
 
@@ -30,8 +33,100 @@ pub trait Secrets {
     }
 }
 
-include!(concat!(env!("OUT_DIR"), "/secrets.rs"));
-include!(concat!(env!("OUT_DIR"), "/hegel_secrets.rs"));
+/// A message whose secret fields can be taken out, so that they are stored apart from the others.
+pub trait Sealable {
+    /// Takes the secret fields out of the message. They are empty afterwards.
+    fn take_secrets(&mut self) -> SecretPart {
+        SecretPart::default()
+    }
+
+    /// Puts the secret fields of `part` back into the message they were taken from.
+    fn put_secrets(&mut self, _part: &SecretPart) -> Result<(), DecodeError> {
+        Ok(())
+    }
+}
+
+/// The secret fields of a message and of the messages in it. Fields are known by their numbers, so a later contract reads it.
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+pub struct SecretPart {
+    /// The encoded message with nothing but its own secret fields.
+    #[prost(bytes = "vec", tag = "1")]
+    own: Vec<u8>,
+    /// Those of messages in it.
+    #[prost(message, repeated, tag = "2")]
+    nested: Vec<NestedPart>,
+}
+
+/// The secret fields of a message in another one.
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+struct NestedPart {
+    /// The number of the field that has the message.
+    #[prost(uint32, tag = "1")]
+    field: u32,
+    /// Its place in a repeated field, from 0.
+    #[prost(uint32, tag = "2")]
+    index: u32,
+    #[prost(message, optional, tag = "3")]
+    part: Option<SecretPart>,
+}
+
+impl std::fmt::Debug for SecretPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretPart")
+    }
+}
+
+impl std::fmt::Debug for NestedPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NestedPart")
+    }
+}
+
+impl SecretPart {
+    /// The part whose own fields are all those of `message`.
+    pub fn of(message: &impl Message) -> Self {
+        Self { own: message.encode_to_vec(), nested: Vec::new() }
+    }
+
+    /// True if there is no secret.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.nested.is_empty()
+    }
+
+    /// Adds the secret fields of the message at `index` of the field `field`.
+    fn nest(&mut self, field: u32, index: usize, part: Self) {
+        if !part.is_empty() {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            self.nested.push(NestedPart { field, index, part: Some(part) });
+        }
+    }
+
+    /// Puts the own secret fields into `message`.
+    pub fn put_own(&self, message: &mut impl Message) -> Result<(), DecodeError> {
+        message.merge(self.own.as_slice())
+    }
+
+    /// Puts the secret fields of the message at `index` of the field `field` into it.
+    fn put_nested(
+        &self,
+        field: u32,
+        index: usize,
+        message: &mut impl Sealable,
+    ) -> Result<(), DecodeError> {
+        let here = |part: &&NestedPart| part.field == field && part.index as usize == index;
+        let nested = self.nested.iter().find(here).and_then(|nested| nested.part.as_ref());
+        nested.map_or(Ok(()), |part| message.put_secrets(part))
+    }
+}
+
+/// What `build.rs` generates.
+#[allow(clippy::all)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/secrets.rs"));
+    include!(concat!(env!("OUT_DIR"), "/hegel_secrets.rs"));
+}
 
 #[cfg(test)]
 mod tests {
@@ -90,13 +185,33 @@ mod tests {
         let (get, subscribe) =
             (GetResponse { json: secret() }, SubscribeResponse { json: secret() });
         let shown = format!(
-            "{:?} {:?} {:?} {bmc:?} {redeem:?} {get:?} {subscribe:?}",
+            "{:?} {:?} {:?} {:?} {bmc:?} {redeem:?} {get:?} {subscribe:?}",
+            instance().take_secrets(),
             instance(),
             hardware(),
             workflow()
         );
         assert!(!shown.contains("hunter2"), "{shown}");
         assert!(shown.contains(r#"hostname: "web""#), "{shown}");
+    }
+
+    #[test]
+    fn the_secret_part_has_all_secrets_and_is_put_back_where_it_was() {
+        fn check<M: Message + Sealable + Secrets + Clone + PartialEq + Default>(whole: &M) {
+            let mut clear = whole.clone();
+            let part = clear.take_secrets().encode_to_vec();
+            assert!(clear == whole.clone().without_secrets());
+            let mut stored = M::decode(clear.encode_to_vec().as_slice()).unwrap();
+            stored.put_secrets(&SecretPart::decode(part.as_slice()).unwrap()).unwrap();
+            assert!(stored == *whole);
+            let mut again = whole.clone().without_secrets();
+            assert!(again.take_secrets().is_empty());
+        }
+        check(&instance());
+        check(&hardware());
+        let mut workflow = workflow();
+        workflow.actions.insert(0, Action { name: "first".into(), ..Action::default() });
+        check(&workflow);
     }
 
     #[test]

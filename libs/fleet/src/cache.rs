@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use store::feed_cache::{FeedCache, Projection, Sealer};
+use store::Sealer;
+use store::feed_cache::{FeedCache, Projection};
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;

@@ -46,6 +46,53 @@ impl Seal {
     }
 }
 
+/// The length of a key's id in bytes.
+const KEY_ID_BYTES: usize = 4;
+
+/// Seals with the newest of several keys of the site, and opens what any of them sealed.
+///
+/// ```text
+/// key id (4) ‖ nonce (12) ‖ AES-256-GCM( secret )
+/// ```
+#[derive(Debug)]
+pub struct SealRing {
+    newest: ([u8; KEY_ID_BYTES], Seal),
+    older: Vec<([u8; KEY_ID_BYTES], Seal)>,
+}
+
+impl SealRing {
+    /// Derives the keys for secrets of this `kind` from `newest`, and from `older` ones that are still accepted.
+    pub fn new(newest: &SiteKey, older: &[SiteKey], kind: &str) -> Result<Self, CryptoError> {
+        let key = |site: &SiteKey| {
+            let id = site.derive(&format!("seal {kind} key id"))?;
+            let id = id.expose().first_chunk().copied().ok_or(CryptoError::KEY)?;
+            Ok((id, Seal::new(site, kind)?))
+        };
+        let older = older.iter().map(key).collect::<Result<_, CryptoError>>()?;
+        Ok(Self { newest: key(newest)?, older })
+    }
+
+    /// Encrypts `secret` of `owner` with the newest key.
+    pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        let (id, seal) = &self.newest;
+        Ok([&id[..], &seal.seal(owner, secret)?].concat())
+    }
+
+    /// Decrypts the secret of `owner` in `sealed`.
+    pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
+        let broken = || UnsealError(owner.to_owned());
+        let (id, sealed) = sealed.split_first_chunk().ok_or_else(broken)?;
+        let mut keys = std::iter::once(&self.newest).chain(&self.older);
+        let (_, seal) = keys.find(|(key, _)| key == id).ok_or_else(broken)?;
+        seal.open(owner, sealed)
+    }
+
+    /// True if the newest key sealed `sealed`.
+    pub fn is_newest(&self, sealed: &[u8]) -> bool {
+        sealed.starts_with(&self.newest.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +108,21 @@ mod tests {
         assert!(Seal::new(&other, "bmc").unwrap().open("a", &sealed).is_err());
         assert!(seal.open("a", b"short").is_err());
         assert!(!sealed.windows(7).any(|part| part == b"hunter2"));
+    }
+
+    #[test]
+    fn a_ring_opens_what_its_older_keys_sealed_and_seals_with_the_newest() {
+        let (old, new) = (SiteKey::new([1; 32]), SiteKey::new([2; 32]));
+        let before = SealRing::new(&old, &[], "record").unwrap();
+        let during = SealRing::new(&new, std::slice::from_ref(&old), "record").unwrap();
+        let after = SealRing::new(&new, &[], "record").unwrap();
+        let sealed = before.seal("a", b"hunter2").unwrap();
+        assert_eq!(during.open("a", &sealed).unwrap().expose(), b"hunter2");
+        assert!(during.open("b", &sealed).is_err() && after.open("a", &sealed).is_err());
+        assert!(before.is_newest(&sealed) && !during.is_newest(&sealed));
+        let sealed = during.seal("a", b"hunter2").unwrap();
+        assert_eq!(after.open("a", &sealed).unwrap().expose(), b"hunter2");
+        assert!(during.is_newest(&sealed) && before.open("a", &sealed).is_err());
+        assert!(after.open("a", b"abc").is_err());
     }
 }

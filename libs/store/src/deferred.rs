@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::{Changes, Commit, Error, Page, Revision, Store, Versioned};
+use crate::{Changes, Commit, Error, Page, Revision, Sealer, Store, Versioned};
 
 /// The delay after the first failed attempt. It doubles after each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -97,6 +97,10 @@ impl Store for DeferredStore {
             Ok(store) => store.failed().await,
             Err(error) => error,
         }
+    }
+
+    fn sealer(&self) -> Option<Arc<dyn Sealer>> {
+        self.opened().ok()?.sealer()
     }
 }
 

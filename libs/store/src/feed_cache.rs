@@ -12,7 +12,6 @@
 mod disk;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -24,19 +23,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::disk::Disk;
-use crate::{Error, ScopedStore};
+use crate::{Error, ScopedStore, Sealer};
 
 /// Interval at which the time of a live feed is stored.
 const LIVE_TIME_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Encrypts stored objects, each bound to the name of its owner.
-pub trait Sealer: fmt::Debug + Send + Sync + 'static {
-    /// Encrypts `plain` of `owner`; none if that fails.
-    fn seal(&self, owner: &str, plain: &[u8]) -> Option<Vec<u8>>;
-
-    /// Decrypts `sealed` of `owner`; none if it belongs to another owner or another site.
-    fn unseal(&self, owner: &str, sealed: &[u8]) -> Option<Vec<u8>>;
-}
 
 /// The stored part of a feed's objects.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, schema};
+use crate::{Changes, Commit, Error, Expect, Page, Revision, Sealer, Store, Versioned, schema};
 
 /// The schema of the store is another one than at the start of this process.
 #[derive(Debug, thiserror::Error)]
@@ -74,5 +74,9 @@ impl Store for FencedStore {
             _ = superseded.wait_for(|superseded| *superseded) => Error::unavailable(Superseded),
             error = self.store.failed() => error,
         }
+    }
+
+    fn sealer(&self) -> Option<Arc<dyn Sealer>> {
+        self.store.sealer()
     }
 }

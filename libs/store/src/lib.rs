@@ -7,10 +7,12 @@
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
+//! - [`seal`]: records whose secret fields are encrypted.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
@@ -28,12 +30,14 @@ mod page;
 pub mod records;
 pub mod schema;
 mod scoped;
+pub mod seal;
 pub mod serving;
 pub mod sled;
 
 pub use change_feed::Changes;
 pub use page::Page;
 pub use scoped::ScopedStore;
+pub use seal::Sealer;
 
 /// The store's logical clock: every commit that changes something takes a later one. A commit that only deletes absent keys may
 /// take none.
@@ -169,6 +173,12 @@ pub trait Store: Send + Sync + 'static {
     /// Resolves once nothing can be written until the store is opened again. An engine that recovers by itself never resolves.
     async fn failed(&self) -> Error {
         std::future::pending().await
+    }
+
+    /// The sealer of the secret fields of records; none if records are stored in clear, as in tests. A store around another one
+    /// returns that one's.
+    fn sealer(&self) -> Option<Arc<dyn Sealer>> {
+        None
     }
 }
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::Table;
 pub use self::watcher::{TooSlow, Watcher};
-use crate::records::{Error, Kind, Records, decode};
+use crate::records::{Error, Kind, Records};
 use crate::{Changes, Revision, Store};
 
 /// The pause after a failure of the store; doubled up to [`RETRY_DELAY_MAX`].
@@ -86,17 +86,17 @@ impl<K: Kind> Mirror<K> {
     /// Returns the record `id` as it was last read.
     pub fn get(&self, id: &str) -> Option<K::Record> {
         let found = self.shared.read().get(id)?;
-        decode::<K>(id, &found).ok()
+        self.records.decode_id(id, &found).ok()
     }
 
     /// Follows all records.
     pub fn watch(&self) -> Watcher<K> {
-        Watcher::all(self.shared.clone())
+        Watcher::all(self.records.clone(), self.shared.clone())
     }
 
     /// Follows the record `id`, which need not exist yet.
     pub fn watch_one(&self, id: &str) -> Watcher<K> {
-        Watcher::one(self.shared.clone(), id)
+        Watcher::one(self.records.clone(), self.shared.clone(), id)
     }
 
     async fn follow(&self) {

@@ -19,13 +19,14 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use prost::Message;
+use tinwright::secret::Sealable;
 use tinwright::status::Violations;
 
 pub use self::change::Change;
 pub use self::check::CheckReport;
 pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
 use self::requests::{IdempotentRequest, RequestState};
-use crate::{Commit, Expect, Revision, ScopedStore, Store, Versioned};
+use crate::{Expect, Revision, ScopedStore, Store, Versioned, seal};
 
 /// Records that one part of a filtered list reads at most.
 const MAX_SCANNED_RECORDS: usize = 2000;
@@ -33,7 +34,7 @@ const MAX_SCANNED_RECORDS: usize = 2000;
 /// A kind of record: a protobuf message, its keys and its indexes.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
-    type Record: Message + Default + Clone + PartialEq;
+    type Record: Message + Sealable + Default + Clone + PartialEq;
     /// The form of its ids. A page token of another form is refused.
     type Id: FromStr<Err: fmt::Display> + fmt::Display;
     /// The name in messages to people.
@@ -200,7 +201,7 @@ impl<K: Kind> Records<K> {
     pub async fn get(&self, id: &str) -> Result<Option<K::Record>, Error> {
         let key = key::<K>(id);
         let found = self.store.get(&key).await?;
-        Ok(found.map(|found| decode::<K>(&key, &found)).transpose()?)
+        Ok(found.map(|found| self.decode(&key, &found)).transpose()?)
     }
 
     /// Returns the record whose unique `index` is `value`.
@@ -223,7 +224,7 @@ impl<K: Kind> Records<K> {
         let after = if after.is_empty() { String::new() } else { key::<K>(after) };
         let page = self.store.list(&key::<K>(prefix), &after, limit).await?;
         let records: Result<_, _> =
-            page.pairs.iter().map(|(key, at)| decode::<K>(key, at)).collect();
+            page.pairs.iter().map(|(key, at)| self.decode(key, at)).collect();
         Ok((records?, page.more))
     }
 
@@ -258,7 +259,7 @@ impl<K: Kind> Records<K> {
 
     /// Commits `change`, all of it or nothing.
     pub async fn commit(&self, change: Change) -> Result<Revision, Error> {
-        let commit = Commit::from(change);
+        let commit = change.into_commit()?;
         let expect = commit.expect.clone();
         match self.store.commit(commit).await {
             Ok(revision) => Ok(revision),
@@ -333,6 +334,42 @@ impl<K: Kind> Records<K> {
         })
     }
 
+    /// Decodes the record in `found` under `key`, and fills in its revision.
+    pub(crate) fn decode(&self, key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
+        let sealer = self.store.sealer();
+        let record = seal::decode(&found.value, &self.store.full(key), sealer.as_deref());
+        let mut record: K::Record = record.ok_or_else(|| crate::Error::Corrupt(key.to_owned()))?;
+        // Opaque to callers, which compare for equality only, so the sign does not matter.
+        *K::revision_mut(&mut record) = found.revision.0.cast_signed();
+        Ok(record)
+    }
+
+    /// Decodes the record `id` in `found`.
+    pub(crate) fn decode_id(&self, id: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
+        self.decode(&key::<K>(id), found)
+    }
+
+    /// Seals the secret fields of all records with the present key, where they are not. Returns the number of changed records.
+    pub async fn reseal(&self) -> Result<usize, Error> {
+        let Some(sealer) = self.store.sealer() else { return Ok(0) };
+        let (mut pages, mut changed) = (self.store.pages(&key::<K>("")), 0);
+        while let Some(pairs) = pages.next().await? {
+            for (key, found) in pairs {
+                let record = self.decode(&key, &found)?;
+                if seal::is_current(record.clone(), &found.value, &*sealer) {
+                    continue;
+                }
+                match self.commit(self.to_replace(&record, &record)).await {
+                    Ok(_) => changed += 1,
+                    // Whoever changed it has sealed it.
+                    Err(Error::Changed { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(changed)
+    }
+
     /// Returns the store of the records.
     pub fn store(&self) -> &ScopedStore {
         &self.store
@@ -354,15 +391,6 @@ pub fn check_page_token<K: Kind>(after: &str) -> Result<(), Error> {
 
 fn missing<K: Kind>(name: &str) -> Error {
     Error::Missing { noun: K::NOUN, name: name.to_owned() }
-}
-
-/// Decodes the record in `found`, and fills in its revision.
-pub(crate) fn decode<K: Kind>(key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
-    let record = K::Record::decode(found.value.clone());
-    let mut record = record.map_err(|_| crate::Error::Corrupt(key.to_owned()))?;
-    // Opaque to callers, which compare for equality only, so the sign does not matter.
-    *K::revision_mut(&mut record) = found.revision.0.cast_signed();
-    Ok(record)
 }
 
 #[cfg(test)]

@@ -76,6 +76,17 @@ impl Migration {
     }
 }
 
+impl Migration {
+    /// The migration that seals the secret fields of the records `K` of `service`.
+    pub fn reseal<K: Kind>(name: &'static str, service: &'static str) -> Self {
+        Self::new(name, move |store| async move {
+            let sealed = Records::<K>::new(ScopedStore::new(store, service)).reseal().await?;
+            tracing::info!(kind = K::KIND, records = sealed, "secret fields sealed");
+            Ok(())
+        })
+    }
+}
+
 /// A store that this program cannot use.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {

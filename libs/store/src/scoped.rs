@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Changes, Commit, Error, Expect, Page, Revision, Store, Versioned, Write, limits};
+use crate::{
+    Changes, Commit, Error, Expect, Page, Revision, Sealer, Store, Versioned, Write, limits,
+};
 
 /// Pairs of the largest page of [`ScopedStore::pages`].
 const PAGE_PAIRS: usize = 500;
@@ -36,7 +38,8 @@ impl ScopedStore {
         Ok(())
     }
 
-    fn full(&self, key: &str) -> String {
+    /// Returns the key in the store underneath.
+    pub(crate) fn full(&self, key: &str) -> String {
         [&self.prefix, key].concat()
     }
 
@@ -117,6 +120,10 @@ impl Store for ScopedStore {
 
     async fn failed(&self) -> Error {
         self.store.failed().await
+    }
+
+    fn sealer(&self) -> Option<Arc<dyn Sealer>> {
+        self.store.sealer()
     }
 }
 

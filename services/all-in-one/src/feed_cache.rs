@@ -8,9 +8,8 @@ use anyhow::Context as _;
 use fleet::{CacheContents, FleetCache};
 use runtime::authority::SiteAuthority;
 use runtime::seal::Seal;
-use store::Store;
-use store::feed_cache::Sealer;
 use store::sled::Sled;
+use store::{Sealer, Store};
 
 use crate::config::{Config, Service, Storage};
 

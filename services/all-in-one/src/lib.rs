@@ -5,7 +5,7 @@
 //! - `services`: the services that own records. `edges`: the services for machines.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
-//!   `store_health`: the health of a process follows its store.
+//!   `sealing`: the secret fields of records are stored encrypted. `store_health`: the health of a process follows its store.
 //! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets. `api_limits`: the limits on
 //!   connections to the API. `certificates`: those of this process, renewed while it runs.
 
@@ -20,6 +20,7 @@ mod feed_cache;
 pub mod maintenance;
 mod migrations;
 pub mod open_files;
+mod sealing;
 mod services;
 mod site_identity;
 mod store_health;
@@ -248,6 +249,7 @@ pub(crate) async fn open_store(
         }
     };
     site_identity::claim_store(&*store, site).await?;
+    let store = sealing::sealed(store, site)?;
     let schema = store::schema::migrate(&store, &migrations::all()).await?;
     // Only etcd has other processes, which may be of a newer version.
     Ok(match config.store {

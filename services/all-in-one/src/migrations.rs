@@ -1,8 +1,15 @@
 //! The migrations of the store, oldest first. docs/store.md says how one is added.
 
+use hardware::records::HardwareKind;
+use instance::instances::InstanceKind;
 use store::schema::Migration;
+use workflow::workflows::WorkflowKind;
 
 /// Returns every migration since [`store::schema::FIRST_VERSION`]. New ones are appended; none is ever removed or moved.
 pub(crate) fn all() -> Vec<Migration> {
-    vec![]
+    vec![
+        Migration::reseal::<HardwareKind>("encrypt the secrets of machines", "hardware"),
+        Migration::reseal::<InstanceKind>("encrypt the secrets of instances", "instance"),
+        Migration::reseal::<WorkflowKind>("encrypt the secrets of workflows", "workflow"),
+    ]
 }

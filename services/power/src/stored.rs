@@ -11,6 +11,7 @@
 
 use store::records::{Index, Kind};
 use tinwright::power::v1 as pb;
+use tinwright::secret::Sealable;
 
 /// A BMC's password at rest.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -93,6 +94,11 @@ pub struct Progress {
 /// The kind of BMC records.
 #[derive(Debug)]
 pub enum Bmc {}
+
+// Its only secret is encrypted by itself.
+impl Sealable for Password {}
+
+impl Sealable for Queue {}
 
 impl Kind for Bmc {
     type Record = pb::Bmc;

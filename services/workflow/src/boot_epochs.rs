@@ -38,6 +38,8 @@ pub struct BootEpoch {
 #[derive(Debug)]
 pub enum BootEpochKind {}
 
+impl tinwright::secret::Sealable for BootEpoch {}
+
 impl Kind for BootEpochKind {
     type Record = BootEpoch;
     type Id = HardwareId;

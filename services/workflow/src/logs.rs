@@ -11,6 +11,7 @@
 use prost::bytes::Bytes;
 use store::records::{self, Change, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
+use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 
 /// The most bytes of a chunk.
@@ -55,6 +56,8 @@ pub struct AttemptLog {
 /// The kind of these records.
 #[derive(Debug)]
 pub enum LogKind {}
+
+impl Sealable for Log {}
 
 impl Kind for LogKind {
     type Record = Log;

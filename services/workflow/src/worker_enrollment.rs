@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::HardwareId;
+use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::boot_options::Mode;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
@@ -106,6 +107,8 @@ pub struct SpentToken {
 /// The kind of these records.
 #[derive(Debug)]
 pub enum SpentTokenKind {}
+
+impl Sealable for SpentToken {}
 
 impl Kind for SpentTokenKind {
     type Record = SpentToken;

@@ -17,8 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::Sealer;
-use crate::{Commit, Error, ScopedStore, Store as _, Write, limits};
+use crate::{Commit, Error, ScopedStore, Sealer, Store as _, Write, limits};
 
 /// Bytes of values in a commit of a long batch: half of the limit, so that its keys fit.
 const COMMIT_VALUE_BYTES: usize = limits::MAX_COMMIT_BYTES / 2;

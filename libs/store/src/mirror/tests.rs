@@ -23,6 +23,8 @@ struct Note {
     text: String,
 }
 
+impl tinwright::secret::Sealable for Note {}
+
 #[derive(Debug)]
 enum Notes {}
 

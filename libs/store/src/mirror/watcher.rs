@@ -1,7 +1,6 @@
 //! A follower of a mirror.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tinwright::watch::WatchEvent;
@@ -10,7 +9,7 @@ use tokio::sync::watch;
 use super::Shared;
 use super::table::Seq;
 use crate::Versioned;
-use crate::records::{Kind, decode};
+use crate::records::{Kind, Records};
 
 /// The watcher missed deletions that the mirror no longer stores. It has to begin again.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +19,7 @@ pub struct TooSlow;
 /// Follows all records or one.
 #[derive(Debug)]
 pub struct Watcher<K> {
+    records: Records<K>,
     shared: Arc<Shared>,
     /// The record to follow; none follows all.
     only: Option<String>,
@@ -29,23 +29,26 @@ pub struct Watcher<K> {
     /// The last change that was sent.
     sent: Seq,
     changed: watch::Receiver<Seq>,
-    kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Kind> Watcher<K> {
-    pub(super) fn all(shared: Arc<Shared>) -> Self {
+    pub(super) fn all(records: Records<K>, shared: Arc<Shared>) -> Self {
         let changed = shared.read().subscribe();
-        Self::new(shared, None, changed)
+        Self::new(records, shared, None, changed)
     }
 
-    pub(super) fn one(shared: Arc<Shared>, id: &str) -> Self {
+    pub(super) fn one(records: Records<K>, shared: Arc<Shared>, id: &str) -> Self {
         let changed = shared.write().subscribe_to(id);
-        Self::new(shared, Some(id.to_owned()), changed)
+        Self::new(records, shared, Some(id.to_owned()), changed)
     }
 
-    fn new(shared: Arc<Shared>, only: Option<String>, changed: watch::Receiver<Seq>) -> Self {
-        let kind = PhantomData;
-        Self { shared, only, beginning: None, synced: false, sent: 0, changed, kind }
+    fn new(
+        records: Records<K>,
+        shared: Arc<Shared>,
+        only: Option<String>,
+        changed: watch::Receiver<Seq>,
+    ) -> Self {
+        Self { records, shared, only, beginning: None, synced: false, sent: 0, changed }
     }
 
     /// Waits for the next event.
@@ -83,7 +86,7 @@ impl<K: Kind> Watcher<K> {
     fn next_of_snapshot(&mut self) -> Option<WatchEvent<K::Record>> {
         let beginning = self.beginning.as_mut()?;
         while let Some((id, found)) = beginning.pop_front() {
-            if let Some(event) = put::<K>(&id, &found) {
+            if let Some(event) = put(&self.records, &id, &found) {
                 return Some(event);
             }
         }
@@ -104,7 +107,7 @@ impl<K: Kind> Watcher<K> {
             let Some((id, row)) = next else { return Ok(None) };
             self.sent = row.seq;
             let event = match &row.found {
-                Some(found) => put::<K>(id, found),
+                Some(found) => put(&self.records, id, found),
                 None => Some(WatchEvent::Deleted(id.clone())),
             };
             if event.is_some() {
@@ -125,8 +128,12 @@ impl<K> Drop for Watcher<K> {
 }
 
 /// Returns the event for a record; none for a corrupt one, which a check of the store finds.
-fn put<K: Kind>(id: &str, found: &Versioned) -> Option<WatchEvent<K::Record>> {
-    match decode::<K>(id, found) {
+fn put<K: Kind>(
+    records: &Records<K>,
+    id: &str,
+    found: &Versioned,
+) -> Option<WatchEvent<K::Record>> {
+    match records.decode_id(id, found) {
         Ok(record) => Some(WatchEvent::Put(record)),
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, kind = K::KIND, id);

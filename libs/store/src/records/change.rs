@@ -2,40 +2,50 @@
 
 use std::collections::BTreeSet;
 
-use prost::Message as _;
-
 use super::{Kind, Records, key};
-use crate::{Commit, Expect, Revision, Write};
+use crate::{Commit, Error, Expect, Revision, ScopedStore, Store as _, Write, seal};
 
 /// Changes that are committed together. [`Records`] makes them; [`and`](Self::and) joins several.
 #[derive(Clone, Debug, Default)]
-pub struct Change(Commit);
-
-impl From<Change> for Commit {
-    fn from(change: Change) -> Self {
-        change.0
-    }
+pub struct Change {
+    commit: Commit,
+    /// True if a record's secrets could not be sealed: then nothing is committed.
+    unsealed: bool,
 }
+
+/// The secrets of a record could not be encrypted.
+#[derive(Debug, thiserror::Error)]
+#[error("the secret fields of a record cannot be encrypted")]
+struct NotSealed;
 
 impl From<Commit> for Change {
     fn from(commit: Commit) -> Self {
-        Self(commit)
+        Self { commit, unsealed: false }
     }
 }
 
 impl Change {
     /// Joins two changes: both are applied, or neither.
     pub fn and(mut self, other: Self) -> Self {
-        self.0.expect.extend(other.0.expect);
-        self.0.writes.extend(other.0.writes);
+        self.commit.expect.extend(other.commit.expect);
+        self.commit.writes.extend(other.commit.writes);
+        self.unsealed |= other.unsealed;
         self
     }
 
-    fn put<K: Kind>(&mut self, record: &K::Record) {
+    /// Returns what is to be committed.
+    pub(super) fn into_commit(self) -> Result<Commit, Error> {
+        if self.unsealed { Err(Error::unavailable(NotSealed)) } else { Ok(self.commit) }
+    }
+
+    fn put<K: Kind>(&mut self, store: &ScopedStore, record: &K::Record) {
         let mut record = record.clone();
         *K::revision_mut(&mut record) = 0;
-        let write = Write::Put(key::<K>(K::id(&record)), record.encode_to_vec().into());
-        self.0.writes.push(write);
+        let key = key::<K>(K::id(&record));
+        match seal::encode(record, &store.full(&key), store.sealer().as_deref()) {
+            Some(value) => self.commit.writes.push(Write::Put(key, value)),
+            None => self.unsealed = true,
+        }
     }
 
     /// Moves the index entries from those of `old` to those of `new`.
@@ -46,14 +56,14 @@ impl Change {
         let id = old.or(new).map_or("", K::id);
         let (had, has) = (entries(old), entries(new));
         for gone in had.difference(&has) {
-            self.0.writes.push(Write::Delete(gone.key(id)));
+            self.commit.writes.push(Write::Delete(gone.key(id)));
         }
         for added in has.difference(&had) {
             let key = added.key(id);
             if added.unique {
-                self.0.expect.push(Expect::Absent(key.clone()));
+                self.commit.expect.push(Expect::Absent(key.clone()));
             }
-            self.0.writes.push(Write::Put(key, id.to_owned().into()));
+            self.commit.writes.push(Write::Put(key, id.to_owned().into()));
         }
     }
 }
@@ -62,8 +72,8 @@ impl<K: Kind> Records<K> {
     /// Adds `record`. Fails if its id exists, or one of its unique values is taken.
     pub fn to_create(&self, record: &K::Record) -> Change {
         let mut change = Change::default();
-        change.0.expect.push(Expect::Absent(key::<K>(K::id(record))));
-        change.put::<K>(record);
+        change.commit.expect.push(Expect::Absent(key::<K>(K::id(record))));
+        change.put::<K>(&self.store, record);
         change.index::<K>(None, Some(record));
         change
     }
@@ -71,7 +81,7 @@ impl<K: Kind> Records<K> {
     /// Replaces `old` by `new`. Fails if `old` changed since it was read. The id stays.
     pub fn to_replace(&self, old: &K::Record, new: &K::Record) -> Change {
         let mut change = self.unchanged(old);
-        change.put::<K>(new);
+        change.put::<K>(&self.store, new);
         change.index::<K>(Some(old), Some(new));
         change
     }
@@ -79,7 +89,7 @@ impl<K: Kind> Records<K> {
     /// Removes `old`. Fails if it changed since it was read.
     pub fn to_delete(&self, old: &K::Record) -> Change {
         let mut change = self.unchanged(old);
-        change.0.writes.push(Write::Delete(key::<K>(K::id(old))));
+        change.commit.writes.push(Write::Delete(key::<K>(K::id(old))));
         change.index::<K>(Some(old), None);
         change
     }
@@ -89,6 +99,6 @@ impl<K: Kind> Records<K> {
         let mut record = record.clone();
         let at = Revision(K::revision_mut(&mut record).cast_unsigned());
         let expect = vec![Expect::At(key::<K>(K::id(&record)), at)];
-        Change(Commit { expect, writes: Vec::new() })
+        Change::from(Commit { expect, writes: Vec::new() })
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Error, Kind, Records, decode, key};
+use super::{Error, Kind, Records, key};
 use crate::{Versioned, Write};
 
 /// The result of a check.
@@ -78,7 +78,7 @@ impl<K: Kind> Records<K> {
         while let Some(pairs) = pages.next().await? {
             report.records += pairs.len();
             for (key, found) in pairs {
-                let Ok(record) = decode::<K>(&key, &found) else {
+                let Ok(record) = self.decode(&key, &found) else {
                     report.corrupt.push(key);
                     continue;
                 };

@@ -24,6 +24,8 @@ struct Dog {
     notes: String,
 }
 
+impl Sealable for Dog {}
+
 #[derive(Debug)]
 enum Dogs {}
 
