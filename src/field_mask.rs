@@ -37,6 +37,17 @@ pub fn merge<M: Message + Name + Default>(
     M::decode(new.encode_to_vec().as_slice()).map_err(|error| failed(error.into()))
 }
 
+/// Returns the names of the updatable fields that differ, in the order of the contract.
+pub fn changed_fields<M: Message + Name>(old: &M, new: &M) -> Vec<String> {
+    let (Ok(old), Ok(new)) = (json::dynamic(old), json::dynamic(new)) else { return Vec::new() };
+    let differs = |field: &FieldDescriptor| {
+        old.has_field(field) != new.has_field(field) || old.get_field(field) != new.get_field(field)
+    };
+    let message = old.descriptor();
+    let changed = message.fields().filter(is_updatable).filter(differs);
+    changed.map(|field| field.name().to_owned()).collect()
+}
+
 fn is_updatable(field: &FieldDescriptor) -> bool {
     !is_set(field, "output_only") && !is_set(field, "immutable")
 }
@@ -97,6 +108,14 @@ mod tests {
         assert!(merged(update.clone(), &["custom_ipxe"]).unwrap().os == update.os);
         assert!(merged(Instance::default(), &["custom_ipxe"]).unwrap().os == old().os);
         assert!(merged(update, &["operating_system"]).unwrap().os.is_none());
+    }
+
+    #[test]
+    fn changed_fields_are_those_that_an_update_may_name() {
+        let new = merged(Instance { hostname: "db".into(), ..Default::default() }, &[]).unwrap();
+        let new = Instance { revision: 7, state_reason: "x".into(), ..new };
+        assert_eq!(changed_fields(&old(), &new), ["hostname", "tags", "operating_system"]);
+        assert!(changed_fields(&new, &new).is_empty());
     }
 
     #[test]

@@ -36,6 +36,7 @@ macro_rules! nouns {
 nouns! {
     Bmc, BmcId, "BMC";
     Credential, CredentialId, "credential";
+    Event, EventId, "event";
     Hardware, HardwareId, "hardware";
     Instance, InstanceId, "instance";
     PowerJob, PowerJobId, "power job";

@@ -2,12 +2,20 @@
 //!
 //! A state that only a newer server knows is not final.
 
+use crate::hardware::v1 as hardware;
 use crate::instance::v1 as instance;
 use crate::power::v1::{PowerJob, power_job};
 use crate::workflow::v1::{Action, ActionState, Workflow, WorkflowState};
 
 impl instance::State {
     /// Returns the state's name as documents and logs spell it, such as `deprovision_failed`.
+    pub fn word(self) -> String {
+        self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
+    }
+}
+
+impl hardware::State {
+    /// Returns the state's name as documents and logs spell it, such as `provisionable`.
     pub fn word(self) -> String {
         self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
     }
@@ -41,6 +49,11 @@ impl ActionState {
 }
 
 impl power_job::State {
+    /// Returns the state's name as documents and logs spell it, such as `running`.
+    pub fn word(self) -> String {
+        self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
+    }
+
     /// True if a power job in this state changes no more.
     pub fn is_terminal(self) -> bool {
         match self {

@@ -78,6 +78,8 @@ const CALLS: &[(&str, Audience)] = &[
     ("/grpc.health.v1.Health/Check", Audience::Everyone),
     ("/grpc.health.v1.Health/Watch", Audience::Everyone),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Audience::Viewers),
+    ("/tinwright.event.v1.OwnerEventService/ListOwnerEvents", Audience::Services),
+    ("/tinwright.event.v1.OwnerEventService/WatchOwnerEvents", Audience::Services),
     ("/tinwright.hardware.v1.HardwareService/CreateHardware", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/DeleteHardware", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/GetHardware", Audience::Viewers),
@@ -170,6 +172,21 @@ const TENANT_CALLS: &[&str] = &[
 /// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
 pub fn audience(path: &str) -> Option<Audience> {
     CALLS.iter().find(|(call, _)| *call == path).map(|(_, audience)| *audience)
+}
+
+/// True if people make the call `path` to change objects: the changes that it makes are recorded as events.
+pub fn is_change_request(path: &str) -> bool {
+    match audience(path) {
+        Some(Audience::Operators | Audience::Admins) => true,
+        Some(
+            Audience::Everyone
+            | Audience::Viewers
+            | Audience::Doors
+            | Audience::Workers
+            | Audience::Services,
+        )
+        | None => false,
+    }
 }
 
 impl Audience {

@@ -102,7 +102,7 @@ impl Role {
     }
 
     /// The name of the role.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
             Self::Operator => "operator",

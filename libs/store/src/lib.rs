@@ -5,6 +5,7 @@
 //! - [`change_feed`]: the keys of recent commits, in memory for followers.
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
+//! - [`events`]: what callers changed, changes of state and refusals, stored with each change.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
 //! - [`seal`]: records whose secret fields are encrypted.
@@ -21,6 +22,7 @@ use bytes::Bytes;
 pub mod change_feed;
 pub mod deferred;
 pub mod etcd;
+pub mod events;
 pub mod feed_cache;
 pub mod fence;
 pub mod limits;

@@ -54,6 +54,34 @@ pub trait Kind: fmt::Debug + 'static {
     fn indexes(_: &Self::Record) -> Vec<Index> {
         Vec::new()
     }
+
+    /// True if changes that callers ask for, and changes of the state, are recorded as [`events`](crate::events).
+    const EVENTS: bool = false;
+
+    /// Returns the state of a record in its lifecycle, as events name it; empty if records of this kind have none.
+    fn state(_: &Self::Record) -> String {
+        String::new()
+    }
+
+    /// Returns the reason of the state.
+    fn state_reason(_: &Self::Record) -> &str {
+        ""
+    }
+
+    /// True if a record's lifecycle is over, so that its later deletion is no event unless a caller asked for it.
+    fn has_ended(_: &Self::Record) -> bool {
+        false
+    }
+
+    /// Returns the tenant that a record belongs to; empty for the site.
+    fn tenant(_: &Self::Record) -> &str {
+        ""
+    }
+
+    /// Returns the names of the fields that a caller changed.
+    fn changed_fields(_old: &Self::Record, _new: &Self::Record) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A value under which a record is found.

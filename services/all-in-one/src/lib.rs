@@ -3,6 +3,7 @@
 //! - [`config`]: the options of the operator.
 //! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
 //! - `services`: the services that own records. `edges`: the services for machines.
+//! - `events`: the events of these services, and the calls that lead to them.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
 //!   `sealing`: the secret fields of records are stored encrypted. `store_health`: the health of a process follows its store.
@@ -16,6 +17,7 @@ mod certificates;
 pub mod config;
 mod edges;
 mod endpoints;
+mod events;
 mod feed_cache;
 pub mod maintenance;
 mod migrations;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use fleet::FleetCache;
+use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::serve::{self, Transport};
@@ -46,6 +49,7 @@ use crate::certificates::Certificates;
 use crate::config::{Config, Storage};
 use crate::edges::{Edges, Metadata};
 use crate::endpoints::Endpoints;
+use crate::events::refusals::Refusals;
 use crate::services::Services;
 use crate::store_health::Health;
 
@@ -126,9 +130,10 @@ impl Server {
         let health = Health { vitals: vitals.clone(), reporter };
         health.set(Readiness::Starting).await;
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
-        let app = services.app(health_service, edge_apis, &vitals)?;
+        let refusals = Refusals::new(Clock::system());
+        let app = services.app(health_service, edge_apis, &vitals, &refusals)?;
         inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
-        services.start(&mut inner);
+        services.start(&refusals, &mut inner);
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));

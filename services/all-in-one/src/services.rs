@@ -26,6 +26,8 @@ use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
 use crate::config::{Config, Service, Storage};
 use crate::endpoints::Endpoints;
+use crate::events::refusals::{self, Refusals};
+use crate::events::{OwnerEvents, origin};
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
@@ -38,6 +40,7 @@ pub(crate) struct Services {
     instance: Option<instance::Api>,
     power: Option<power::Api>,
     workflow: Option<workflow::Api>,
+    events: OwnerEvents,
 }
 
 impl Services {
@@ -57,7 +60,10 @@ impl Services {
         let (tokens, issuer) =
             (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);
+        let owners = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
+        let owners = owners.map(|owner| owner.to_string());
         Ok(Self {
+            events: OwnerEvents::new(&store(), owners, stop()),
             hardware: serves(Service::Hardware).then(|| {
                 let records = HardwareRecords::new(store(), Clock::system());
                 let peers = Peers::new(instance.clone(), workflow.clone(), power.clone());
@@ -93,6 +99,7 @@ impl Services {
             Option<metadata::Api>,
         ),
         vitals: &Diagnostics,
+        refusals: &Refusals,
     ) -> anyhow::Result<Router> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -102,7 +109,8 @@ impl Services {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
-        let Self { hardware, identity, instance, power, workflow } = self.clone();
+        let Self { hardware, identity, instance, power, workflow, events } = self.clone();
+        routes.add_service(events.into_service());
         hardware.map(|it| routes.add_service(it.into_service()));
         if let Some(identity) = identity {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
@@ -121,14 +129,17 @@ impl Services {
             (routes.routes().into_axum_router(), vitals.register_common(CallMetrics::new));
         let admission = vitals.register(Admission::new);
         Ok(app
+            .layer(from_fn(origin::record))
             .layer(from_fn_with_state(admission, admission::admit))
             .layer(from_fn(access::check))
+            .layer(from_fn_with_state(refusals.clone(), refusals::record))
             .layer(from_fn_with_state(metrics, call_metrics::record)))
     }
 
     /// Starts the background tasks of the services.
-    pub(crate) fn start(&self, tier: &mut Tier) {
-        let Self { hardware, identity, instance, power, workflow } = self.clone();
+    pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
+        let Self { hardware, identity, instance, power, workflow, events } = self.clone();
+        events.start(refusals, tier);
         let stop = || tier.stop.clone();
         hardware.map(|it| tier.tasks.spawn(it.run(stop())));
         identity.map(|it| tier.tasks.spawn(it.run(stop())));
@@ -139,7 +150,7 @@ impl Services {
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { hardware, identity, instance, power, workflow } = self;
+        let Self { hardware, identity, instance, power, workflow, events: _ } = self;
         let reports = [
             OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
@@ -152,7 +163,7 @@ impl Services {
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { hardware, identity, instance, power, workflow } = self;
+        let Self { hardware, identity, instance, power, workflow, events: _ } = self;
         tokio::join!(
             OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
             OptionFuture::from(identity.as_ref().map(identity::Api::ready)),

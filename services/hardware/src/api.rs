@@ -1,6 +1,7 @@
 //! The gRPC service of the machines.
 
 use runtime::access;
+use store::events::{current_origin, with_origin};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
 use store::serving;
@@ -141,6 +142,7 @@ impl HardwareService for Api {
         let (records, peers) = (self.records.clone(), self.peers.clone());
         // In a task, because this future is dropped if the caller goes away.
         let delete = async move { records.delete(id, revision, &peers).await };
+        let delete = with_origin(current_origin(), delete);
         let deleted = tokio::spawn(delete.in_current_span()).await;
         deleted.map_err(|_| Status::internal("the delete was interrupted"))??;
         Ok(Response::new(pb::DeleteHardwareResponse {}))

@@ -91,6 +91,20 @@ impl Kind for HardwareKind {
             .chain(ports.map(|port| Index::unique("relay_port", port)))
             .collect()
     }
+
+    const EVENTS: bool = true;
+
+    fn state(hardware: &pb::Hardware) -> String {
+        hardware.state().word()
+    }
+
+    fn state_reason(hardware: &pb::Hardware) -> &str {
+        &hardware.state_reason
+    }
+
+    fn changed_fields(old: &pb::Hardware, new: &pb::Hardware) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
 }
 
 /// The machines of the site.

@@ -50,6 +50,21 @@ impl Kind for CertificateKind {
         let index = is_listed.then(|| Index::shared(TENANT_INDEX, &certificate.tenant));
         index.into_iter().collect()
     }
+
+    const EVENTS: bool = true;
+
+    fn state(certificate: &pb::Certificate) -> String {
+        if certificate.revoke_time.is_some() { "revoked".into() } else { "valid".into() }
+    }
+
+    fn has_ended(_: &pb::Certificate) -> bool {
+        // Only those are deleted that no longer count.
+        true
+    }
+
+    fn tenant(certificate: &pb::Certificate) -> &str {
+        &certificate.tenant
+    }
 }
 
 /// A new certificate.

@@ -60,6 +60,12 @@ impl Kind for CredentialKind {
         let tenant = Some(&credential.tenant).filter(|tenant| !tenant.is_empty());
         tenant.map(|tenant| Index::shared(TENANT_INDEX, tenant)).into_iter().collect()
     }
+
+    const EVENTS: bool = true;
+
+    fn tenant(credential: &pb::Credential) -> &str {
+        &credential.tenant
+    }
 }
 
 /// A new credential.

@@ -45,6 +45,16 @@ impl Kind for TenantKind {
     fn indexes(tenant: &pb::Tenant) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &tenant.name)]
     }
+
+    const EVENTS: bool = true;
+
+    fn tenant(tenant: &pb::Tenant) -> &str {
+        &tenant.name
+    }
+
+    fn changed_fields(old: &pb::Tenant, new: &pb::Tenant) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
 }
 
 /// The tenants.

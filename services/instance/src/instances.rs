@@ -25,6 +25,7 @@ use runtime::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
+use tinwright::field_mask;
 use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
@@ -122,6 +123,24 @@ impl Kind for InstanceKind {
             indexes.push(Index::unique("occupant", &instance.hardware_id));
         }
         indexes
+    }
+
+    const EVENTS: bool = true;
+
+    fn state(instance: &pb::Instance) -> String {
+        instance.state().word()
+    }
+
+    fn state_reason(instance: &pb::Instance) -> &str {
+        &instance.state_reason
+    }
+
+    fn tenant(instance: &pb::Instance) -> &str {
+        &instance.tenant
+    }
+
+    fn changed_fields(old: &pb::Instance, new: &pb::Instance) -> Vec<String> {
+        field_mask::changed_fields(old, new)
     }
 }
 

@@ -10,6 +10,7 @@
 //! ```
 
 use store::records::{Index, Kind};
+use tinwright::field_mask;
 use tinwright::power::v1 as pb;
 use tinwright::secret::Sealable;
 
@@ -118,6 +119,12 @@ impl Kind for Bmc {
     fn indexes(bmc: &pb::Bmc) -> Vec<Index> {
         vec![Index::unique("hardware", &bmc.hardware_id)]
     }
+
+    const EVENTS: bool = true;
+
+    fn changed_fields(old: &pb::Bmc, new: &pb::Bmc) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
 }
 
 impl Kind for Password {
@@ -157,6 +164,20 @@ impl Kind for Job {
 
     fn revision_mut(job: &mut pb::PowerJob) -> &mut i64 {
         &mut job.revision
+    }
+
+    const EVENTS: bool = true;
+
+    fn state(job: &pb::PowerJob) -> String {
+        job.state().word()
+    }
+
+    fn state_reason(job: &pb::PowerJob) -> &str {
+        &job.state_reason
+    }
+
+    fn has_ended(job: &pb::PowerJob) -> bool {
+        job.is_terminal()
     }
 
     fn indexes(_: &pb::PowerJob) -> Vec<Index> {

@@ -46,6 +46,12 @@ impl Kind for TemplateKind {
     fn indexes(template: &pb::Template) -> Vec<Index> {
         vec![Index::unique("template-name", &template.name)]
     }
+
+    const EVENTS: bool = true;
+
+    fn changed_fields(old: &pb::Template, new: &pb::Template) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
 }
 
 /// The templates.

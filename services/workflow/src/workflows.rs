@@ -81,6 +81,20 @@ impl Kind for WorkflowKind {
         let holder = holds.then(|| Index::unique("holder", machine));
         holder.into_iter().chain([Index::shared("machine", machine)]).collect()
     }
+
+    const EVENTS: bool = true;
+
+    fn state(workflow: &pb::Workflow) -> String {
+        workflow.state().word()
+    }
+
+    fn state_reason(workflow: &pb::Workflow) -> &str {
+        &workflow.state_reason
+    }
+
+    fn has_ended(workflow: &pb::Workflow) -> bool {
+        workflow.is_terminal()
+    }
 }
 
 /// The workflows.

@@ -2,13 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use tinwright::event::v1::Event;
+
 use super::{Kind, Records, key};
-use crate::{Commit, Error, Expect, Revision, ScopedStore, Store as _, Write, seal};
+use crate::{
+    Commit, Error, Expect, Revision, ScopedStore, Store as _, Write, events, limits, seal,
+};
 
 /// Changes that are committed together. [`Records`] makes them; [`and`](Self::and) joins several.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     commit: Commit,
+    /// What is recorded of the changes.
+    events: Vec<Event>,
+    /// True if room for events has to be left in the commit.
+    reserves_events: bool,
     /// True if a record's secrets could not be sealed: then nothing is committed.
     unsealed: bool,
 }
@@ -20,7 +28,7 @@ struct NotSealed;
 
 impl From<Commit> for Change {
     fn from(commit: Commit) -> Self {
-        Self { commit, unsealed: false }
+        Self { commit, ..Self::default() }
     }
 }
 
@@ -29,13 +37,32 @@ impl Change {
     pub fn and(mut self, other: Self) -> Self {
         self.commit.expect.extend(other.commit.expect);
         self.commit.writes.extend(other.commit.writes);
+        self.events.extend(other.events);
+        self.reserves_events |= other.reserves_events;
         self.unsealed |= other.unsealed;
         self
     }
 
-    /// Returns what is to be committed.
+    /// Returns what is to be committed, with the events. Fails if the changes leave no room for events, whether they are events or
+    /// not: else a record could be created that no caller could change.
     pub(super) fn into_commit(self) -> Result<Commit, Error> {
-        if self.unsealed { Err(Error::unavailable(NotSealed)) } else { Ok(self.commit) }
+        let Self { mut commit, events, reserves_events, unsealed } = self;
+        if unsealed {
+            return Err(Error::unavailable(NotSealed));
+        }
+        if reserves_events {
+            limits::check_reserve(&commit, events::RESERVED_WRITES, events::RESERVED_BYTES)?;
+        }
+        let events = events.into_iter().take(events::RESERVED_WRITES);
+        commit.writes.extend(events.map(events::to_write));
+        Ok(commit)
+    }
+
+    /// Adds the event of a change, if it is one.
+    fn record<K: Kind>(&mut self, old: Option<&K::Record>, new: Option<&K::Record>) {
+        self.events.extend(events::of_change::<K>(old, new));
+        // A deletion is always let through.
+        self.reserves_events |= K::EVENTS && new.is_some();
     }
 
     fn put<K: Kind>(&mut self, store: &ScopedStore, record: &K::Record) {
@@ -75,6 +102,7 @@ impl<K: Kind> Records<K> {
         change.commit.expect.push(Expect::Absent(key::<K>(K::id(record))));
         change.put::<K>(&self.store, record);
         change.index::<K>(None, Some(record));
+        change.record::<K>(None, Some(record));
         change
     }
 
@@ -83,6 +111,7 @@ impl<K: Kind> Records<K> {
         let mut change = self.unchanged(old);
         change.put::<K>(&self.store, new);
         change.index::<K>(Some(old), Some(new));
+        change.record::<K>(Some(old), Some(new));
         change
     }
 
@@ -91,6 +120,7 @@ impl<K: Kind> Records<K> {
         let mut change = self.unchanged(old);
         change.commit.writes.push(Write::Delete(key::<K>(K::id(old))));
         change.index::<K>(Some(old), None);
+        change.record::<K>(Some(old), None);
         change
     }
 

@@ -36,6 +36,16 @@ pub enum Service {
 }
 
 impl Service {
+    /// The services that own objects, and so events.
+    pub const OWNERS: [Self; 6] = [
+        Self::Hardware,
+        Self::Identity,
+        Self::Instance,
+        Self::Workflow,
+        Self::Power,
+        Self::Netboot,
+    ];
+
     /// The services that this one always calls. Metadata calls netboot too if its address is configured, for leases.
     fn calls(self) -> &'static [Self] {
         match self {

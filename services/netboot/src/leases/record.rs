@@ -27,6 +27,9 @@ impl Kind for LeaseKind {
     fn revision_mut(lease: &mut pb::Lease) -> &mut i64 {
         &mut lease.revision
     }
+
+    // Without a state: only calls are recorded, not what DHCP clients do.
+    const EVENTS: bool = true;
 }
 
 /// Returns the record of `lease` that replaces `old`; none for an offer, which is not stored.

@@ -1,0 +1,109 @@
+//! Events: what callers changed, how records moved through their lifecycles, alarms, and refused calls.
+//!
+//! ```text
+//! <service>/event/<id>      the event, without its id and its owner; the id is time-ordered
+//! ```
+//!
+//! The event of a change is written in the commit of the change ([`Change`](crate::records::Change)), and no index entry leads
+//! to it. Services do not record events themselves: the record layer compares the record with the one before, and takes the
+//! caller from the [`Origin`] of the running call. The other way, a caller handed down to each function that commits, is
+//! forgotten in one of them, and then nobody knows who made that change.
+
+mod feed;
+mod log;
+mod origin;
+
+use tinwright::EventId;
+use tinwright::event::v1::{Event, EventKind};
+
+pub use self::feed::{EventFeed, EventWatcher, MissedEvents};
+pub use self::log::{EventLog, RETENTION};
+pub use self::origin::{Origin, current_origin, with_origin};
+use crate::Write;
+use crate::records::Kind;
+
+/// Writes of a commit that are reserved for events.
+pub const RESERVED_WRITES: usize = 10;
+/// Bytes of a commit that are reserved for events.
+pub const RESERVED_BYTES: usize = 8 * 1024;
+/// Bytes of the longest text of an event.
+const MAX_TEXT_BYTES: usize = 400;
+/// First part of an event's key.
+const KIND: &str = "event";
+
+/// Returns the event of a change of a record from `old` to `new`, if the change is an event: if a caller asked for it, or if the
+/// record's state is another one.
+pub(crate) fn of_change<K: Kind>(
+    old: Option<&K::Record>,
+    new: Option<&K::Record>,
+) -> Option<Event> {
+    let current = new.or(old).filter(|_| K::EVENTS)?;
+    let origin = current_origin();
+    let is_asked = origin.as_ref().is_some_and(|origin| origin.is_change_request);
+    let old_state = old.map(K::state).unwrap_or_default();
+    let new_state = match new {
+        Some(new) => K::state(new),
+        None if old_state.is_empty() => String::new(),
+        None => "deleted".into(),
+    };
+    let is_garbage = new.is_none() && K::has_ended(current);
+    let has_moved = old_state != new_state && !is_garbage;
+    if !is_asked && !has_moved {
+        return None;
+    }
+    let kind = if is_asked { EventKind::Call } else { EventKind::Transition };
+    let mut event = Event {
+        kind: kind.into(),
+        noun: K::NOUN.into(),
+        object_id: K::id(current).into(),
+        tenant: K::tenant(current).into(),
+        old_state,
+        new_state,
+        text: one_line(&describe::<K>(old, new, is_asked)),
+        ..Event::default()
+    };
+    if let Some(origin) = origin {
+        origin.write(&mut event);
+    }
+    Some(event)
+}
+
+/// Returns the text of an event: what was done, and the reason of the new state.
+fn describe<K: Kind>(old: Option<&K::Record>, new: Option<&K::Record>, is_asked: bool) -> String {
+    let done = match (old, new) {
+        (None, _) => "created".into(),
+        (_, None) => "deleted".into(),
+        (Some(old), Some(new)) if is_asked => match K::changed_fields(old, new).join(", ") {
+            // Such as a password, which is not part of the record.
+            fields if fields.is_empty() && K::state(old) == K::state(new) => "updated".into(),
+            fields if fields.is_empty() => fields,
+            fields => format!("changed {fields}"),
+        },
+        (Some(_), Some(_)) => String::new(),
+    };
+    let before = old.map_or("", K::state_reason);
+    let reason = new.map(K::state_reason).filter(|reason| *reason != before).unwrap_or_default();
+    match (done.as_str(), reason) {
+        (_, "") => done,
+        ("", reason) => reason.into(),
+        (done, reason) => format!("{done}: {reason}"),
+    }
+}
+
+/// Returns the first line's worth of `text`: without control characters, and at most [`MAX_TEXT_BYTES`] long.
+fn one_line(text: &str) -> String {
+    let text = text.trim().replace(char::is_control, " ");
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}
+
+/// Returns the write that stores `event` under a new id, with the present time.
+pub(crate) fn to_write(mut event: Event) -> Write {
+    use prost::Message as _;
+    let key = format!("{KIND}/{}", EventId::new());
+    (event.id, event.owner) = (String::new(), String::new());
+    event.time = Some(crate::wall_time().into());
+    Write::Put(key, event.encode_to_vec().into())
+}
+
+#[cfg(test)]
+mod tests;

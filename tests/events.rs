@@ -1,0 +1,96 @@
+//! Events: what callers change, and what they are refused, through the server's listener.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use runtime::Role;
+use tinwright::event::v1 as pb;
+use tinwright::event::v1::owner_event_service_client::OwnerEventServiceClient;
+use tinwright::event::v1::watch_owner_events_response::Event as WatchEvent;
+use tinwright::hardware::v1::{
+    CreateHardwareRequest, Hardware, Interface, SetHardwareStateRequest, State,
+    UpdateHardwareRequest,
+};
+use tonic::Code;
+use tonic::transport::Channel;
+
+fn create(name: &str) -> CreateHardwareRequest {
+    let mac = format!("02:00:00:00:00:{:02x}", name.bytes().last().unwrap_or_default());
+    let interfaces = vec![Interface { mac, ..Interface::default() }];
+    let hardware = Hardware { name: name.into(), interfaces, ..Hardware::default() };
+    CreateHardwareRequest { hardware: Some(hardware), request_id: String::new() }
+}
+
+async fn events(client: &mut OwnerEventServiceClient<Channel>) -> Vec<pb::Event> {
+    let request = pb::ListOwnerEventsRequest { owner: "hardware".into(), ..Default::default() };
+    client.list_owner_events(request).await.unwrap().into_inner().events
+}
+
+fn line(event: &pb::Event) -> String {
+    let pb::Event { call, subject, old_state, new_state, text, .. } = event;
+    format!("{call} {subject} {old_state}>{new_state} {text}")
+}
+
+#[tokio::test]
+async fn an_event_names_the_caller_the_call_and_the_change() {
+    let server = support::start().await;
+    let mut operator = server.hardware(Role::Operator).await;
+    let made = operator.create_hardware(create("n1")).await.unwrap().into_inner();
+    let made = made.hardware.unwrap();
+    let update = Hardware { manufacturer: "Acme".into(), ..made.clone() };
+    let update = UpdateHardwareRequest { hardware: Some(update), update_mask: None };
+    operator.update_hardware(update).await.unwrap();
+    let id = made.id.clone();
+    let to = State::Maintenance.into();
+    let maintenance = SetHardwareStateRequest {
+        id: id.clone(),
+        state: to,
+        reason: "new disk".into(),
+        revision: 0,
+    };
+    operator.set_hardware_state(maintenance).await.unwrap();
+    let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
+    let found = events(&mut log).await;
+    assert!(found.iter().all(|event| event.object_id == id && event.role == "operator"));
+    let expected = [
+        "HardwareService/CreateHardware person:operator >enrolled created",
+        "HardwareService/UpdateHardware person:operator enrolled>enrolled changed manufacturer",
+        "HardwareService/SetHardwareState person:operator enrolled>maintenance new disk",
+    ];
+    assert_eq!(found.iter().map(line).collect::<Vec<_>>(), expected);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_refused_call_and_new_events_reach_a_watcher() {
+    let server = support::start().await;
+    let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
+    let request = pb::WatchOwnerEventsRequest { owner: "hardware".into(), filter: None };
+    let mut watch = log.watch_owner_events(request).await.unwrap().into_inner();
+    let synced = watch.message().await.unwrap().unwrap().event.unwrap();
+    assert!(matches!(synced, WatchEvent::Synced(_)), "{synced:?}");
+    let mut viewer = server.hardware(Role::Viewer).await;
+    let refused = viewer.create_hardware(create("n1")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let Some(WatchEvent::Added(event)) = watch.message().await.unwrap().unwrap().event else {
+        panic!("no event");
+    };
+    assert_eq!((event.kind(), event.subject.as_str()), (pb::EventKind::Refusal, "person:viewer"));
+    assert_eq!(event.call, "HardwareService/CreateHardware");
+    server.hardware(Role::Operator).await.create_hardware(create("n1")).await.unwrap();
+    let Some(WatchEvent::Added(event)) = watch.message().await.unwrap().unwrap().event else {
+        panic!("no event");
+    };
+    assert_eq!((event.kind(), event.new_state.as_str()), (pb::EventKind::Call, "enrolled"));
+    drop(watch);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn an_unknown_owner_is_not_found() {
+    let server = support::start().await;
+    let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
+    let request = pb::ListOwnerEventsRequest { owner: "kitchen".into(), ..Default::default() };
+    assert_eq!(log.list_owner_events(request).await.unwrap_err().code(), Code::NotFound);
+    server.end().await;
+}
