@@ -41,9 +41,11 @@ async fn delete(instances: &Instances, instance: &pb::Instance) -> pb::Instance 
     instances.advance(&deleting, Event::Cleaned, "", |_| {}).await.unwrap()
 }
 
+/// Returns the stored keys, without those of events.
 async fn keys(store: &MemoryStore) -> Vec<String> {
     let page = store.list("", "", 100).await.unwrap();
-    page.pairs.into_iter().map(|(key, _)| key).collect()
+    let keys = page.pairs.into_iter().map(|(key, _)| key);
+    keys.filter(|key| !key.starts_with("instance/event/")).collect()
 }
 
 #[tokio::test]
