@@ -131,7 +131,7 @@ async fn a_page_token_of_another_form_is_an_invalid_argument() {
 async fn wait_until_started(instances: &mut InstanceServiceClient<Channel>, id: &str) {
     let by = Some(get_instance_request::By::Id(id.to_owned()));
     let request = GetInstanceRequest { by, ..Default::default() };
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         let found = instances.get_instance(request.clone()).await.unwrap().into_inner();
         if found.instance.unwrap().state() != tinwright::instance::v1::State::Queued {
             return;
@@ -262,7 +262,7 @@ async fn a_machine_on_which_a_workflow_has_begun_is_not_deleted() {
     let mut machine = Machine::new(&server).await;
     let working = machine.work(boot_options::Mode::Netboot).await;
     let waiting = machine.work(boot_options::Mode::Netboot).await;
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if machine.workflow_state(&working).await != wf::WorkflowState::Pending {
             break;
         }

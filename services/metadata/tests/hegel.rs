@@ -188,13 +188,21 @@ async fn a_subscriber_gets_its_document_at_once_and_after_each_change() {
 async fn a_subscription_ends_with_the_lease_which_may_be_renewed() {
     let server = server_of(Some(vec![at(node1(), "127.0.0.51")])).await;
     let mac = node1().nics[0].mac;
-    let until = |millis| Instant::now() + Duration::from_millis(millis);
     let lease = |until| (UNKNOWN.parse().unwrap(), BoundLease { mac, until, at_port: false });
-    server.index.replace_leases([lease(until(200))]);
-    let mut stream = server.subscribe(UNKNOWN).await.unwrap();
+    let mut duration = Duration::from_millis(200);
+    let (mut stream, end) = loop {
+        let first_end = Instant::now() + duration;
+        server.index.replace_leases([lease(first_end)]);
+        let stream = server.subscribe(UNKNOWN).await;
+        let end = first_end + duration;
+        server.index.replace_leases([lease(end)]);
+        if Instant::now() < first_end {
+            break (stream.unwrap(), end);
+        }
+        // The machine is too busy for a lease that is this short.
+        duration *= 2;
+    };
     assert_eq!(hostname(&mut stream).await, "node1.lab");
-    let end = until(600);
-    server.index.replace_leases([lease(end)]);
     // The index does not change at the end of a lease.
     assert_eq!(next(&mut stream).await, Err(Code::NotFound));
     assert!(Instant::now() >= end);

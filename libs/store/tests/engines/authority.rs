@@ -8,7 +8,7 @@ use rcgen::{
 };
 use store::etcd::{Identity, Tls};
 
-use super::peer::Guard;
+use super::peer::{Guard, loopback};
 
 /// An authority of its own.
 pub(crate) struct Authority {
@@ -35,9 +35,9 @@ impl Authority {
         Identity { certificate, key: key.serialize_pem() }
     }
 
-    /// For a member at 127.0.0.1 that keeps its files in `dir`, and a client of it.
+    /// For a member at [`loopback`] that keeps its files in `dir`, and a client of it.
     pub(crate) fn guard(&self, dir: &Path) -> Guard {
-        let member = self.issue("127.0.0.1");
+        let member = self.issue(&loopback().to_string());
         let file = |name: &str, text: &str| {
             let path = dir.join(name);
             std::fs::write(&path, text).unwrap();

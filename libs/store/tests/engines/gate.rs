@@ -37,7 +37,7 @@ impl Gate {
 
     /// Takes connections again.
     pub(crate) async fn mend(&mut self) {
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
+        let listener = TcpListener::bind((peer::loopback(), self.port)).await.unwrap();
         self.wires.spawn(accept(listener, self.to, self.silent.clone()));
     }
 
@@ -51,7 +51,7 @@ async fn accept(listener: TcpListener, to: u16, silent: Arc<AtomicBool>) {
     let mut wires = JoinSet::new();
     loop {
         let (near, _) = listener.accept().await.unwrap();
-        let Ok(far) = TcpStream::connect(("127.0.0.1", to)).await else { continue };
+        let Ok(far) = TcpStream::connect((peer::loopback(), to)).await else { continue };
         let ((near_read, near_write), (far_read, far_write)) =
             (near.into_split(), far.into_split());
         wires.spawn(copy(near_read, far_write, Arc::default()));

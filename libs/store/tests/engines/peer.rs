@@ -1,8 +1,9 @@
 //! A real etcd of one member, on a port of its own and a directory that goes when it does.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -134,12 +135,24 @@ pub(crate) async fn connect<const N: usize>(endpoints: [String; N]) -> Etcd {
 }
 
 pub(crate) fn url(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+    format!("http://{}:{port}", loopback())
 }
 
-/// A port that was free a moment ago.
+/// Returns the loopback address of this test process: no other process listens on it.
+///
+/// A port that is given to a program, and bound by it later, can be taken in between by any other program that uses
+/// 127.0.0.1. So the address contains the process id, which has 22 bits at most (proc(5), `pid_max`).
+pub(crate) fn loopback() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 + high, middle, low)
+}
+
+/// Returns a port that this test process has not used yet, below those that the kernel chooses (ip(7), `ip_local_port_range`).
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let mut ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));
+    // A server on all addresses uses its port on this one, too.
+    ports.find(|port| TcpListener::bind((loopback(), *port)).is_ok()).unwrap()
 }
 
 /// The options for these members, without TLS and login.
@@ -149,7 +162,7 @@ pub(crate) fn options<const N: usize>(endpoints: [String; N]) -> Options {
 
 fn client_url(port: u16, guard: Option<&Guard>) -> String {
     match guard {
-        Some(_) => format!("https://127.0.0.1:{port}"),
+        Some(_) => format!("https://{}:{port}", loopback()),
         None => url(port),
     }
 }

@@ -9,8 +9,7 @@ use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::peer::free_port;
-use super::process::{Place, Process, arguments, machine, soon};
+use super::process::{Place, Process, arguments, free_address, machine, soon};
 
 struct Site {
     /// The process with a file system of 24 MiB.
@@ -32,8 +31,7 @@ impl Site {
     /// An edge whose feed cache is on the small disk.
     async fn with_edge() -> Self {
         let owner = Place::new().start(&[]).await;
-        let (peers, listen) =
-            (format!("https://{}", owner.place.grpc), format!("127.0.0.1:{}", free_port()));
+        let (peers, listen) = (format!("https://{}", owner.place.grpc), free_address().to_string());
         let edge = ["--only", "metadata", "--metadata-listen", &listen, "--peers", &peers];
         let edge = [&edge[..], &["--drain-seconds", "1"]].concat();
         let place = Place::with_small_disk("data/feeds").with_secrets_of(&owner.place, &[]);

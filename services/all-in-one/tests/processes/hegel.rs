@@ -12,8 +12,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::peer::free_port;
-use super::process::{Place, Process, arguments, get, machine, soon};
+use super::process::{Place, Process, arguments, free_address, get, machine, soon};
 
 const OWN: &str = r#"{"/metadata": ".metadata.instance", "/own/id": ".id"}"#;
 
@@ -25,7 +24,7 @@ struct Site {
 }
 
 async fn site() -> Site {
-    let [http, grpc] = [0, 1].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
+    let [http, grpc] = [0, 1].map(|_| free_address());
     let (listen, calls) = (http.to_string(), grpc.to_string());
     let listens = ["--metadata-listen", &listen, "--metadata-grpc-listen", &calls];
     let flags = [&listens[..], &["--metadata-custom-endpoints", OWN]].concat();

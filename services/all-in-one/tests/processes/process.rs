@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use super::peer::free_port;
+use super::peer::{free_port, loopback};
 
 /// The time limit of a start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub(crate) struct Process {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let [grpc, vitals] = [0, 1].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
+        let [grpc, vitals] = [0, 1].map(|_| free_address());
         Self { dir: tempfile::tempdir().unwrap(), grpc, vitals, small_disk: None }
     }
 
@@ -205,6 +205,11 @@ pub(crate) async fn get(from: SocketAddr, path: &str) -> Option<String> {
 /// Waits for `what`, at most for the time limit.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(START_TIMEOUT, what).await.expect("comes within a minute")
+}
+
+/// Returns an address that no other process listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    (loopback(), free_port()).into()
 }
 
 pub(crate) fn arguments(words: &[&str]) -> Vec<String> {

@@ -104,7 +104,7 @@ async fn a_replica_is_not_ready_while_its_cluster_is_away() {
 
 #[tokio::test]
 async fn a_cluster_that_is_not_there_is_named() {
-    let nowhere = format!("http://127.0.0.1:{}", super::peer::free_port());
+    let nowhere = super::peer::url(super::peer::free_port());
     let flags = arguments(&["--store", "etcd", "--etcd-endpoints", &nowhere]);
     let why = Place::new().refused(&flags).await;
     assert!(why.contains("opening the store in etcd: store unavailable: connecting to"), "{why}");

@@ -11,8 +11,7 @@ use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
 use tinwright::metadata::v1::{self as md, explain_metadata_request};
 use tonic::Code;
 
-use super::peer::free_port;
-use super::process::{Place, Process, arguments, get, machine, soon};
+use super::process::{Place, Process, arguments, free_address, get, machine, soon};
 
 /// The processes of hardware, of instances, and of metadata.
 struct Site {
@@ -33,7 +32,7 @@ async fn site() -> Site {
         .with_secrets_of(&owners.place, &[])
         .start(&arguments(&["--only", "instance", "--peers", &at_owners]))
         .await;
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let address = free_address();
     let peers = format!("{at_instance},{at_owners}");
     let listen = address.to_string();
     let flags = ["--only", "metadata", "--metadata-listen", &listen, "--peers", &peers];

@@ -52,9 +52,11 @@ impl FakePower {
         self.away.store(away, Ordering::Relaxed);
     }
 
-    /// Ends the running jobs with success.
+    /// Ends the running jobs with success, and the later ones as soon as they are created.
     pub(crate) fn finish(&self) {
-        for job in self.jobs.lock().unwrap().values() {
+        let jobs = self.jobs.lock().unwrap();
+        self.set_end(JobEnd::Success);
+        for job in jobs.values() {
             job.send_modify(|job| job.set_state(State::Success));
         }
     }
