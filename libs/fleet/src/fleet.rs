@@ -20,7 +20,7 @@ use tinwright::workflow::v1::Workflow;
 use crate::claims::AddressClaims;
 use crate::freshness::{FeedKind, FeedStates, Freshness, stale_since};
 use crate::leases::{self, LeaseUpdate};
-use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses};
+use crate::machine::{FleetMachine, FleetWorkflow, MachineChange, claimed_addresses, shrink};
 
 /// Receives the changes of a fleet. The methods are called while the fleet is locked, so that changes arrive in the order of
 /// the feeds: they must neither call the fleet nor block.
@@ -284,8 +284,7 @@ impl MachineRecord for Hardware {
 
     fn put(mut self, records: &mut Records, changed: &mut Changed) {
         let Ok(id) = self.id.parse() else { return };
-        // Decoding reserves room for four interfaces, each half a kilobyte; most machines have one or two.
-        self.interfaces.shrink_to_fit();
+        shrink(&mut self);
         records.machines.entry(id).or_default().hardware = Some(Arc::new(self));
         changed.insert(id);
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tinwright::hardware::v1::{Hardware, Interface};
+use tinwright::hardware::v1::{Dhcp, Hardware, Interface};
 use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::{Workflow, WorkflowState, boot_options::Mode};
 use tinwright::{HardwareId, Mac};
@@ -96,6 +96,19 @@ impl FleetMachine {
 
     pub(crate) fn claims(&self) -> Vec<IpAddr> {
         claimed_addresses(&self.hardware, self.instance.as_deref())
+    }
+}
+
+/// Releases unused capacity: decoding reserves four elements for each list, and most lists have one or two.
+pub(crate) fn shrink(hardware: &mut Hardware) {
+    hardware.interfaces.shrink_to_fit();
+    hardware.disks.shrink_to_fit();
+    for interface in &mut hardware.interfaces {
+        let Some(dhcp) = &mut interface.dhcp else { continue };
+        let Dhcp { name_servers, time_servers, classless_routes, .. } = dhcp;
+        name_servers.shrink_to_fit();
+        time_servers.shrink_to_fit();
+        classless_routes.shrink_to_fit();
     }
 }
 

@@ -119,6 +119,24 @@ fn a_machine_is_found_by_id_mac_address_and_key() {
 }
 
 #[test]
+fn lists_of_a_record_have_no_unused_capacity() {
+    let site = Site::empty();
+    let mut hardware = site.hardware(0, 1);
+    hardware.interfaces.reserve(8);
+    hardware.disks.reserve(8);
+    let dhcp = hardware.interfaces[0].dhcp.as_mut().unwrap();
+    dhcp.name_servers = Vec::with_capacity(8);
+    dhcp.name_servers.push("192.0.2.53".into());
+    site.fleet.hardware(FeedEvent::Snapshot(vec![hardware]));
+    site.fleet.instance(FeedEvent::Snapshot(vec![]));
+    site.fleet.workflow(FeedEvent::Snapshot(vec![]));
+    let hardware = &site.first().hardware;
+    let dhcp = hardware.interfaces[0].dhcp.as_ref().unwrap();
+    assert_eq!((hardware.interfaces.capacity(), dhcp.name_servers.capacity()), (1, 1));
+    assert_eq!(hardware.disks.capacity(), 0);
+}
+
+#[test]
 fn records_are_joined_in_any_order_of_arrival() {
     let site = Site::empty();
     site.fleet.workflow(FeedEvent::Snapshot(vec![site.workflow("w", true)]));

@@ -1,6 +1,7 @@
 //! The rows of a mirror, in the order in which they last changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -23,9 +24,9 @@ pub(super) struct Row {
 /// Every row, once, at its latest change.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    rows: HashMap<String, Row>,
-    order: BTreeMap<Seq, String>,
-    tombstones: BTreeMap<Seq, String>,
+    rows: HashMap<Arc<str>, Row>,
+    order: BTreeMap<Seq, Arc<str>>,
+    tombstones: BTreeMap<Seq, Arc<str>>,
     /// The latest deletion whose tombstone was dropped.
     pub(super) floor: Seq,
     /// The latest change. Followers of all rows wait on it.
@@ -46,19 +47,19 @@ impl Table {
     }
 
     /// Every live row.
-    pub(super) fn live(&self) -> impl Iterator<Item = (&String, &Versioned)> {
+    pub(super) fn live(&self) -> impl Iterator<Item = (&Arc<str>, &Versioned)> {
         self.rows.iter().filter_map(|(id, row)| Some((id, row.found.as_ref()?)))
     }
 
     /// The ids of live rows.
-    pub(super) fn ids(&self) -> HashSet<String> {
+    pub(super) fn ids(&self) -> HashSet<Arc<str>> {
         self.live().map(|(id, _)| id.clone()).collect()
     }
 
     /// The first row that changed after `seq`.
-    pub(super) fn after(&self, seq: Seq) -> Option<(&String, &Row)> {
+    pub(super) fn after(&self, seq: Seq) -> Option<(&str, &Row)> {
         let (_, id) = self.order.range(seq + 1..).next()?;
-        self.rows.get_key_value(id)
+        Some((id, self.rows.get(id)?))
     }
 
     /// The latest change.
@@ -86,21 +87,22 @@ impl Table {
 
     /// Stores the row `id` as it was read, and wakes its followers. The same revision changes nothing.
     pub(super) fn set(&mut self, id: &str, found: Option<Versioned>) {
-        let old = self.rows.get(id);
+        let old = self.rows.get_key_value(id);
         let revision = |found: &Option<Versioned>| found.as_ref().map(|found| found.revision);
-        if old.map_or(found.is_none(), |row| revision(&row.found) == revision(&found)) {
+        if old.map_or(found.is_none(), |(_, row)| revision(&row.found) == revision(&found)) {
             return;
         }
         let seq = self.newest() + 1;
-        if let Some(Row { seq: old, .. }) = old {
+        let shared = old.map_or_else(|| Arc::from(id), |(shared, _)| shared.clone());
+        if let Some((_, Row { seq: old, .. })) = old {
             self.tombstones.remove(old);
             self.order.remove(old);
         }
         if found.is_none() {
-            self.tombstones.insert(seq, id.to_owned());
+            self.tombstones.insert(seq, shared.clone());
         }
-        self.order.insert(seq, id.to_owned());
-        self.rows.insert(id.to_owned(), Row { seq, found });
+        self.order.insert(seq, shared.clone());
+        self.rows.insert(shared, Row { seq, found });
         self.drop_tombstones();
         if let Some(waiting) = self.waiting.get(id) {
             waiting.send_replace(seq);

@@ -24,7 +24,7 @@ pub struct Watcher<K> {
     /// The record to follow; none follows all.
     only: Option<String>,
     /// Records of the first snapshot that are still to be sent; none before the snapshot.
-    beginning: Option<VecDeque<(String, Versioned)>>,
+    beginning: Option<VecDeque<(Arc<str>, Versioned)>>,
     synced: bool,
     /// The last change that was sent.
     sent: Seq,
@@ -76,7 +76,9 @@ impl<K: Kind> Watcher<K> {
         let _synced = synced.wait_for(|synced| *synced).await;
         let table = self.shared.read();
         let beginning = match &self.only {
-            Some(id) => table.get(id).map(|found| (id.clone(), found)).into_iter().collect(),
+            Some(id) => {
+                table.get(id).map(|found| (id.as_str().into(), found)).into_iter().collect()
+            }
             None => table.live().map(|(id, found)| (id.clone(), found.clone())).collect(),
         };
         self.sent = table.newest();
@@ -101,14 +103,17 @@ impl<K: Kind> Watcher<K> {
         }
         loop {
             let next = match &self.only {
-                Some(id) => table.row(id).filter(|row| row.seq > self.sent).map(|row| (id, row)),
+                Some(id) => {
+                    let row = table.row(id).filter(|row| row.seq > self.sent);
+                    row.map(|row| (id.as_str(), row))
+                }
                 None => table.after(self.sent),
             };
             let Some((id, row)) = next else { return Ok(None) };
             self.sent = row.seq;
             let event = match &row.found {
                 Some(found) => put(&self.records, id, found),
-                None => Some(WatchEvent::Deleted(id.clone())),
+                None => Some(WatchEvent::Deleted(id.to_owned())),
             };
             if event.is_some() {
                 return Ok(event);
