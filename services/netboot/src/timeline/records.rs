@@ -10,7 +10,7 @@
 use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
-use store::records::{Change, CheckReport, Error, Index, Kind, Listing, Records};
+use store::records::{Change, CheckReport, Error, Index, Kind, Listing, ListingBuilder, Records};
 use store::{Commit, ScopedStore, Write};
 use tinwright::netboot::v1::Boot;
 use uuid::Uuid;
@@ -79,7 +79,7 @@ impl BootStore {
         self.0.require(id).await
     }
 
-    /// Lists at most `limit` boots of `owner`, beginning after the id `after`. `owner` is a machine's id, [`UNKNOWN`], or empty for
+    /// Lists at most `limit` boots of `owner`, beginning after the id `after`. Long boots end a part early. `owner` is a machine's id, [`UNKNOWN`], or empty for
     /// all boots.
     pub async fn list(
         &self,
@@ -96,9 +96,16 @@ impl BootStore {
         if !ours {
             return Err(Error::PageToken(after.to_owned()));
         }
-        let (records, more) = self.0.page(&prefix, after, limit).await?;
-        let next = records.last().filter(|_| more).map(|boot| boot.id.clone());
-        Ok(Listing { records, next })
+        let (boots, more) = self.0.page(&prefix, after, limit).await?;
+        let (mut boots, mut last) = (boots.into_iter(), None);
+        let mut listing = ListingBuilder::new(limit);
+        while !listing.is_full()
+            && let Some(boot) = boots.next()
+        {
+            last = Some(boot.id.clone());
+            listing.push(boot);
+        }
+        Ok(listing.end(last.filter(|_| more || boots.len() > 0)))
     }
 
     /// Checks that all boots can be read; see [`Records::check`].
@@ -119,7 +126,7 @@ impl BootStore {
     /// Deletes the oldest boots of a [`group`] above its limit.
     pub(super) async fn trim(&self, group: &str) -> Result<(), Error> {
         let max = if group == UNKNOWN { MAX_UNKNOWN } else { MAX_PER_MACHINE };
-        let mut boots = self.list(group, "", PAGE_BOOTS).await?.records;
+        let (mut boots, _) = self.0.page(group, "", PAGE_BOOTS).await?;
         if boots.len() <= max {
             return Ok(());
         }

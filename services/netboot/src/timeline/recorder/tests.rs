@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use prost::Message as _;
 use store::memory::MemoryStore;
-use store::{Changes, Commit, Page, Revision, ScopedStore, Store, Versioned};
+use store::{Changes, Commit, Page, Revision, ScopedStore, Store, Versioned, Write};
 use tinwright::HardwareId;
 use tinwright::netboot::v1::{Boot, ScriptKind};
+use uuid::Uuid;
 
 use super::*;
 use crate::Mac;
@@ -87,6 +89,29 @@ async fn a_page_token_of_another_machine_is_refused() {
         let refused = stored.list(&owner, token, 10).await;
         assert!(matches!(refused, Err(store::records::Error::PageToken(_))), "{owner} {token}");
     }
+}
+
+#[tokio::test]
+async fn long_boots_end_a_page_early_and_none_is_left_out() {
+    let Site { store, stored, .. } = site();
+    let owner = HardwareId::new();
+    let ids: Vec<_> = (0..12).map(|n| format!("{owner}.{}", Uuid::from_u128(n))).collect();
+    for id in &ids {
+        let boot = Boot { id: id.clone(), fact: "x".repeat(400 * 1024), ..Boot::default() };
+        let write = Write::Put(format!("netboot/boot/{id}"), boot.encode_to_vec().into());
+        store.commit(Commit { writes: vec![write], ..Commit::default() }).await.unwrap();
+    }
+    let (mut listed, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = stored.list(&owner.to_string(), &after, 1000).await.unwrap();
+        assert!(page.records.len() <= 6, "{}", page.records.len());
+        listed.extend(page.records.into_iter().map(|boot| boot.id));
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!(listed, ids);
 }
 
 #[tokio::test]
