@@ -3,7 +3,7 @@
 
 mod support;
 
-use runtime::Role;
+use runtime::{Caller, Role};
 use support::{config, connect, start, stranger};
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
@@ -42,7 +42,7 @@ async fn a_role_may_make_its_calls_and_no_others() {
     assert_eq!(code(Role::Viewer, View::Basic).await, None);
     assert_eq!(code(Role::Viewer, View::Full).await, Some(Code::PermissionDenied));
     assert_eq!(code(Role::Operator, View::Full).await, Some(Code::PermissionDenied));
-    assert_eq!(code(Role::Service, View::Full).await, None);
+    assert_eq!(code(Role::Admin, View::Full).await, None);
     assert_eq!(
         code(Role::worker(HardwareId::new()), View::Basic).await,
         Some(Code::PermissionDenied)
@@ -50,6 +50,27 @@ async fn a_role_may_make_its_calls_and_no_others() {
     let delete = pb::DeleteHardwareRequest::default();
     let refused = server.hardware(Role::Viewer).await.delete_hardware(delete).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_service_makes_its_own_calls_and_no_other_ones() {
+    let server = start().await;
+    let client = async |subject| {
+        let caller = Caller::new(Role::Service, subject).unwrap();
+        HardwareServiceClient::new(server.channel_of(Some(caller)).await)
+    };
+    let watch = || pb::WatchHardwareRequest { id: String::new(), view: View::Full.into() };
+    let mut metadata = client("service:metadata.power").await;
+    assert!(metadata.watch_hardware(watch()).await.is_ok());
+    let get = pb::GetHardwareRequest::default();
+    let refused = metadata.get_hardware(get).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let refused = client("service:instance").await.watch_hardware(watch()).await.unwrap_err();
+    let call = "/tinwright.hardware.v1.HardwareService/WatchHardware";
+    assert_eq!(refused.message(), format!("service:instance does not make the call {call}"));
+    // A process without the authority's key has the certificate of all services.
+    assert!(client("service:tinwright").await.watch_hardware(watch()).await.is_ok());
     server.end().await;
 }
 

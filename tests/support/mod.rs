@@ -8,8 +8,8 @@ use std::time::Duration;
 use all_in_one::Server;
 use all_in_one::config::{CommandLine, Config};
 use clap::{Args as _, Command, FromArgMatches as _};
-use runtime::Role;
 use runtime::authority::SiteAuthority;
+use runtime::{Caller, Role};
 use tempfile::TempDir;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::task::JoinHandle;
@@ -63,9 +63,14 @@ impl RunningServer {
 
     /// Returns a channel with a certificate of `role`, or without a certificate.
     pub async fn channel(&self, role: Option<Role>) -> Channel {
+        self.channel_of(role.map(Caller::from)).await
+    }
+
+    /// Returns a channel with the certificate of `caller`, or without a certificate.
+    pub async fn channel_of(&self, caller: Option<Caller>) -> Channel {
         let site = SiteAuthority::open(&self.secrets()).unwrap();
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(site.authority()));
-        let tls = match role.map(|role| site.client(&role.into()).unwrap()) {
+        let tls = match caller.map(|caller| site.client(&caller).unwrap()) {
             Some(own) => tls.identity(Identity::from_pem(&own.certificate, own.key.expose())),
             None => tls,
         };

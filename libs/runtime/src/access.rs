@@ -3,7 +3,9 @@
 //! The table names every call of the contract (a test compares them), so a new call is refused until it is added. Callers with a
 //! tenant may make few of them: those whose service shows and changes the tenant's objects only.
 //! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
-//! itself: the request's extensions hold the [`Caller`].
+//! itself: the request's extensions hold the [`Caller`]. A service may make the calls in [`SERVICE_CALLS`] only.
+
+mod service_calls;
 
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use tinwright::TenantName;
 use tinwright::common::v1::View;
 use tonic::Status;
 
+pub use self::service_calls::{SERVICE_CALLS, service_subject};
 use crate::identity::{Caller, MachinePurpose, Role};
 
 /// The longest time until the response to a caller without a role begins.
@@ -209,9 +212,15 @@ impl Audience {
 /// True if `caller`, or a caller without a role, may make the call `path`.
 pub fn admits(path: &str, caller: Option<&Caller>) -> bool {
     let Some(audience) = audience(path) else { return false };
-    let is_limited = caller.is_some_and(|caller| caller.tenant().is_some());
-    let is_open = !is_limited || audience == Audience::Everyone || TENANT_CALLS.contains(&path);
-    is_open && audience.admits(caller.map(Caller::role))
+    let Some(caller) = caller.filter(|_| audience != Audience::Everyone) else {
+        return audience.admits(None);
+    };
+    let is_open = if caller.role() == Role::Service {
+        service_calls::is_of(caller, path)
+    } else {
+        caller.tenant().is_none() || TENANT_CALLS.contains(&path)
+    };
+    is_open && audience.admits(Some(caller.role()))
 }
 
 /// Returns the tenant to whose objects the caller of `request` is limited; none if it may use those of the whole site.
@@ -265,17 +274,21 @@ fn time_limit(caller: Option<Role>) -> Option<Duration> {
 }
 
 fn refusal(path: &str, caller: Option<&Caller>) -> Option<Status> {
-    if audience(path).is_none() {
+    let Some(audience) = audience(path) else {
         return Some(Status::unimplemented(format!("no call {path}")));
-    }
+    };
     if admits(path, caller) {
         return None;
     }
     let Some(caller) = caller else {
         return Some(Status::unauthenticated("a client certificate of this site is needed"));
     };
-    let with_tenant = if caller.tenant().is_some() { " with a tenant" } else { "" };
-    let text = format!("{}{with_tenant} may not call {path}", caller.role());
+    let text = if caller.role() == Role::Service && audience.admits(Some(Role::Service)) {
+        format!("{} does not make the call {path}", caller.subject())
+    } else {
+        let with_tenant = if caller.tenant().is_some() { " with a tenant" } else { "" };
+        format!("{}{with_tenant} may not call {path}", caller.role())
+    };
     Some(Status::permission_denied(text))
 }
 
@@ -325,20 +338,23 @@ mod tests {
 
     /// The table of calls in `docs/reference/access.md`.
     fn page() -> String {
-        let mut page = String::from("| call | callers | with tenant |\n|---|---|---|\n");
+        let mut page =
+            String::from("| call | callers | services | with tenant |\n|---|---|---|---|\n");
         for (path, audience) in CALLS {
             let callers = match audience {
                 Audience::Everyone => "everyone",
-                Audience::Viewers => "viewer, operator, admin, service",
-                Audience::Operators => "operator, admin, service",
+                Audience::Viewers => "viewer, operator, admin",
+                Audience::Operators => "operator, admin",
                 Audience::Workers => "machine (work)",
                 Audience::Admins => "admin",
-                Audience::Doors => "door, service",
-                Audience::Services => "admin, service",
+                Audience::Doors => "door",
+                Audience::Services => "admin",
             };
+            let services: Vec<_> = service_calls::callers(path).collect();
+            let services = services.join(", ");
             let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
             let with_tenant = if is_open { "yes" } else { "no" };
-            page += &format!("| `{path}` | {callers} | {with_tenant} |\n");
+            page += &format!("| `{path}` | {callers} | {services} | {with_tenant} |\n");
         }
         page
     }
@@ -430,6 +446,16 @@ mod tests {
             refusal("/tinwright.power.v1.PowerService/CreateBmc", Some(&of_acme)).unwrap();
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(refused.message().contains("with a tenant"), "{refused}");
+        assert_eq!(code(list, Some(Role::Service)), Some(Code::PermissionDenied));
+        let instance = Caller::new(Role::Service, "service:instance").unwrap();
+        let code = |path| refusal(path, Some(&instance)).map(|status| status.code());
+        assert_eq!(code("/tinwright.hardware.v1.HardwareService/GetHardware"), None);
+        assert_eq!(code("/grpc.health.v1.Health/Check"), None);
+        assert_eq!(code(create), Some(Code::PermissionDenied));
+        assert_eq!(
+            code("/tinwright.workflow.v1.WorkerService/Renew"),
+            Some(Code::PermissionDenied)
+        );
     }
 
     /// Makes the call `path` with a request that is never complete. Returns the response and the time until it.

@@ -237,7 +237,16 @@ impl SiteAuthority {
         !lasts(&self.folder.join("service.pem"), self.now() + MIN_REMAINING_VALIDITY)
     }
 
-    /// Returns the certificate of this process as a client of others.
+    /// Returns the certificate of this process as a client of others. With the authority's key it is issued to `caller`; without,
+    /// it is the stored one, whose caller is all services.
+    fn client_of_others(&self, caller: &Caller) -> Result<CertificateAndKey, Error> {
+        match self.folder.join("ca-key.pem").exists() {
+            true => self.client(caller),
+            false => self.service(),
+        }
+    }
+
+    /// Returns the stored certificate of split-off processes.
     pub fn service(&self) -> Result<CertificateAndKey, Error> {
         let (path, key) = (self.folder.join("service.pem"), self.folder.join("service-key.pem"));
         let (certificate, key) = (read(&path)?, Secret::new(read(&key)?));

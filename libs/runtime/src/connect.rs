@@ -84,13 +84,14 @@ mod tests {
         let url = format!("https://{}", listener.local_addr().unwrap());
         let _served = tokio::spawn(serve::tcp(listener, transport, app, CancellationToken::new()));
 
-        let service = RenewableCertificate::service(site).unwrap();
+        let caller = Caller::new(Role::Service, "service:metadata.netboot").unwrap();
+        let service = RenewableCertificate::service(site, caller.clone()).unwrap();
         let peer = url.parse().unwrap();
         let mut channel = tls(&peer, service.client_config().unwrap()).unwrap();
         let request = Request::get("/").body(tonic::body::Body::empty()).unwrap();
         let response = channel.ready().await.unwrap().call(request).await.unwrap();
         let body = axum::body::Body::new(response.into_body());
         let body = axum::body::to_bytes(body, 1000).await.unwrap();
-        assert_eq!(body, format!("{} {:?}", Caller::from(Role::Service), Some("https")));
+        assert_eq!(body, format!("{caller} {:?}", Some("https")));
     }
 }

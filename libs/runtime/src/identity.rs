@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request without a [`Caller`] in its extensions comes from a connection without a role. Inside the process the caller is the
-//! service.
+//! calling service, such as `service:instance`.
 
 use std::fmt;
 use std::iter;

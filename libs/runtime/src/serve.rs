@@ -166,9 +166,10 @@ pub async fn limited_tcp(
     Ok(())
 }
 
-/// Serves `app` on the pipes of [`tinwright::in_process::pair`] until `stop`. Their caller is the service itself.
+/// Serves `app` on the pipes of [`tinwright::in_process::pair`] until `stop`. All of their requests are of `caller`.
 pub async fn in_process(
     pipes: impl Stream<Item = io::Result<DuplexStream>>,
+    caller: Caller,
     app: impl App,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -176,7 +177,7 @@ pub async fn in_process(
     let mut tasks = JoinSet::new();
     let mut pipes = pin!(pipes);
     while let Some(Some(pipe)) = stop.run_until_cancelled(pipes.next()).await {
-        let caller = Some(Role::Service.into());
+        let caller = Some(caller.clone());
         tasks.spawn(server.connection().run(pipe?, caller, None, Place::default()));
     }
     // No client is left, but the process goes on.

@@ -8,6 +8,7 @@ use runtime::authority::{Error, RenewableCertificate, SiteAuthority};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::endpoints;
 
 /// The time between two renewals. A certificate that was copied anew is presented after it at the latest.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -30,7 +31,8 @@ impl Certificates {
         let names = config.names();
         let server = || RenewableCertificate::server(site.clone(), names.clone());
         let server = config.tls.then(server).transpose().context("issuing the certificate")?;
-        let service = || RenewableCertificate::service(site.clone());
+        let caller = endpoints::caller(config.split.served())?;
+        let service = || RenewableCertificate::service(site.clone(), caller);
         let service = config.split.has_tls_peers().then(service).transpose();
         Ok(Self {
             site: site.clone(),

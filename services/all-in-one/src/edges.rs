@@ -20,8 +20,8 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::metadata::Metadata;
-use crate::config::{self, Config};
-use crate::endpoints::Endpoints;
+use crate::config::{self, Config, Service};
+use crate::endpoints::{CallerEndpoints, Endpoints};
 
 /// The edges with bound sockets.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Edges {
     /// Takes the metadata service, which calls others by `endpoints`. The caller starts it.
     pub(crate) fn metadata(
         &mut self,
-        endpoints: &Endpoints,
+        endpoints: &CallerEndpoints,
         vitals: &Diagnostics,
     ) -> Option<Metadata> {
         self.metadata.take().map(|bound| bound.connect(endpoints, vitals))
@@ -94,7 +94,7 @@ impl Edges {
     pub(crate) fn follow_fleet(
         &self,
         metadata: Option<&Metadata>,
-        endpoints: &Endpoints,
+        endpoints: &CallerEndpoints,
         cache: Option<FleetCache>,
         vitals: &Diagnostics,
         tier: &mut Tier,
@@ -104,9 +104,11 @@ impl Edges {
         if observers.is_empty() {
             return;
         }
-        let Endpoints { hardware, instance, workflow, leases, .. } = endpoints.clone();
-        let workflow = self.netboot.is_some().then_some(workflow);
-        let leases = leases.filter(|_| metadata.is_some());
+        let (boots, answers) = (endpoints.of(Service::Netboot), endpoints.of(Service::Metadata));
+        let leases = answers.leases.clone().filter(|_| metadata.is_some());
+        let has_netboot = self.netboot.is_some();
+        let workflow = has_netboot.then(|| boots.workflow.clone());
+        let Endpoints { hardware, instance, .. } = if has_netboot { boots } else { answers };
         let feeds = FleetFeeds { hardware, instance, workflow, leases };
         let (fleet, stop) = (Arc::new(Fleet::new(observers)), tier.stop.clone());
         vitals.register(|registry| fleet.register(registry));
@@ -121,7 +123,7 @@ impl Edges {
     /// Starts network boot, which reports to services by `endpoints` and stores its records in `store`.
     pub(crate) fn start(
         self,
-        endpoints: &Endpoints,
+        endpoints: &CallerEndpoints,
         store: Option<Arc<dyn Store>>,
         vitals: &Diagnostics,
         tier: &mut Tier,
@@ -130,11 +132,8 @@ impl Edges {
         let leases = leasing.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let index = netboot.index();
-            let peers = Peers {
-                hardware: endpoints.hardware.clone(),
-                instance: endpoints.instance.clone(),
-                workflow: endpoints.workflow.clone(),
-            };
+            let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Netboot);
+            let peers = Peers { hardware, instance, workflow };
             vitals.register(|registry| netboot.metrics().register(registry));
             tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));
             index

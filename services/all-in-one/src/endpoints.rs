@@ -1,13 +1,21 @@
 //! The channels to the services: in this process, or at a peer.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use anyhow::Context as _;
-use runtime::connect;
+use clap::ValueEnum as _;
+use futures_util::Stream;
+use runtime::access::service_subject;
+use runtime::{Caller, Role, connect};
+use tinwright::in_process;
+use tokio::io::DuplexStream;
 use tonic::transport::{Channel, Uri};
 
 use crate::certificates::Certificates;
 use crate::config::{Config, Service};
 
-/// A channel to each service that another one calls.
+/// The channels of one calling service to each service that another one calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
     pub(crate) hardware: Channel,
@@ -18,39 +26,75 @@ pub(crate) struct Endpoints {
     pub(crate) leases: Option<Channel>,
 }
 
-impl Endpoints {
-    /// Channels to services of this process: each is `inside`.
-    pub(crate) fn inside(inside: &Channel) -> Self {
-        let inside = || inside.clone();
-        let (hardware, instance, workflow, power) = (inside(), inside(), inside(), inside());
-        Self { hardware, instance, workflow, power, leases: None }
-    }
+/// The endpoints of each calling service. In this process each one has a pipe of its own, so that it makes its own calls only.
+#[derive(Clone, Debug)]
+pub(crate) struct CallerEndpoints(BTreeMap<Service, Endpoints>);
 
-    /// The channels that `config` sets. They connect on the first call, because a peer may start later or restart.
+/// The pipe of one calling service, for [`runtime::serve::in_process`].
+pub(crate) struct Pipe<P> {
+    pub(crate) caller: Caller,
+    pub(crate) connections: P,
+}
+
+impl CallerEndpoints {
+    /// Returns the endpoints that `config` sets, and the pipes to be served. Channels connect on the first call, because a peer may
+    /// start later or restart.
     pub(crate) fn new(
         config: &Config,
         certificates: &Certificates,
-        inside: &Channel,
-    ) -> anyhow::Result<Self> {
-        let to = |service| match config.split.peer(service) {
-            Some(peer) => {
-                remote(peer, certificates).with_context(|| format!("{service} at {peer}"))
+    ) -> anyhow::Result<(Self, Vec<Pipe<impl Stream<Item = io::Result<DuplexStream>> + use<>>>)>
+    {
+        let mut remote = BTreeMap::new();
+        for service in Service::value_variants() {
+            if let Some(peer) = config.split.peer(*service) {
+                let channel = remote_channel(peer, certificates);
+                remote.insert(*service, channel.with_context(|| format!("{service} at {peer}"))?);
             }
-            None => Ok(inside.clone()),
-        };
-        let has_leases = config.netboot.is_some() || config.split.peer(Service::Netboot).is_some();
-        Ok(Self {
-            hardware: to(Service::Hardware)?,
-            instance: to(Service::Instance)?,
-            workflow: to(Service::Workflow)?,
-            power: to(Service::Power)?,
-            leases: has_leases.then(|| to(Service::Netboot)).transpose()?,
-        })
+        }
+        let has_leases = config.netboot.is_some() || remote.contains_key(&Service::Netboot);
+        let (mut endpoints, mut pipes) = (BTreeMap::new(), Vec::new());
+        for service in Service::value_variants() {
+            let (inside, connections) = in_process::pair();
+            pipes.push(Pipe { caller: caller([*service])?, connections });
+            endpoints.insert(*service, Endpoints::new(&inside, &remote, has_leases));
+        }
+        Ok((Self(endpoints), pipes))
+    }
+
+    /// Returns endpoints that answer no call.
+    pub(crate) fn unconnected() -> Self {
+        let nobody = || Endpoints::new(&in_process::pair().0, &BTreeMap::new(), false);
+        Self(Service::value_variants().iter().map(|service| (*service, nobody())).collect())
+    }
+
+    /// Returns the endpoints that `service` calls.
+    pub(crate) fn of(&self, service: Service) -> Endpoints {
+        self.0[&service].clone()
     }
 }
 
-/// Returns a channel to `peer` that presents the certificate of the site's services.
-fn remote(peer: &Uri, certificates: &Certificates) -> anyhow::Result<Channel> {
+impl Endpoints {
+    /// Services that are not in `remote` are `inside`.
+    fn new(inside: &Channel, remote: &BTreeMap<Service, Channel>, has_leases: bool) -> Self {
+        let to = |service| remote.get(&service).unwrap_or(inside).clone();
+        Self {
+            hardware: to(Service::Hardware),
+            instance: to(Service::Instance),
+            workflow: to(Service::Workflow),
+            power: to(Service::Power),
+            leases: has_leases.then(|| to(Service::Netboot)),
+        }
+    }
+}
+
+/// Returns the caller that `services` are.
+pub(crate) fn caller(services: impl IntoIterator<Item = Service>) -> anyhow::Result<Caller> {
+    let names: Vec<_> = services.into_iter().map(|service| service.to_string()).collect();
+    Ok(Caller::new(Role::Service, &service_subject(names.iter().map(String::as_str)))?)
+}
+
+/// Returns a channel to `peer` that presents the certificate of this process.
+fn remote_channel(peer: &Uri, certificates: &Certificates) -> anyhow::Result<Channel> {
     match &certificates.service {
         Some(own) if peer.scheme_str() == Some("https") => connect::tls(peer, own.client_config()?),
         Some(_) | None => Ok(connect::plaintext(peer)),

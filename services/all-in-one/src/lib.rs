@@ -41,14 +41,13 @@ use runtime::telemetry::{Diagnostics, Readiness};
 use store::Store;
 use store::deferred::DeferredStore;
 use store::fence::FencedStore;
-use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificates::Certificates;
 use crate::config::{Config, Storage};
 use crate::edges::{Edges, Metadata};
-use crate::endpoints::Endpoints;
+use crate::endpoints::{CallerEndpoints, Pipe};
 use crate::events::refusals::Refusals;
 use crate::services::Services;
 use crate::store_health::Health;
@@ -113,12 +112,11 @@ impl Server {
         } = self;
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
-        let (inside, pipes) = in_process::pair();
         // Edges serve machines while their store is out of reach.
         let followed_store = store.clone().filter(|_| config.split.owns_records());
 
         let certificates = Certificates::open(&config, &site)?;
-        let endpoints = Endpoints::new(&config, &certificates, &inside)?;
+        let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
         let services = match &store {
             Some(store) => Services::new(&config, store, &site, &endpoints, &edges.stop)?,
             None => Services::default(),
@@ -132,7 +130,10 @@ impl Server {
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
         let refusals = Refusals::new(Clock::system());
         let app = services.app(health_service, edge_apis, &vitals, &refusals)?;
-        inner.tasks.spawn(serve::in_process(pipes, app.clone(), inner.stop.clone()));
+        for Pipe { caller, connections } in pipes {
+            let (app, until) = (app.clone(), inner.stop.clone());
+            inner.tasks.spawn(serve::in_process(connections, caller, app, until));
+        }
         services.start(&refusals, &mut inner);
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {

@@ -7,11 +7,10 @@ use runtime::authority::SiteAuthority;
 use runtime::clock::Clock;
 use store::ScopedStore;
 use store::records::CheckReport;
-use tinwright::in_process;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::endpoints::Endpoints;
+use crate::endpoints::CallerEndpoints;
 use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
@@ -20,7 +19,7 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
         Arc::new(SiteAuthority::open(&config.secrets()).context("opening the site's secrets")?);
     let store = crate::open_store(config, &site).await?;
     // A check makes no calls, so no peer is needed.
-    let unconnected = Endpoints::inside(&in_process::pair().0);
+    let unconnected = CallerEndpoints::unconnected();
     let services = Services::new(config, &store, &site, &unconnected, &CancellationToken::new())?;
     let leases = netboot::leases::Leases::new(store.clone(), Clock::system()).check(mend).await?;
     let boots =

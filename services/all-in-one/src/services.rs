@@ -25,7 +25,7 @@ use uuid::Uuid;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
 use crate::config::{Config, Service, Storage};
-use crate::endpoints::Endpoints;
+use crate::endpoints::{CallerEndpoints, Endpoints};
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
 
@@ -49,10 +49,9 @@ impl Services {
         config: &Config,
         store: &Arc<dyn Store>,
         site: &Arc<SiteAuthority>,
-        endpoints: &Endpoints,
+        endpoints: &CallerEndpoints,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let Endpoints { hardware, instance, workflow, power, leases: _ } = endpoints.clone();
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear =
             if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
@@ -66,23 +65,23 @@ impl Services {
             events: OwnerEvents::new(&store(), owners, stop()),
             hardware: serves(Service::Hardware).then(|| {
                 let records = HardwareRecords::new(store(), Clock::system());
-                let peers = Peers::new(instance.clone(), workflow.clone(), power.clone());
+                let Endpoints { instance, workflow, power, .. } = endpoints.of(Service::Hardware);
+                let peers = Peers::new(instance, workflow, power);
                 hardware::Api::new(records, peers, stop())
             }),
             identity: serves(Service::Identity)
                 .then(|| identity::Api::new(store(), site.clone(), Clock::system(), stop())),
             instance: serves(Service::Instance).then(|| {
-                let (hardware, power) = (hardware.clone(), power.clone());
+                let Endpoints { hardware, workflow, power, .. } = endpoints.of(Service::Instance);
                 instance::Api::new(store(), hardware, workflow, power, Clock::system(), stop())
             }),
             power: serves(Service::Power).then(|| {
                 power::Api::new(Jobs::new(bmcs, process_name(config)), Timing::default(), stop())
             }),
             workflow: serves(Service::Workflow).then(|| {
-                let (peers, timeouts) = (
-                    workflow::CalledServices { hardware, instance, power },
-                    config.worker_timeouts,
-                );
+                let Endpoints { hardware, instance, power, .. } = endpoints.of(Service::Workflow);
+                let peers = workflow::CalledServices { hardware, instance, power };
+                let timeouts = config.worker_timeouts;
                 let clock = Clock::system();
                 workflow::Api::new(store(), peers, timeouts, tokens, issuer, clock, stop())
             }),

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 
 use super::{Error, SiteAuthority, certificate};
 use crate::clock::Clock;
+use crate::identity::Caller;
 
 /// A certificate of this process, with its key.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ pub struct RenewableCertificate {
 enum Holder {
     /// A server with these names.
     Server(Vec<String>),
-    /// A client of other processes.
-    Service,
+    /// A client of other processes, which is this caller.
+    Service(Caller),
 }
 
 impl Holder {
@@ -37,7 +38,7 @@ impl Holder {
     fn certificate(&self, site: &SiteAuthority) -> Result<Arc<CertifiedKey>, Error> {
         let own = match self {
             Self::Server(names) => site.server(names)?,
-            Self::Service => site.service()?,
+            Self::Service(caller) => site.client_of_others(caller)?,
         };
         let chain = vec![certificate(&own.certificate, &site.folder)?];
         let key = PrivateKeyDer::from_pem_slice(own.key.expose().as_bytes());
@@ -53,9 +54,10 @@ impl RenewableCertificate {
         Self::new(site, Holder::Server(names))
     }
 
-    /// Reads the certificate of this process as a client of others.
-    pub fn service(site: Arc<SiteAuthority>) -> Result<Arc<Self>, Error> {
-        Self::new(site, Holder::Service)
+    /// Issues the certificate of this process as a client of others, to `caller`. Without the authority's key it is the stored
+    /// certificate, whose caller is all services.
+    pub fn service(site: Arc<SiteAuthority>, caller: Caller) -> Result<Arc<Self>, Error> {
+        Self::new(site, Holder::Service(caller))
     }
 
     fn new(site: Arc<SiteAuthority>, holder: Holder) -> Result<Arc<Self>, Error> {
@@ -145,7 +147,7 @@ mod tests {
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     use super::*;
-    use crate::identity::{Caller, Role};
+    use crate::identity::Role;
 
     const NAME: &str = "rack.lab";
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -164,7 +166,8 @@ mod tests {
         authority.ensure_service_certificate(&[NAME.into()]).unwrap();
         let authority = Arc::new(authority);
         let server = RenewableCertificate::server(authority.clone(), vec![NAME.into()]).unwrap();
-        let service = RenewableCertificate::service(authority.clone()).unwrap();
+        let service =
+            RenewableCertificate::service(authority.clone(), Role::Service.into()).unwrap();
         Site { _folder: folder, clock, authority, server, service }
     }
 
@@ -194,7 +197,6 @@ mod tests {
         site.server.renew().unwrap();
         let error = site.handshake().await.unwrap_err();
         assert!(error.starts_with("server: ") && error.contains("expired"), "{error}");
-        site.authority.ensure_service_certificate(&[NAME.into()]).unwrap();
         site.service.renew().unwrap();
         assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
     }
@@ -202,7 +204,9 @@ mod tests {
     #[tokio::test]
     async fn a_certificate_that_cannot_be_renewed_stays() {
         let site = site();
-        std::fs::remove_file(site.authority.folder.join("service.pem")).unwrap();
+        for name in ["ca-key.pem", "service.pem"] {
+            std::fs::remove_file(site.authority.folder.join(name)).unwrap();
+        }
         assert!(matches!(site.service.renew(), Err(Error::File { .. })));
         assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
     }

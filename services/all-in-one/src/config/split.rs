@@ -157,8 +157,7 @@ impl Split {
 
     /// Adds `others` as the address of services that are called from here and not named.
     fn with_default(mut self, others: Option<&Uri>) -> anyhow::Result<Self> {
-        let all = Service::value_variants().iter().copied();
-        let here: Vec<_> = all.filter(|service| self.serves(*service)).collect();
+        let here: Vec<_> = self.served().collect();
         for caller in here {
             for called in caller.calls() {
                 if self.serves(*called) || self.peers.contains_key(called) {
@@ -176,6 +175,12 @@ impl Split {
     /// True if this process serves `service`.
     pub fn serves(&self, service: Service) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&service))
+    }
+
+    /// Returns the services that this process serves.
+    pub fn served(&self) -> impl Iterator<Item = Service> {
+        let all = Service::value_variants().iter().copied();
+        all.filter(|service| self.serves(*service))
     }
 
     /// True if a service of this process owns records that others watch.

@@ -23,8 +23,8 @@ use tinwright::hegel::hegel_server::HegelServer;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 
-use crate::config::Config;
-use crate::endpoints::Endpoints;
+use crate::config::{self, Config};
+use crate::endpoints::CallerEndpoints;
 use crate::until_stopped;
 
 /// The metadata service with bound sockets.
@@ -89,10 +89,11 @@ impl Bound {
     }
 
     /// Connects the service: it calls others by `endpoints` and registers its metrics in `vitals`.
-    pub(super) fn connect(self, endpoints: &Endpoints, vitals: &Diagnostics) -> Metadata {
+    pub(super) fn connect(self, endpoints: &CallerEndpoints, vitals: &Diagnostics) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
         let index = Arc::new(Index::default());
-        let (reports, clock) = (InstanceReports(endpoints.instance.clone()), Clock::system());
+        let (reports, clock) =
+            (InstanceReports(endpoints.of(config::Service::Metadata).instance), Clock::system());
         let mut service =
             Service::new(index.clone(), tokens, Arc::new(reports), settings, clock.clone());
         service.neighbours = Some(Arc::new(neighbours));
