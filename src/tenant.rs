@@ -22,9 +22,27 @@ pub trait OfTenant {
     }
 }
 
-impl OfTenant for crate::instance::v1::Instance {
+/// Implements [`OfTenant`] for messages with the field `tenant`.
+macro_rules! of_tenant {
+    ($($package:ident :: $message:ident),*) => {$(
+        impl OfTenant for crate::$package::v1::$message {
+            fn tenant(&self) -> &str {
+                &self.tenant
+            }
+        }
+    )*};
+}
+
+of_tenant!(instance::Instance, workflow::Workflow);
+
+impl OfTenant for crate::workflow::v1::Template {
     fn tenant(&self) -> &str {
         &self.tenant
+    }
+
+    /// The site's templates are readable by all.
+    fn is_visible_to(&self, tenant: Option<&TenantName>) -> bool {
+        tenant.is_none_or(|tenant| self.tenant.is_empty() || tenant.as_str() == self.tenant)
     }
 }
 

@@ -170,6 +170,16 @@ const TENANT_CALLS: &[&str] = &[
     "/tinwright.instance.v1.InstanceService/RetryInstance",
     "/tinwright.instance.v1.InstanceService/UpdateInstance",
     "/tinwright.instance.v1.InstanceService/WatchInstances",
+    "/tinwright.workflow.v1.TemplateService/CreateTemplate",
+    "/tinwright.workflow.v1.TemplateService/DeleteTemplate",
+    "/tinwright.workflow.v1.TemplateService/GetTemplate",
+    "/tinwright.workflow.v1.TemplateService/ListTemplates",
+    "/tinwright.workflow.v1.TemplateService/UpdateTemplate",
+    "/tinwright.workflow.v1.TemplateService/WatchTemplates",
+    "/tinwright.workflow.v1.WorkflowService/GetWorkflow",
+    "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
+    "/tinwright.workflow.v1.WorkflowService/ReadLog",
+    "/tinwright.workflow.v1.WorkflowService/WatchWorkflows",
 ];
 
 /// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
@@ -226,6 +236,16 @@ pub fn admits(path: &str, caller: Option<&Caller>) -> bool {
 /// Returns the tenant to whose objects the caller of `request` is limited; none if it may use those of the whole site.
 pub fn tenant<T>(request: &tonic::Request<T>) -> Option<&TenantName> {
     request.extensions().get::<Caller>()?.tenant()
+}
+
+/// Returns the name of the caller of `request` for the scope of its request ids. All services have one: when a request is
+/// repeated, another process may do it.
+pub fn request_scope<T>(request: &tonic::Request<T>) -> String {
+    match request.extensions().get::<Caller>() {
+        Some(caller) if caller.role() == Role::Service => Role::Service.to_string(),
+        Some(caller) => caller.to_string(),
+        None => String::new(),
+    }
 }
 
 /// Returns the view for the response to `request`, which requests the view `wanted`. Services and admins may have the full view

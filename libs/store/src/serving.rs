@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, future, stream};
-use tinwright::check;
 use tinwright::status::{self, Violations};
+use tinwright::tenant::OfTenant;
 use tinwright::watch::{WatchEvent, WatchResponse};
+use tinwright::{TenantName, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 
@@ -30,14 +31,17 @@ pub fn page_size(size: i32) -> Result<usize, Violations> {
     usize::try_from(size).map_err(|_| Violations::single("page_size", "is negative"))
 }
 
-/// Returns the request `request_id` with `body`, if it may be repeated.
-pub fn idempotent(
+/// Returns the request `request_id` of `caller` with `body`, if it may be repeated. Another caller, or another call, may use the
+/// same id for another request.
+pub fn idempotent<M: prost::Message + prost::Name>(
+    caller: &str,
     request_id: &str,
-    body: &impl prost::Message,
+    body: &M,
 ) -> Result<Option<IdempotentRequest>, Violations> {
     check::length(request_id, MAX_REQUEST_ID_BYTES)
         .map_err(|reason| Violations::single("request_id", reason))?;
-    Ok(IdempotentRequest::new(request_id, body))
+    let scope = format!("{caller} {}", M::full_name());
+    Ok(IdempotentRequest::new(request_id, body).map(|request| request.in_scope(&scope)))
 }
 
 /// Returns a page of the records that pass the filter `keep`, each changed by `show`, and the token of the next page.
@@ -72,6 +76,12 @@ pub fn watch_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'stati
 
 /// A filter of records.
 pub type Filter<R> = Box<dyn Fn(&R) -> bool + Send>;
+
+/// Returns the filter for the watches of callers who are limited to the objects of `tenant`; none for others.
+pub fn filter_of_tenant<R: OfTenant>(tenant: Option<&TenantName>) -> Option<Filter<R>> {
+    let tenant = tenant?.clone();
+    Some(Box::new(move |record| record.is_visible_to(Some(&tenant))))
+}
 
 /// Does the same as [`watch_by_id`] for the records that pass `filter`, if there is one. A record that passes it no longer is
 /// deleted for the caller, who learns nothing of those that never passed it.

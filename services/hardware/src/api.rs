@@ -68,8 +68,9 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::CreateHardwareRequest>,
     ) -> Result<Response<pb::CreateHardwareResponse>, Status> {
+        let caller = access::request_scope(&request);
         let request = request.into_inner();
-        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let hardware = Violations::require("hardware", request.hardware)?;
         let hardware = self.records.create(hardware, idempotent).await?;
         Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware.without_secrets()) }))

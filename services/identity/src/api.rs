@@ -5,8 +5,8 @@ mod identity;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Clock;
 use runtime::authority::SiteAuthority;
+use runtime::{Clock, access};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
 use store::{ScopedStore, Store, serving};
@@ -124,8 +124,9 @@ impl TenantService for Api {
         &self,
         request: Request<pb::CreateTenantRequest>,
     ) -> Result<Response<pb::CreateTenantResponse>, Status> {
+        let caller = access::request_scope(&request);
         let request = request.into_inner();
-        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let tenant = Violations::require("tenant", request.tenant)?;
         let tenant = self.tenants.create(tenant, idempotent).await?;
         Ok(Response::new(pb::CreateTenantResponse { tenant: Some(tenant) }))

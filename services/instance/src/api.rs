@@ -7,7 +7,7 @@ use runtime::{Clock, access};
 use store::Store;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
-use store::serving::{self, Filter};
+use store::serving;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::secret::Secrets as _;
@@ -121,8 +121,9 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::CreateInstanceRequest>,
     ) -> Result<Response<pb::CreateInstanceResponse>, Status> {
+        let caller = access::request_scope(&request);
         let request = request.into_inner();
-        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let instance = Violations::require("instance", request.instance)?;
         let created = self.instances.create(instance, idempotent).await?;
         let instance = Some(created.without_secrets());
@@ -253,9 +254,7 @@ impl InstanceService for Api {
     ) -> Result<Response<Self::WatchInstancesStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let show = move |instance: pb::Instance| instance.in_view(view);
-        let filter = access::tenant(&request).cloned().map(|tenant| -> Filter<pb::Instance> {
-            Box::new(move |instance| instance.is_visible_to(Some(&tenant)))
-        });
+        let filter = serving::filter_of_tenant(access::tenant(&request));
         serving::watch_filtered(&self.mirror, &request.get_ref().id, &self.stop, filter, show)
     }
 }

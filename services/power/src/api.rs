@@ -4,16 +4,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::Stream;
-use prost::Message;
+use runtime::access;
 use store::mirror::Mirror;
-use store::records::requests::IdempotentRequest;
 use store::records::{self, CheckReport, Kind};
 use store::serving;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
 use tinwright::status::Violations;
 use tinwright::watch::WatchResponse;
-use tinwright::{BmcId, Id, check, id};
+use tinwright::{BmcId, Id, id};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -108,11 +107,12 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CreateBmcRequest>,
     ) -> Result<Response<pb::CreateBmcResponse>, Status> {
+        let caller = access::request_scope(&request);
         let pb::CreateBmcRequest { bmc, request_id } = request.into_inner();
         let bmc = require(bmc)?;
         // The digest of a request is stored: it must not allow guessing the password.
         let body = pb::Bmc { password: String::new(), ..bmc.clone() };
-        let request = idempotent(&request_id, &body)?;
+        let request = serving::idempotent(&caller, &request_id, &body)?;
         let bmc = self.jobs.bmcs().create(bmc, request).await?;
         Ok(Response::new(pb::CreateBmcResponse { bmc: Some(bmc) }))
     }
@@ -211,7 +211,9 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Result<Response<pb::CreatePowerJobResponse>, Status> {
-        let idempotent = idempotent(&request.get_ref().request_id, request.get_ref())?;
+        let caller = access::request_scope(&request);
+        let request_id = &request.get_ref().request_id;
+        let idempotent = serving::idempotent(&caller, request_id, request.get_ref())?;
         let pb::CreatePowerJobRequest { hardware_id, operations, labels, request_id: _ } =
             request.into_inner();
         let hardware = parse("hardware_id", &hardware_id)?;
@@ -279,10 +281,4 @@ fn parse<N: id::Noun>(field: &str, text: &str) -> Result<Id<N>, Violations> {
 /// Returns a hardware id in normal form.
 fn hardware_id(text: &str) -> Result<String, Violations> {
     Ok(parse::<id::Hardware>("hardware_id", text)?.to_string())
-}
-
-/// Returns the idempotent request with this id and body.
-fn idempotent(id: &str, body: &impl Message) -> Result<Option<IdempotentRequest>, Violations> {
-    check::length(id, 128).map_err(|reason| Violations::single("request_id", reason))?;
-    Ok(IdempotentRequest::new(id, body))
 }

@@ -24,9 +24,12 @@ impl Occupancy {
         Self { instance: InstanceServiceClient::new(instance) }
     }
 
-    /// Passes if the occupant of the machine `id` allows the workflow of `request`.
-    pub async fn check(&self, id: &str, request: &CreateWorkflowRequest) -> Result<(), Status> {
-        check(id, self.occupant(id).await?.as_ref(), request)
+    /// Passes if the occupant of the machine `id` allows the workflow of `request`. Returns the tenant of the occupant, if it has
+    /// one.
+    pub async fn check(&self, id: &str, request: &CreateWorkflowRequest) -> Result<String, Status> {
+        let occupant = self.occupant(id).await?;
+        check(id, occupant.as_ref(), request)?;
+        Ok(occupant.map(|occupant| occupant.tenant).unwrap_or_default())
     }
 
     /// Returns the instance that occupies the machine `id`, if there is one.

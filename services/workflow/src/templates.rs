@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! workflow/template/<id>             the record
-//! workflow/template-name/<name>      ─▶ id
+//! workflow/template-name/<name>      ─▶ id; of a tenant's template: <tenant>/<name>
 //! ```
 //!
 //! A template is checked when it is created, not only when a machine waits for it. A text that becomes YAML only by rendering
@@ -18,7 +18,7 @@ use store::records::{Change, Error, Index, Kind, Records};
 use tinwright::field_mask;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
-use tinwright::{Object as _, TemplateId, check};
+use tinwright::{Object as _, TemplateId, TenantName, check};
 
 use crate::template::{self, Template};
 
@@ -44,7 +44,7 @@ impl Kind for TemplateKind {
     }
 
     fn indexes(template: &pb::Template) -> Vec<Index> {
-        vec![Index::unique("template-name", &template.name)]
+        vec![Index::unique("template-name", name_key(template))]
     }
 
     const EVENTS: bool = true;
@@ -52,6 +52,12 @@ impl Kind for TemplateKind {
     fn changed_fields(old: &pb::Template, new: &pb::Template) -> Vec<String> {
         field_mask::changed_fields(old, new)
     }
+}
+
+/// Returns the name under which `template` is found: each tenant has names of its own. No name of a template has a slash.
+fn name_key(template: &pb::Template) -> String {
+    let pb::Template { name, tenant, .. } = template;
+    if tenant.is_empty() { name.clone() } else { format!("{tenant}/{name}") }
 }
 
 /// The templates.
@@ -130,6 +136,7 @@ fn checked(mut template: pb::Template) -> Result<pb::Template, Violations> {
             format!("{name:?} is not letters, digits, hyphens and underscores"),
         );
     }
+    wrong.normalize_optional("template.tenant", &mut template.tenant, str::parse::<TenantName>);
     wrong.take("template.labels", check::labels(&template.labels));
     wrong.into_result(template)
 }

@@ -1,8 +1,10 @@
 //! Idempotent requests: a repeated request returns the result of the first one.
 //!
 //! ```text
-//! request/<request id>      seconds since 1970 (u64) ‖ SHA-256 of the body ‖ id of the created object
+//! request/<scope>/<request id>      seconds since 1970 (u64) ‖ SHA-256 of the body ‖ id of the created object
 //! ```
+//!
+//! The scope is a digest of the caller and the call, so that callers need not know each other's request ids.
 //!
 //! The entry is written in the commit that carries out the request, and deleted after a week.
 
@@ -17,9 +19,13 @@ use crate::{Commit, Expect, ScopedStore, Store, Versioned, Write};
 /// Time for which a result is stored.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// Bytes of the digest of a scope.
+const SCOPE_DIGEST_BYTES: usize = 16;
+
 /// A request that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotentRequest {
+    scope: String,
     id: String,
     digest: [u8; 32],
 }
@@ -39,7 +45,14 @@ impl IdempotentRequest {
     /// Returns the request `id` with `body`; none if the id is empty, so that repeating is not safe.
     pub fn new(id: &str, body: &impl Message) -> Option<Self> {
         let digest = Sha256::digest(body.encode_to_vec()).into();
-        (!id.is_empty()).then(|| Self { id: id.to_owned(), digest })
+        (!id.is_empty()).then(|| Self { scope: String::new(), id: id.to_owned(), digest })
+    }
+
+    /// Sets the scope of the id, such as the caller and the call. Equal ids of two scopes are two requests.
+    pub fn in_scope(self, scope: &str) -> Self {
+        let digest = Sha256::digest(scope);
+        let digest = digest.iter().take(SCOPE_DIGEST_BYTES);
+        Self { scope: digest.map(|byte| format!("{byte:02x}")).collect(), ..self }
     }
 
     /// Returns the caller's request id.
@@ -64,7 +77,7 @@ impl IdempotentRequest {
     }
 
     fn key(&self) -> String {
-        format!("request/{}", self.id)
+        format!("request/{}/{}", self.scope, self.id)
     }
 }
 

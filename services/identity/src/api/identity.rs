@@ -1,6 +1,6 @@
 //! Credentials, certificates and revocations over gRPC.
 
-use runtime::{Caller, Role};
+use runtime::{Caller, Role, access};
 use store::serving;
 use tinwright::Object as _;
 use tinwright::identity::v1 as pb;
@@ -19,10 +19,11 @@ impl IdentityService for Api {
         &self,
         request: Request<pb::CreateCredentialRequest>,
     ) -> Result<Response<pb::CreateCredentialResponse>, Status> {
+        let caller = access::request_scope(&request);
         let request = request.into_inner();
         // The digest of a request is stored: it must not allow guessing the fields.
         let idempotent =
-            serving::idempotent(&request.request_id, &request.clone().without_secrets())?;
+            serving::idempotent(&caller, &request.request_id, &request.clone().without_secrets())?;
         let credential = Violations::require("credential", request.credential)?;
         let created = self.credentials.create(credential, request.fields, idempotent).await?;
         Ok(Response::new(created.into()))

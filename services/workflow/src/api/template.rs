@@ -1,13 +1,14 @@
 //! Templates over gRPC.
 
 use runtime::access;
-use store::records::Selector;
+use store::records::{self, Selector};
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::status::Violations;
+use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::template_service_server::TemplateService;
-use tinwright::{Object as _, TemplateId};
+use tinwright::{Object as _, TemplateId, TenantName};
 use tonic::{Request, Response, Status};
 
 use super::Api;
@@ -19,9 +20,13 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::CreateTemplateRequest>,
     ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
+        let (caller, tenant) = (access::request_scope(&request), access::tenant(&request).cloned());
         let request = request.into_inner();
-        let idempotent = serving::idempotent(&request.request_id, &request)?;
-        let template = Violations::require("template", request.template)?;
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
+        let mut template = Violations::require("template", request.template)?;
+        if let Some(tenant) = tenant {
+            take_tenant(&mut template, &tenant)?;
+        }
         let template = self.templates.create(template, idempotent).await?;
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
     }
@@ -31,8 +36,9 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::GetTemplateRequest>,
     ) -> Result<Response<pb::GetTemplateResponse>, Status> {
-        let selector = selector(request.into_inner())?;
-        let template = self.templates.records().select(&selector).await?;
+        let tenant = access::tenant(&request).cloned();
+        let selectors = selectors(request.into_inner(), tenant.as_ref())?;
+        let template = self.find(&selectors, tenant.as_ref()).await?;
         Ok(Response::new(pb::GetTemplateResponse { template: Some(template) }))
     }
 
@@ -42,9 +48,12 @@ impl TemplateService for Api {
         request: Request<pb::ListTemplatesRequest>,
     ) -> Result<Response<pb::ListTemplatesResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
+        let tenant = access::tenant(&request).cloned();
         let pb::ListTemplatesRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
-        let keep = |template: &pb::Template| template.has_labels(&labels);
+        let keep = |template: &pb::Template| {
+            template.is_visible_to(tenant.as_ref()) && template.has_labels(&labels)
+        };
         let show = |template| visible(template, view);
         let records = self.templates.records();
         let (templates, next_page_token) =
@@ -57,9 +66,12 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::UpdateTemplateRequest>,
     ) -> Result<Response<pb::UpdateTemplateResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let pb::UpdateTemplateRequest { template, update_mask } = request.into_inner();
         let mut update = Violations::require("template", template)?;
-        update.id = Violations::parse::<TemplateId>("template.id", &update.id)?.to_string();
+        let id: TemplateId = Violations::parse("template.id", &update.id)?;
+        update.id = id.to_string();
+        self.check_owner(id, tenant.as_ref()).await?;
         let paths = update_mask.unwrap_or_default().paths;
         let template = self.templates.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateTemplateResponse { template: Some(template) }))
@@ -70,8 +82,11 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::DeleteTemplateRequest>,
     ) -> Result<Response<pb::DeleteTemplateResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let pb::DeleteTemplateRequest { id, revision } = request.into_inner();
-        self.templates.delete(Violations::parse("id", &id)?, revision).await?;
+        let id = Violations::parse("id", &id)?;
+        self.check_owner(id, tenant.as_ref()).await?;
+        self.templates.delete(id, revision).await?;
         Ok(Response::new(pb::DeleteTemplateResponse {}))
     }
 
@@ -84,8 +99,49 @@ impl TemplateService for Api {
     ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let show = move |template| visible(template, view);
-        serving::watch_by_id(&self.mirrors.0, &request.get_ref().id, &self.stop, show)
+        let filter = serving::filter_of_tenant(access::tenant(&request));
+        let (mirror, id) = (&self.mirrors.0, &request.get_ref().id);
+        serving::watch_filtered(mirror, id, &self.stop, filter, show)
     }
+}
+
+impl Api {
+    /// Returns the first template that one of `selectors` selects and a caller limited to `tenant` may see.
+    pub(super) async fn find(
+        &self,
+        selectors: &[Selector],
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::Template, records::Error> {
+        for selector in selectors {
+            match self.templates.records().select(selector).await {
+                Ok(template) if template.is_visible_to(tenant) => return Ok(template),
+                Ok(_) | Err(records::Error::Missing { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // The last one has the name that was asked for.
+        let missing = selectors.last().map(|selector| selector.missing("template"));
+        missing.map_or_else(|| Err(Violations::single("by", "is missing").into()), Err)
+    }
+
+    /// Passes if a caller limited to `tenant` may change the template `id`: the site's are only readable.
+    async fn check_owner(&self, id: TemplateId, tenant: Option<&TenantName>) -> Result<(), Status> {
+        let Some(tenant) = tenant else { return Ok(()) };
+        let found = self.find(&[Selector::Id(id.to_string())], Some(tenant)).await?;
+        match found.tenant() == tenant.as_str() {
+            true => Ok(()),
+            false => Err(Status::permission_denied(format!("template {id} belongs to the site"))),
+        }
+    }
+}
+
+/// Gives `template` to the tenant of its creator. Another tenant is refused.
+fn take_tenant(template: &mut pb::Template, tenant: &TenantName) -> Result<(), Violations> {
+    if !template.tenant.is_empty() && template.tenant != tenant.as_str() {
+        return Err(Violations::single("template.tenant", "is not the tenant of the caller"));
+    }
+    template.tenant = tenant.to_string();
+    Ok(())
 }
 
 /// The part of a template that `view` shows.
@@ -96,13 +152,22 @@ fn visible(template: pb::Template, view: View) -> pb::Template {
     }
 }
 
-fn selector(request: pb::GetTemplateRequest) -> Result<Selector, Violations> {
+/// Returns what selects the requested template, in the order of precedence: a name is that of the tenant's own template, else
+/// that of the site's.
+fn selectors(
+    request: pb::GetTemplateRequest,
+    tenant: Option<&TenantName>,
+) -> Result<Vec<Selector>, Violations> {
     use pb::get_template_request::By;
     match request.by {
         None => Err(Violations::single("by", "is missing: set id or name")),
         Some(By::Id(text)) => {
-            Ok(Selector::Id(Violations::parse::<TemplateId>("id", &text)?.to_string()))
+            Ok(vec![Selector::Id(Violations::parse::<TemplateId>("id", &text)?.to_string())])
         }
-        Some(By::Name(name)) => Ok(Selector::Index("template-name", name)),
+        Some(By::Name(name)) => {
+            let own = tenant.map(|tenant| format!("{tenant}/{name}"));
+            let names = own.into_iter().chain([name]);
+            Ok(names.map(|name| Selector::Index("template-name", name)).collect())
+        }
     }
 }

@@ -12,9 +12,10 @@ use store::serving;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
 use tinwright::status::{self, Violations};
+use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
-use tinwright::{HardwareId, Object as _, TemplateId, WorkflowId};
+use tinwright::{HardwareId, Object as _, TemplateId, TenantName, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
@@ -38,21 +39,26 @@ impl WorkflowService for Api {
         request: Request<pb::CreateWorkflowRequest>,
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
         // A workflow shows parts of what its template saw.
-        let view = access::largest_view(&request);
+        let (view, caller) = (access::largest_view(&request), access::request_scope(&request));
         check_hold(&request)?;
         let request = request.into_inner();
         create::check(&request)?;
-        let idempotent = serving::idempotent(&request.request_id, &request)?;
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let created = match self.workflows.records().previous_result(idempotent.as_ref()).await? {
             Some(created) => created,
             None => {
                 let template = self.template(&request).await?;
+                // A tenant may have written the template, whoever orders the workflow.
+                let view = if template.tenant.is_empty() { view } else { View::Basic };
                 let machine = self.machine(&request.hardware_id, view).await?;
                 check_protection(&machine)?;
-                self.occupancy.check(&machine.id, &request).await?;
+                let tenant = self.occupancy.check(&machine.id, &request).await?;
+                if !template.tenant.is_empty() && template.tenant != tenant {
+                    return Err(status::not_found("template", &template.id));
+                }
                 let now = self.clock.wall();
                 let render = move || create::new_workflow(&request, &template, &machine, now);
-                let workflow = self.renderings.run(render).await??;
+                let workflow = pb::Workflow { tenant, ..self.renderings.run(render).await?? };
                 self.workflows.create(&workflow, idempotent).await?
             }
         };
@@ -67,7 +73,7 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let id = Violations::parse("id", &request.get_ref().id)?;
-        let found = self.workflows.get(id).await?;
+        let found = self.workflow_of(id, access::tenant(&request)).await?;
         Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.visible(found, view)) }))
     }
 
@@ -77,10 +83,13 @@ impl WorkflowService for Api {
         request: Request<pb::ListWorkflowsRequest>,
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
+        let tenant = access::tenant(&request).cloned();
         let pb::ListWorkflowsRequest { page_size, page_token, labels, hardware_id, view: _ } =
             request.into_inner();
         let size = serving::page_size(page_size)?;
-        let keep = |workflow: &pb::Workflow| workflow.has_labels(&labels);
+        let keep = |workflow: &pb::Workflow| {
+            workflow.is_visible_to(tenant.as_ref()) && workflow.has_labels(&labels)
+        };
         let listing = match hardware_id.as_str() {
             "" => self.workflows.records().list(&page_token, size, keep).await?,
             one => self.workflows.list_of(machine_id(one)?, &page_token, size, keep).await?,
@@ -143,7 +152,9 @@ impl WorkflowService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let api = self.clone();
         let show = move |found| api.visible(found, view);
-        serving::watch_by_id(&self.mirrors.1, &request.get_ref().id, &self.stop, show)
+        let filter = serving::filter_of_tenant(access::tenant(&request));
+        let (mirror, id) = (&self.mirrors.1, &request.get_ref().id);
+        serving::watch_filtered(mirror, id, &self.stop, filter, show)
     }
 
     type ReadLogStream = serving::Events<pb::ReadLogResponse>;
@@ -153,8 +164,10 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::ReadLogRequest>,
     ) -> Result<Response<Self::ReadLogStream>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let pb::ReadLogRequest { workflow_id, action_id, attempt, follow } = request.into_inner();
-        let workflow = self.workflows.get(Violations::parse("workflow_id", &workflow_id)?).await?;
+        let id = Violations::parse("workflow_id", &workflow_id)?;
+        let workflow = self.workflow_of(id, tenant.as_ref()).await?;
         if !workflow.actions.iter().any(|action| action.id == action_id) {
             return Err(status::not_found("action", &action_id));
         }
@@ -203,6 +216,19 @@ impl Api {
             None => self.clock.wall(),
         };
         Ok(Event::BootStep(BootStep { at, text }))
+    }
+
+    /// Returns the workflow `id`, if a caller limited to `tenant` may see it.
+    async fn workflow_of(
+        &self,
+        id: WorkflowId,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::Workflow, Status> {
+        let found = self.workflows.get(id).await?;
+        match found.is_visible_to(tenant) {
+            true => Ok(found),
+            false => Err(status::not_found("workflow", &id.to_string())),
+        }
     }
 
     /// Returns the template of a request: a stored one, or the request's own.

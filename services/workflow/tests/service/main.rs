@@ -17,6 +17,7 @@ mod queueing;
 mod restarts;
 mod retention;
 mod site;
+mod tenants;
 mod unexpected_boots;
 mod waiting;
 mod worker;

@@ -31,7 +31,7 @@ impl FakeInstances {
         instances.get(&machine.to_string()).map_or_else(String::new, |it| it.id.clone())
     }
 
-    fn set(&self, machine: HardwareId, instance: inst::Instance) {
+    pub(crate) fn set(&self, machine: HardwareId, instance: inst::Instance) {
         self.0.lock().unwrap().insert(machine.to_string(), instance);
     }
 }

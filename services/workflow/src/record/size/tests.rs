@@ -112,6 +112,7 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         prepare_time: TIME,
         boot_epoch: u64::MAX,
         held: true,
+        tenant: text(63),
     }
 }
 
