@@ -136,3 +136,37 @@ grpc_server_handled_total{grpc_service="tinwright.hardware.v1.HardwareService",g
     }
     server.end().await;
 }
+
+#[tokio::test]
+async fn objects_commits_and_certificates_are_measured() {
+    let server = start().await;
+    let interface = pb::Interface { mac: "02:00:00:00:00:01".into(), ..Default::default() };
+    let hardware = Some(pb::Hardware { interfaces: vec![interface], ..Default::default() });
+    let create = pb::CreateHardwareRequest { hardware, request_id: String::new() };
+    server.hardware(Role::Admin).await.create_hardware(create).await.unwrap();
+    let measured = [
+        "\ntinwright_workflows{state=\"pending\"} 0\n",
+        "\ntinwright_workflow_longest_queue 0\n",
+        "\ntinwright_workflows_orphaned 0\n",
+        "\ntinwright_instances{state=\"active\"} 0\n",
+        "\ntinwright_power_jobs{state=\"running\"} 0\n",
+        "\ntinwright_power_job_longest_queue 0\n",
+        "\ntinwright_store_commit_seconds_count{result=\"ok\"} ",
+        "\ntinwright_certificate_expiry_seconds{certificate=\"authority\"} ",
+        "\ntinwright_certificate_expiry_seconds{certificate=\"server\"} ",
+    ];
+    let mut metrics = String::new();
+    // Objects are reported once all of them were read.
+    for _ in 0..6000 {
+        let url = format!("http://{}/metrics", server.vitals);
+        metrics = reqwest::get(url).await.unwrap().text().await.unwrap();
+        if measured.iter().all(|name| metrics.contains(name)) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for name in measured {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
+    server.end().await;
+}

@@ -237,6 +237,12 @@ impl SiteAuthority {
         !lasts(&self.folder.join("service.pem"), self.now() + MIN_REMAINING_VALIDITY)
     }
 
+    /// Returns the end of the authority's own certificate.
+    pub fn expire_time(&self) -> Result<SystemTime, Error> {
+        let own = certificate(&self.authority, &self.folder)?;
+        end(&own).ok_or_else(|| Error::Damaged(self.folder.clone()))
+    }
+
     /// Returns the certificate of this process as a client of others. With the authority's key it is issued to `caller`; without,
     /// it is the stored one, whose caller is all services.
     fn client_of_others(&self, caller: &Caller) -> Result<CertificateAndKey, Error> {
@@ -362,8 +368,13 @@ fn create_secrets(folder: &Path, clock: &Clock) -> Result<(), Error> {
 /// True if the certificate at `path` is there and still valid at `time`.
 fn lasts(path: &Path, time: OffsetDateTime) -> bool {
     let Ok(certificate) = CertificateDer::from_pem_file(path) else { return false };
-    let parsed = x509_parser::parse_x509_certificate(&certificate);
-    parsed.is_ok_and(|(_, found)| found.validity().not_after.to_datetime() > time)
+    end(&certificate).is_some_and(|end| OffsetDateTime::from(end) > time)
+}
+
+/// Returns the end of the certificate `der`; none if it cannot be parsed.
+fn end(der: &[u8]) -> Option<SystemTime> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
+    Some(parsed.validity().not_after.to_datetime().into())
 }
 
 /// Returns the encoded names in the certificate `der`; none if it cannot be parsed or has no names.

@@ -1,7 +1,7 @@
 //! The certificates of this process. They are renewed while it runs, because it may run longer than they are valid.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use runtime::authority::{Error, RenewableCertificate, SiteAuthority};
@@ -40,6 +40,17 @@ impl Certificates {
             service: service.context("opening the certificate of this process")?,
             issuer_names: config.split.owns_records().then_some(names),
         })
+    }
+
+    /// Returns the end of each certificate, with its use.
+    pub(crate) fn ends(&self) -> Vec<(&'static str, SystemTime)> {
+        let end = |own: &Option<Arc<RenewableCertificate>>| own.as_ref()?.expire_time();
+        let ends = [
+            ("authority", self.site.expire_time().ok()),
+            ("server", end(&self.server)),
+            ("service", end(&self.service)),
+        ];
+        ends.into_iter().filter_map(|(certificate, end)| Some((certificate, end?))).collect()
     }
 
     /// Renews the certificates every hour until `stop`.

@@ -8,7 +8,8 @@
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
 //!   `sealing`: the secret fields of records are stored encrypted. `store_health`: the health of a process follows its store.
 //! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets. `api_limits`: the limits on
-//!   connections to the API. `certificates`: those of this process, renewed while it runs.
+//!   connections to the API. `certificates`: those of this process, renewed while it runs. `metrics`: those of objects, store
+//!   and certificates.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -20,6 +21,7 @@ mod endpoints;
 mod events;
 mod feed_cache;
 pub mod maintenance;
+mod metrics;
 mod migrations;
 pub mod open_files;
 mod sealing;
@@ -32,15 +34,16 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use fleet::FleetCache;
-use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::serve::{self, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, Readiness};
+use runtime::{Caller, Clock, Role};
 use store::Store;
 use store::deferred::DeferredStore;
 use store::fence::FencedStore;
+use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +52,7 @@ use crate::config::{Config, Storage};
 use crate::edges::{Edges, Metadata};
 use crate::endpoints::{CallerEndpoints, Pipe};
 use crate::events::refusals::Refusals;
+use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics};
 use crate::services::Services;
 use crate::store_health::Health;
 
@@ -115,7 +119,9 @@ impl Server {
         // Edges serve machines while their store is out of reach.
         let followed_store = store.clone().filter(|_| config.split.owns_records());
 
+        let store = store.map(|store| measured(store, &vitals));
         let certificates = Certificates::open(&config, &site)?;
+        vitals.register(|registry| CertificateMetrics::register(certificates.clone(), registry));
         let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
         let services = match &store {
             Some(store) => Services::new(&config, store, &site, &endpoints, &edges.stop)?,
@@ -135,6 +141,7 @@ impl Server {
             inner.tasks.spawn(serve::in_process(connections, caller, app, until));
         }
         services.start(&refusals, &mut inner);
+        count_objects(&services, app.clone(), &vitals, &mut inner)?;
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
@@ -162,6 +169,26 @@ impl Server {
         }));
         supervise::run([edges, inner], stop, config.drain).await
     }
+}
+
+/// Follows the objects of `services` for the metrics, as a viewer with a pipe of its own.
+fn count_objects(
+    services: &Services,
+    app: impl serve::App,
+    vitals: &Diagnostics,
+    tier: &mut Tier,
+) -> anyhow::Result<()> {
+    let (channel, connections) = in_process::pair();
+    let caller = Caller::new(Role::Viewer, "service:metrics")?;
+    let metrics = vitals.register(ObjectMetrics::new);
+    tier.tasks.spawn(serve::in_process(connections, caller, app, tier.stop.clone()));
+    tier.tasks.spawn(metrics.run(services.object_feeds(&channel), tier.stop.clone()));
+    Ok(())
+}
+
+/// Returns `store` with metrics.
+fn measured(store: Arc<dyn Store>, vitals: &Diagnostics) -> Arc<dyn Store> {
+    vitals.register(|registry| Arc::new(MeasuredStore::new(store, registry, Clock::system())))
 }
 
 /// Serves `app` on the API's listeners, with TLS unless it is disabled.

@@ -20,6 +20,7 @@ use store::Store;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
+use tonic::transport::Channel;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use uuid::Uuid;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
@@ -28,6 +29,7 @@ use crate::config::{Config, Service, Storage};
 use crate::endpoints::{CallerEndpoints, Endpoints};
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
+use crate::metrics::ObjectFeeds;
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
@@ -133,6 +135,15 @@ impl Services {
             .layer(from_fn(access::check))
             .layer(from_fn_with_state(refusals.clone(), refusals::record))
             .layer(from_fn_with_state(metrics, call_metrics::record)))
+    }
+
+    /// Returns `channel` for each service of this process whose objects are counted.
+    pub(crate) fn object_feeds(&self, channel: &Channel) -> ObjectFeeds {
+        ObjectFeeds {
+            workflow: self.workflow.as_ref().map(|_| channel.clone()),
+            instance: self.instance.as_ref().map(|_| channel.clone()),
+            power: self.power.as_ref().map(|_| channel.clone()),
+        }
     }
 
     /// Starts the background tasks of the services.

@@ -1,7 +1,7 @@
 //! Certificates that are renewed while the process runs. Each handshake presents the current one; open connections keep theirs.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 
-use super::{Error, SiteAuthority, certificate};
+use super::{Error, SiteAuthority, certificate, end};
 use crate::clock::Clock;
 use crate::identity::Caller;
 
@@ -70,6 +70,11 @@ impl RenewableCertificate {
         let renewed = self.holder.certificate(&self.site)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok(())
+    }
+
+    /// Returns the end of the present certificate.
+    pub fn expire_time(&self) -> Option<SystemTime> {
+        end(self.current().cert.first()?)
     }
 
     /// Returns the TLS settings of a server that presents this certificate. Clients may present a certificate of the site; any
@@ -194,7 +199,9 @@ mod tests {
         site.clock.advance(399 * DAY);
         let error = site.handshake().await.unwrap_err();
         assert!(error.starts_with("client: ") && error.contains("expired"), "{error}");
+        let first_end = site.server.expire_time().unwrap();
         site.server.renew().unwrap();
+        assert!(site.server.expire_time().unwrap() >= first_end + 398 * DAY);
         let error = site.handshake().await.unwrap_err();
         assert!(error.starts_with("server: ") && error.contains("expired"), "{error}");
         site.service.renew().unwrap();

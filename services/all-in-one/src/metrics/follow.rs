@@ -1,0 +1,83 @@
+//! Follows the watches of the services whose objects are counted.
+
+use futures_util::future::OptionFuture;
+use runtime::Clock;
+use runtime::feed::{self, FeedEvent};
+use tinwright::instance::v1::WatchInstancesRequest;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::power::v1::WatchPowerJobsRequest;
+use tinwright::power::v1::power_service_client::PowerServiceClient;
+use tinwright::watch::WatchResponse;
+use tinwright::workflow::v1::WatchWorkflowsRequest;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tonic::{Response, Status, Streaming};
+
+use super::ObjectMetrics;
+use super::objects::{Noun, Observed};
+
+/// Channels to the followed services; none for those of other processes.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectFeeds {
+    pub(crate) workflow: Option<Channel>,
+    pub(crate) instance: Option<Channel>,
+    pub(crate) power: Option<Channel>,
+}
+
+impl ObjectMetrics {
+    /// Follows `feeds` until `stop`.
+    pub(crate) async fn run(
+        self,
+        feeds: ObjectFeeds,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let ObjectFeeds { workflow, instance, power } = feeds;
+        let workflows = workflow.map(|channel| {
+            let open = move || {
+                let mut client = WorkflowServiceClient::new(channel.clone());
+                async move { client.watch_workflows(WatchWorkflowsRequest::default()).await }
+            };
+            self.follow(Noun::Workflow, "workflow", open, &stop)
+        });
+        let instances = instance.map(|channel| {
+            let open = move || {
+                let mut client = InstanceServiceClient::new(channel.clone());
+                async move { client.watch_instances(WatchInstancesRequest::default()).await }
+            };
+            self.follow(Noun::Instance, "instance", open, &stop)
+        });
+        let power_jobs = power.map(|channel| {
+            let open = move || {
+                let mut client = PowerServiceClient::new(channel.clone());
+                async move { client.watch_power_jobs(WatchPowerJobsRequest::default()).await }
+            };
+            self.follow(Noun::PowerJob, "power job", open, &stop)
+        });
+        tokio::join!(
+            OptionFuture::from(workflows),
+            OptionFuture::from(instances),
+            OptionFuture::from(power_jobs)
+        );
+        stop.cancelled().await;
+        Ok(())
+    }
+
+    async fn follow<W: WatchResponse, F>(
+        &self,
+        noun: Noun,
+        name: &'static str,
+        open: impl Fn() -> F,
+        stop: &CancellationToken,
+    ) where
+        W::Object: Observed,
+        F: Future<Output = Result<Response<Streaming<W>>, Status>>,
+    {
+        let open = || {
+            let response = open();
+            async { Ok(response.await?.into_inner()) }
+        };
+        let take = |event: FeedEvent<W::Object>| self.take(noun, event, Clock::system().wall());
+        feed::follow(name, open, take, stop.clone()).await;
+    }
+}

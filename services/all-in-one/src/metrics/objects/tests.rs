@@ -1,0 +1,169 @@
+//! Objects are counted in their state, and once at their end.
+#![allow(clippy::unwrap_used)]
+
+use prometheus_client::encoding::text::encode;
+use tinwright::{HardwareId, InstanceId, PowerJobId, WorkflowId};
+
+use super::*;
+
+struct Site {
+    registry: Registry,
+    metrics: ObjectMetrics,
+    now: SystemTime,
+}
+
+fn site() -> Site {
+    let mut registry = Registry::default();
+    let metrics = ObjectMetrics::new(&mut registry);
+    Site { registry, metrics, now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000) }
+}
+
+impl Site {
+    fn page(&self) -> String {
+        let mut page = String::new();
+        encode(&mut page, &self.registry).unwrap();
+        page
+    }
+
+    /// Returns the value of the metric `name`, with its labels.
+    fn value(&self, name: &str) -> Option<f64> {
+        let page = self.page();
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.map(|value| value.parse().unwrap())
+    }
+
+    fn workflows(&self, event: FeedEvent<Workflow>) {
+        self.metrics.take(Noun::Workflow, event, self.now);
+    }
+
+    fn power_jobs(&self, event: FeedEvent<PowerJob>) {
+        self.metrics.take(Noun::PowerJob, event, self.now);
+    }
+
+    fn instances(&self, event: FeedEvent<Instance>) {
+        self.metrics.take(Noun::Instance, event, self.now);
+    }
+
+    /// A workflow that was created 20 seconds ago.
+    fn workflow(&self, state: WorkflowState) -> Workflow {
+        Workflow {
+            id: WorkflowId::new().to_string(),
+            hardware_id: HardwareId::new().to_string(),
+            create_time: Some((self.now - Duration::from_secs(20)).into()),
+            end_time: state.is_terminal().then(|| self.now.into()),
+            state: state.into(),
+            ..Workflow::default()
+        }
+    }
+
+    /// The workflow with another state.
+    fn after(&self, workflow: &Workflow, state: WorkflowState) -> Workflow {
+        let end_time = state.is_terminal().then(|| self.now.into());
+        Workflow { state: state.into(), end_time, ..workflow.clone() }
+    }
+}
+
+#[test]
+fn objects_are_counted_by_state_once_the_noun_is_synced() {
+    let site = site();
+    assert_eq!(site.value("workflows{state=\"pending\"}"), None);
+    let pending = site.workflow(WorkflowState::Pending);
+    let second = Workflow { id: WorkflowId::new().to_string(), ..pending.clone() };
+    let running = site.workflow(WorkflowState::Running);
+    site.workflows(FeedEvent::Snapshot(vec![pending.clone(), second, running.clone()]));
+    assert_eq!(site.value("workflows{state=\"pending\"}"), Some(2.0));
+    assert_eq!(site.value("workflows{state=\"preparing\"}"), Some(0.0));
+    assert_eq!(site.value("workflow_longest_queue"), Some(2.0));
+    site.workflows(FeedEvent::Put(site.after(&pending, WorkflowState::Preparing)));
+    site.workflows(FeedEvent::Deleted(running.id));
+    assert_eq!(site.value("workflows{state=\"pending\"}"), Some(1.0));
+    assert_eq!(site.value("workflows{state=\"preparing\"}"), Some(1.0));
+    assert_eq!(site.value("workflows{state=\"running\"}"), Some(0.0));
+    assert_eq!(site.value("workflows{state=\"success\"}"), None);
+}
+
+#[test]
+fn an_end_is_counted_once_with_its_duration() {
+    let site = site();
+    let running = site.workflow(WorkflowState::Running);
+    site.workflows(FeedEvent::Snapshot(vec![running.clone()]));
+    let ended = site.after(&running, WorkflowState::Success);
+    site.workflows(FeedEvent::Put(ended.clone()));
+    site.workflows(FeedEvent::Put(ended.clone()));
+    site.workflows(FeedEvent::Snapshot(vec![ended.clone()]));
+    site.workflows(FeedEvent::Put(ended));
+    assert_eq!(site.value("workflow_seconds_count{state=\"success\"}"), Some(1.0));
+    assert_eq!(site.value("workflow_seconds_sum{state=\"success\"}"), Some(20.0));
+    assert_eq!(site.value("workflow_longest_queue"), Some(0.0));
+}
+
+#[test]
+fn what_ended_before_the_first_snapshot_is_not_counted_and_takes_no_memory() {
+    let site = site();
+    let old = site.workflow(WorkflowState::Failed);
+    site.workflows(FeedEvent::Snapshot(vec![old.clone()]));
+    site.workflows(FeedEvent::Put(Workflow { warning: "a late result".into(), ..old }));
+    assert_eq!(site.value("workflow_seconds_count{state=\"failed\"}"), None);
+    let tables = site.metrics.tables();
+    assert_eq!((tables.workflows.rows.len(), tables.workflows.counted.len()), (0, 0));
+}
+
+#[test]
+fn what_ended_while_the_feed_was_cut_is_counted() {
+    let site = site();
+    let running = site.workflow(WorkflowState::Running);
+    site.workflows(FeedEvent::Snapshot(vec![running.clone()]));
+    site.workflows(FeedEvent::Disconnected);
+    assert_eq!(site.value("workflows{state=\"running\"}"), Some(1.0));
+    site.workflows(FeedEvent::Snapshot(vec![site.after(&running, WorkflowState::Timeout)]));
+    assert_eq!(site.value("workflow_seconds_count{state=\"timeout\"}"), Some(1.0));
+}
+
+#[test]
+fn power_jobs_are_counted_by_result() {
+    let site = site();
+    site.power_jobs(FeedEvent::Snapshot(vec![]));
+    let states = [power_job::State::Failed, power_job::State::Success, power_job::State::Failed];
+    for state in states {
+        let (create_time, end_time) = (Some(site.now.into()), Some(site.now.into()));
+        let id = PowerJobId::new().to_string();
+        let job = PowerJob { id, state: state.into(), create_time, end_time, ..Default::default() };
+        site.power_jobs(FeedEvent::Put(job));
+    }
+    assert_eq!(site.value("power_job_seconds_count{state=\"failed\"}"), Some(2.0));
+    assert_eq!(site.value("power_job_seconds_count{state=\"success\"}"), Some(1.0));
+    assert_eq!(site.value("power_jobs{state=\"running\"}"), Some(0.0));
+}
+
+#[test]
+fn a_provisioning_is_counted_once_and_the_instance_stays_in_its_state() {
+    let site = site();
+    let instance = Instance {
+        id: InstanceId::new().to_string(),
+        create_time: Some((site.now - Duration::from_secs(300)).into()),
+        state: State::Provisioning.into(),
+        ..Instance::default()
+    };
+    site.instances(FeedEvent::Snapshot(vec![instance.clone()]));
+    for state in [State::Active, State::Active, State::Deprovisioning] {
+        site.instances(FeedEvent::Put(Instance { state: state.into(), ..instance.clone() }));
+    }
+    assert_eq!(site.value("instance_provisioning_seconds_sum{state=\"active\"}"), Some(300.0));
+    assert_eq!(site.value("instances{state=\"active\"}"), Some(0.0));
+    assert_eq!(site.value("instances{state=\"deprovisioning\"}"), Some(1.0));
+}
+
+#[test]
+fn workflows_of_instances_that_do_not_exist_are_orphaned() {
+    let site = site();
+    let instance = Instance { id: InstanceId::new().to_string(), ..Instance::default() };
+    let owned =
+        Workflow { instance_id: instance.id.clone(), ..site.workflow(WorkflowState::Running) };
+    let plain = site.workflow(WorkflowState::Running);
+    site.workflows(FeedEvent::Snapshot(vec![owned, plain]));
+    assert_eq!(site.value("workflows_orphaned"), None);
+    site.instances(FeedEvent::Snapshot(vec![instance.clone()]));
+    assert_eq!(site.value("workflows_orphaned"), Some(0.0));
+    site.instances(FeedEvent::Deleted(instance.id));
+    assert_eq!(site.value("workflows_orphaned"), Some(1.0));
+}
