@@ -28,6 +28,10 @@ enum Command {
     Setup,
     /// Run all tests; arguments are passed to cargo test
     Test {
+        /// Run instead the tests that take hours: long histories, ten minutes of fuzzing for each codec, and five runs of the
+        /// rack's restarts, each with another seed
+        #[arg(long, conflicts_with = "arguments")]
+        long: bool,
         /// Arguments of cargo test, such as a test's name
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -53,7 +57,8 @@ fn main() -> ExitCode {
         None => suite::up(&[]),
         Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
-        Some(Command::Test { arguments }) => suite::test(&arguments),
+        Some(Command::Test { long: true, .. }) => suite::test_long(),
+        Some(Command::Test { long: false, arguments }) => suite::test(&arguments),
         Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),
         Some(Command::Check) => suite::check(),

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use setup::{packages, program, root, run, tools};
@@ -22,6 +23,11 @@ const RACK_TESTS: [&str; 10] = [
     "--test",
     "restarts",
 ];
+
+/// The duration of fuzzing for each codec in the long tests.
+const FUZZ_SECONDS: &str = "600";
+/// Runs of the rack's restarts in the long tests.
+const RESTART_RUNS: u64 = 5;
 
 /// Boots and provisions the virtual rack.
 pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
@@ -52,6 +58,33 @@ pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     std::io::stderr().write_all(&stderr)?;
     others?;
     anyhow::ensure!(status.success(), "tests of the rack failed: {status}");
+    Ok(())
+}
+
+/// Runs the tests that take hours. Goes on after a failure, and returns an error that names all of them.
+pub(crate) fn test_long() -> anyhow::Result<()> {
+    packages()?;
+    run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))?;
+    let histories = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
+    let mut parts = vec![("histories".to_owned(), histories)];
+    let mut fuzz = Command::new(program("fuzz"));
+    fuzz.args(["--seconds", FUZZ_SECONDS]);
+    parts.push(("fuzzing".to_owned(), fuzz));
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    for seed in since..since + RESTART_RUNS {
+        let mut restarts = cargo(["test", "--workspace", "--test", "restarts"]);
+        restarts.env("RACK_SEED", seed.to_string());
+        parts.push((format!("restarts with RACK_SEED={seed}"), restarts));
+    }
+    let mut failures = Vec::new();
+    for (name, mut command) in parts {
+        println!("{name}");
+        if let Err(error) = run(&mut command) {
+            eprintln!("{name}: {error:#}");
+            failures.push(name);
+        }
+    }
+    anyhow::ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
     Ok(())
 }
 
