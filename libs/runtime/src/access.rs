@@ -164,6 +164,8 @@ const CALLS: &[(&str, Audience)] = &[
 /// to the tenant's objects.
 const TENANT_CALLS: &[&str] = &[
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/tinwright.hardware.v1.HardwareService/GetHardware",
+    "/tinwright.hardware.v1.HardwareService/ListHardware",
     "/tinwright.instance.v1.InstanceService/DeleteInstance",
     "/tinwright.instance.v1.InstanceService/GetInstance",
     "/tinwright.instance.v1.InstanceService/ListInstances",

@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 use crate::interrupted;
 use crate::peers::{self, Peers};
 use crate::records::{Error, HardwareKind, HardwareRecords};
+use crate::tenant;
 
 /// Serves [`HardwareRecords`] over gRPC.
 #[derive(Clone, Debug)]
@@ -82,7 +83,18 @@ impl HardwareService for Api {
         request: Request<pb::GetHardwareRequest>,
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let hardware = self.records.records().select(&selector(request.into_inner())?).await?;
+        let tenant = access::tenant(&request).cloned();
+        let selector = selector(request.into_inner())?;
+        let hardware = self.records.records().select(&selector).await?;
+        if let Some(tenant) = tenant {
+            let occupant = self.peers.occupant(&hardware.id).await?;
+            if !tenant::sees(&tenant, occupant.as_ref()) {
+                return Err(selector.missing("hardware").into());
+            }
+            return Ok(Response::new(pb::GetHardwareResponse {
+                hardware: Some(tenant::view(hardware)),
+            }));
+        }
         Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware.in_view(view)) }))
     }
 
@@ -92,10 +104,21 @@ impl HardwareService for Api {
         request: Request<pb::ListHardwareRequest>,
     ) -> Result<Response<pb::ListHardwareResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
+        let visible = match access::tenant(&request) {
+            Some(tenant) => Some(self.peers.machines_of(tenant).await?),
+            None => None,
+        };
         let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
             request.into_inner();
-        let keep = |machine: &pb::Hardware| machine.has_labels(&labels);
-        let show = |machine: pb::Hardware| machine.in_view(view);
+        let keep = |machine: &pb::Hardware| match &visible {
+            // A tenant does not see the labels, and so does not learn them from the filter.
+            Some(visible) => labels.is_empty() && visible.contains(&machine.id),
+            None => machine.has_labels(&labels),
+        };
+        let show = |machine: pb::Hardware| match &visible {
+            Some(_) => tenant::view(machine),
+            None => machine.in_view(view),
+        };
         let (hardware, next_page_token) =
             serving::list(self.records.records(), page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))

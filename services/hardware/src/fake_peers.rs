@@ -17,16 +17,21 @@ pub(crate) type Call = oneshot::Sender<Option<String>>;
 
 /// Starts the services. Returns their clients, and the calls of the instance service.
 pub(crate) fn start() -> (Peers, mpsc::UnboundedReceiver<Call>) {
+    start_with(Vec::new())
+}
+
+/// Starts the services with these instances. Only calls about other machines are returned.
+pub(crate) fn start_with(instances: Vec<pb::Instance>) -> (Peers, mpsc::UnboundedReceiver<Call>) {
     let (channel, accepted) = in_process::pair();
     let (sender, calls) = mpsc::unbounded_channel();
-    let instances = Routes::new(InstanceServiceServer::new(FakeInstances(sender)));
+    let instances = Routes::new(InstanceServiceServer::new(FakeInstances(sender, instances)));
     let not_found = || async { Status::not_found("nothing").into_http::<axum::body::Body>() };
     let routes = Routes::from(instances.into_axum_router().fallback(not_found));
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(accepted));
     (Peers::new(channel.clone(), channel.clone(), channel), calls)
 }
 
-struct FakeInstances(mpsc::UnboundedSender<Call>);
+struct FakeInstances(mpsc::UnboundedSender<Call>, Vec<pb::Instance>);
 
 /// Implements calls that the hardware service never makes.
 macro_rules! never_called {
@@ -48,8 +53,14 @@ macro_rules! never_called {
 impl InstanceService for FakeInstances {
     async fn get_instance(
         &self,
-        _: Request<pb::GetInstanceRequest>,
+        request: Request<pb::GetInstanceRequest>,
     ) -> Result<Response<pb::GetInstanceResponse>, Status> {
+        let by = request.into_inner().by;
+        if let Some(pb::get_instance_request::By::HardwareId(id)) = by
+            && let Some(found) = self.1.iter().find(|it| it.hardware_id == id)
+        {
+            return Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.clone()) }));
+        }
         let (call, occupant) = oneshot::channel();
         self.0.send(call).map_err(|_| Status::unavailable("the test has ended"))?;
         match occupant.await {
@@ -62,11 +73,20 @@ impl InstanceService for FakeInstances {
         }
     }
 
+    async fn list_instances(
+        &self,
+        request: Request<pb::ListInstancesRequest>,
+    ) -> Result<Response<pb::ListInstancesResponse>, Status> {
+        let tenant = request.into_inner().tenant;
+        let found = self.1.iter().filter(|it| it.tenant == tenant).cloned().collect();
+        let response = pb::ListInstancesResponse { instances: found, ..Default::default() };
+        Ok(Response::new(response))
+    }
+
     type WatchInstancesStream = tonic::codegen::BoxStream<pb::WatchInstancesResponse>;
 
     never_called! {
         create_instance(pb::CreateInstanceRequest) -> pb::CreateInstanceResponse;
-        list_instances(pb::ListInstancesRequest) -> pb::ListInstancesResponse;
         update_instance(pb::UpdateInstanceRequest) -> pb::UpdateInstanceResponse;
         delete_instance(pb::DeleteInstanceRequest) -> pb::DeleteInstanceResponse;
         retry_instance(pb::RetryInstanceRequest) -> pb::RetryInstanceResponse;

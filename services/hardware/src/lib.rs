@@ -6,6 +6,7 @@
 //! - [`records`]: the records in the store; no gRPC.
 //! - `scripts`: the scripts that an update leaves unchanged.
 //! - [`peers`]: what the other services have for a machine.
+//! - `tenant`: the part of a machine that the tenant of the instance on it sees.
 //! - `interrupted`: deletes that were interrupted, continued.
 //!
 //! The use of a machine is recorded by the instance service, its BMC by the power service.
@@ -21,6 +22,7 @@ pub mod peers;
 pub mod records;
 mod scripts;
 pub mod state;
+mod tenant;
 
 pub use api::Api;
 pub use peers::Peers;

@@ -1,10 +1,12 @@
 //! What the other services have for a machine: the instance that occupies it, its workflows, power jobs and BMC.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tinwright::instance::v1::GetInstanceRequest;
+use tinwright::TenantName;
 use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::instance::v1::{GetInstanceRequest, Instance, ListInstancesRequest};
 use tinwright::power::v1 as power;
 use tinwright::power::v1::get_bmc_request::By as BmcBy;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
@@ -78,8 +80,8 @@ impl Peers {
     /// Removes what the other services have for the machine `id`: cancels waiting workflows and power jobs, and deletes its BMC.
     /// Changes nothing if an instance or a workflow uses the machine. May be repeated.
     pub async fn release(&self, id: &str) -> Result<(), Error> {
-        if let Some(by) = self.occupant(id).await? {
-            return Err(Error::Occupied { id: id.to_owned(), by });
+        if let Some(occupant) = self.occupant(id).await? {
+            return Err(Error::Occupied { id: id.to_owned(), by: occupant.id });
         }
         let workflows = self.open_workflows(id).await?;
         if let Some(working) = workflows.iter().find(|workflow| has_begun(workflow)) {
@@ -92,12 +94,29 @@ impl Peers {
         self.delete_bmc(id).await
     }
 
-    /// Returns the id of the instance that occupies the machine, if there is one.
-    async fn occupant(&self, id: &str) -> Result<Option<String>, Error> {
+    /// Returns the instance that occupies the machine, if there is one.
+    pub async fn occupant(&self, id: &str) -> Result<Option<Instance>, Error> {
         let by = Some(InstanceBy::HardwareId(id.to_owned()));
         let request = GetInstanceRequest { by, ..GetInstanceRequest::default() };
         let found = response("instance", self.instance.clone().get_instance(request)).await?;
-        Ok(found.and_then(|found| found.instance).map(|instance| instance.id))
+        Ok(found.and_then(|found| found.instance))
+    }
+
+    /// Returns the ids of the machines that instances of `tenant` occupy.
+    pub async fn machines_of(&self, tenant: &TenantName) -> Result<BTreeSet<String>, Error> {
+        let (mut machines, mut page_token) = (BTreeSet::new(), String::new());
+        loop {
+            let tenant = tenant.to_string();
+            let request = ListInstancesRequest { tenant, page_token, ..Default::default() };
+            let page = response("instance", self.instance.clone().list_instances(request)).await?;
+            let page = page.unwrap_or_default();
+            let occupants = page.instances.into_iter().filter(|instance| !instance.released);
+            machines.extend(occupants.map(|instance| instance.hardware_id));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(machines);
+            }
+        }
     }
 
     /// Returns the machine's workflows that have not ended.

@@ -22,6 +22,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         "hardware",
         &[
             "/tinwright.instance.v1.InstanceService/GetInstance",
+            "/tinwright.instance.v1.InstanceService/ListInstances",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
             "/tinwright.power.v1.PowerService/DeleteBmc",
             "/tinwright.power.v1.PowerService/GetBmc",

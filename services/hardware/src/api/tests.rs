@@ -1,12 +1,15 @@
-//! Calls whose callers go away.
+//! Calls whose callers go away, and callers with a tenant.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Clock;
+use runtime::{Caller, Clock, Role};
 use store::memory::MemoryStore;
+use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::in_process;
+use tinwright::instance::v1::Instance;
+use tonic::Code;
 use tonic::transport::Server;
 
 use super::*;
@@ -33,4 +36,98 @@ async fn a_delete_is_completed_although_its_caller_goes_away() {
     let _sent = call.send(None);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(records.records().get(&made.id).await.unwrap(), None);
+}
+
+/// A machine whose record has something in fields that tenants do not see.
+fn machine(number: u8) -> pb::Hardware {
+    let mac = format!("02:00:00:00:00:{number:02x}");
+    let interface = pb::Interface { mac, name: "eth0".into(), ..pb::Interface::default() };
+    pb::Hardware {
+        name: format!("m{number}"),
+        labels: [("rack".into(), "r1".into())].into(),
+        interfaces: vec![interface],
+        facility: "f1".into(),
+        extra: br#"{"userData": "hunter2"}"#.into(),
+        ..pb::Hardware::default()
+    }
+}
+
+/// Three machines: of the tenant acme, of another one, and a free one.
+async fn site() -> (Api, [pb::Hardware; 3]) {
+    let records = HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system());
+    let mut made = Vec::new();
+    for number in 1..=3 {
+        made.push(records.create(machine(number), None).await.unwrap());
+    }
+    let [own, other, free] = made.try_into().unwrap();
+    let on = |machine: &pb::Hardware, tenant: &str| Instance {
+        id: "i".into(),
+        hardware_id: machine.id.clone(),
+        tenant: tenant.into(),
+        ..Instance::default()
+    };
+    let released = Instance { released: true, ..on(&free, "acme") };
+    let (peers, _) = fake_peers::start_with(vec![on(&own, "acme"), on(&other, "other"), released]);
+    (Api::new(records, peers, CancellationToken::new()), [own, other, free])
+}
+
+fn of_acme<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    let caller = Caller::from(Role::Admin).with_tenant("acme".parse().unwrap()).unwrap();
+    request.extensions_mut().insert(caller);
+    request
+}
+
+#[tokio::test]
+async fn a_tenant_finds_the_machine_of_another_one_in_no_way() {
+    use pb::get_hardware_request::By;
+    let (api, [own, other, _]) = site().await;
+    for (machine, is_own) in [(&own, true), (&other, false)] {
+        let mac = machine.interfaces[0].mac.clone();
+        for (by, name) in [
+            (By::Id(machine.id.clone()), &machine.id),
+            (By::Name(machine.name.clone()), &machine.name),
+            (By::Mac(mac.clone()), &mac),
+        ] {
+            let request = pb::GetHardwareRequest { by: Some(by), view: View::Full.into() };
+            match api.get_hardware(of_acme(request)).await {
+                Ok(found) => {
+                    assert!(is_own);
+                    assert_eq!(found.into_inner().hardware, Some(tenant::view(own.clone())));
+                }
+                Err(missing) => {
+                    assert!(!is_own);
+                    assert_eq!(missing.code(), Code::NotFound);
+                    assert_eq!(missing.message(), format!("hardware {name} not found"));
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_lists_the_machines_that_its_instances_occupy() {
+    let (api, [own, ..]) = site().await;
+    let list = async |labels| {
+        let view = View::Full.into();
+        let request = pb::ListHardwareRequest { labels, view, ..Default::default() };
+        api.list_hardware(of_acme(request)).await.unwrap().into_inner().hardware
+    };
+    assert_eq!(list(Default::default()).await, [tenant::view(own)]);
+    assert_eq!(list([("rack".into(), "r1".into())].into()).await, []);
+}
+
+#[test]
+fn a_tenant_sees_id_name_state_and_ethernet_addresses() {
+    let whole = pb::Hardware { id: "1".into(), state: 2, state_reason: "x".into(), ..machine(1) };
+    let mac = whole.interfaces[0].mac.clone();
+    let interfaces = vec![pb::Interface { mac, ..pb::Interface::default() }];
+    let expected = pb::Hardware {
+        id: "1".into(),
+        name: "m1".into(),
+        state: 2,
+        interfaces,
+        ..Default::default()
+    };
+    assert_eq!(tenant::view(whole), expected);
 }
