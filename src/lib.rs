@@ -46,7 +46,7 @@ mod generated {
 }
 
 pub use generated::tinwright::{
-    common, event, hardware, identity, instance, metadata, netboot, power, workflow,
+    common, event, hardware, identity, instance, metadata, netboot, power, store, workflow,
 };
 
 /// Tinkerbell's metadata over gRPC.

@@ -136,6 +136,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.power.v1.PowerService/UpdateBmc", Audience::Operators),
     ("/tinwright.power.v1.PowerService/WatchBmcs", Audience::Viewers),
     ("/tinwright.power.v1.PowerService/WatchPowerJobs", Audience::Viewers),
+    ("/tinwright.store.v1.StoreService/Backup", Audience::Admins),
     ("/tinwright.workflow.v1.TemplateService/CreateTemplate", Audience::Operators),
     ("/tinwright.workflow.v1.TemplateService/DeleteTemplate", Audience::Operators),
     ("/tinwright.workflow.v1.TemplateService/GetTemplate", Audience::Viewers),

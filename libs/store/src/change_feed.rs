@@ -149,6 +149,15 @@ impl ChangeFollower {
         }
     }
 
+    /// Returns the keys that changed after `after`; none if the ring has overtaken the reader.
+    pub(crate) fn keys_since(&self, after: Revision) -> Option<Vec<String>> {
+        match self.ring.borrow().since("", after) {
+            None => Some(Vec::new()),
+            Some(Changes::Keys { keys, .. }) => Some(keys),
+            Some(Changes::Lost { .. }) => None,
+        }
+    }
+
     /// Resolves once the writer has ended.
     pub(crate) async fn closed(mut self) {
         while self.ring.changed().await.is_ok() {}

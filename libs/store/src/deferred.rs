@@ -3,6 +3,7 @@
 //! Until it is open every call fails with `Unavailable`, and `changed` waits. It is opened at the latest half a minute after it
 //! can be reached, and stays open.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::{Changes, Commit, Error, Page, Revision, Sealer, Store, Versioned};
+use crate::{Changes, Commit, Error, FrozenPairs, Page, Revision, Sealer, Store, Versioned};
 
 /// The delay after the first failed attempt. It doubles after each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -90,6 +91,14 @@ impl Store for DeferredStore {
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.open().await?.changed(prefix, after).await
+    }
+
+    async fn frozen(
+        &self,
+        after: Revision,
+        keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        self.opened()?.frozen(after, keys).await
     }
 
     async fn failed(&self) -> Error {

@@ -27,24 +27,28 @@ mod options;
 mod watch;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use self::link::Link;
 use self::watch::Watcher;
-use self::wire::Root;
+use self::wire::{Root, pb::RangeRequest};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
 use crate::page::PageBuilder;
-use crate::{Commit, Error, Page, Revision, Store, Versioned};
+use crate::{Commit, Error, FrozenPairs, Page, Revision, Store, Versioned, Write};
 
 pub use self::link::REQUEST_TIMEOUT;
 pub use self::options::{Identity, Login, Options, Tls};
 
 /// Bytes of the longest prefix.
 pub const MAX_PREFIX_BYTES: usize = 256;
+/// A key without a value that every backup writes, outside of the keys of services.
+const BACKUP_KEY: &str = "backup";
 
 /// A store in a cluster, below one prefix.
 #[derive(Debug)]
@@ -124,5 +128,26 @@ impl Store for Etcd {
             }
         }
         self.feed.clone().newer(prefix, after).await
+    }
+
+    /// Etcd has earlier revisions, so nobody waits. The feed follows our keys only, and late: a write of our own shows that it has
+    /// reached all that was read before.
+    async fn frozen(
+        &self,
+        after: Revision,
+        mut keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        let writes = vec![Write::Put(BACKUP_KEY.into(), Bytes::new())];
+        let revision = self.commit(Commit { writes, ..Commit::default() }).await?;
+        self.feed.clone().reached(|| revision).await?;
+        let Some(changed) = self.feed.keys_since(after) else { return Ok(None) };
+        keys.extend(changed);
+        let mut pairs = Vec::with_capacity(keys.len());
+        for key in keys {
+            let range = RangeRequest { revision: wire::signed(revision), ..self.root.one(&key) };
+            let found = self.link.range(range).await?.kvs.into_iter().next();
+            pairs.push((key, found.map(wire::versioned)));
+        }
+        Ok(Some(FrozenPairs { pairs, revision }))
     }
 }

@@ -4,13 +4,16 @@
 //! records of the older layout. So each of its commits expects the key of the schema as it was at its start: the first commit after
 //! the migration began is refused, and [`failed`](Store::failed) resolves. The process ends, and the other one goes on.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{Changes, Commit, Error, Expect, Page, Revision, Sealer, Store, Versioned, schema};
+use crate::{
+    Changes, Commit, Error, Expect, FrozenPairs, Page, Revision, Sealer, Store, Versioned, schema,
+};
 
 /// The schema of the store is another one than at the start of this process.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +68,14 @@ impl Store for FencedStore {
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.store.changed(prefix, after).await
+    }
+
+    async fn frozen(
+        &self,
+        after: Revision,
+        keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        self.store.frozen(after, keys).await
     }
 
     async fn failed(&self) -> Error {

@@ -9,16 +9,19 @@
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
 //! - [`seal`]: records whose secret fields are encrypted.
+//! - [`backup`]: copies of a store while it is used, and their restoration.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub mod backup;
 pub mod change_feed;
 pub mod deferred;
 pub mod etcd;
@@ -57,6 +60,15 @@ pub struct Versioned {
     /// The bytes as written.
     pub value: Bytes,
     /// The revision that wrote them.
+    pub revision: Revision,
+}
+
+/// Pairs as they all were at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrozenPairs {
+    /// Each key once, and its pair if it was there.
+    pub pairs: Vec<(String, Option<Versioned>)>,
+    /// The revision.
     pub revision: Revision,
 }
 
@@ -172,6 +184,16 @@ pub trait Store: Send + Sync + 'static {
     /// reader that is too far behind and has to list. Values are not included.
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error>;
 
+    /// Reads the pairs under `keys` and under those that changed after `after`, all as of one revision; none for a reader that is too
+    /// far behind. For backups: writers may wait meanwhile.
+    async fn frozen(
+        &self,
+        _after: Revision,
+        _keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        Err(Error::unavailable(NoBackup))
+    }
+
     /// Resolves once nothing can be written until the store is opened again. An engine that recovers by itself never resolves.
     async fn failed(&self) -> Error {
         std::future::pending().await
@@ -183,6 +205,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 }
+
+/// The store does not support backups.
+#[derive(Debug, thiserror::Error)]
+#[error("this store cannot be backed up")]
+struct NoBackup;
 
 /// Returns the wall time.
 #[expect(clippy::disallowed_methods, reason = "runtime::clock is not below this crate")]

@@ -1,13 +1,13 @@
 //! The store for tests: a map, not durable and otherwise as strict as the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use crate::change_feed::{ChangeFeed, Changes};
-use crate::{Commit, Error, Page, Revision, Store, Versioned, Write, page};
+use crate::{Commit, Error, FrozenPairs, Page, Revision, Store, Versioned, Write, page};
 
 /// A store in a map.
 #[derive(Debug)]
@@ -60,5 +60,21 @@ impl Store for MemoryStore {
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.feed.follow().changed(prefix, after).await
+    }
+
+    async fn frozen(
+        &self,
+        after: Revision,
+        mut keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        let pairs = self.pairs.lock().await;
+        let Some(changed) = self.feed.follow().keys_since(after) else { return Ok(None) };
+        keys.extend(changed);
+        let pair = |key: String| {
+            let found = pairs.get(&key).cloned();
+            (key, found)
+        };
+        let pairs = keys.into_iter().map(pair).collect();
+        Ok(Some(FrozenPairs { pairs, revision: self.feed.revision() }))
     }
 }

@@ -9,6 +9,7 @@
 //! secrets has no sealed part. Records that were stored before there was a sealer are read as they are, until a migration seals
 //! them ([`Records::reseal`](crate::records::Records::reseal)).
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use prost::Message;
 use tinwright::secret::{Sealable, SecretPart};
 
-use crate::{Changes, Commit, Error, Page, Revision, Store, Versioned};
+use crate::{Changes, Commit, Error, FrozenPairs, Page, Revision, Store, Versioned};
 
 /// Encrypts stored values, each bound to the name of its owner.
 pub trait Sealer: fmt::Debug + Send + Sync + 'static {
@@ -126,6 +127,14 @@ impl Store for SealedStore {
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.store.changed(prefix, after).await
+    }
+
+    async fn frozen(
+        &self,
+        after: Revision,
+        keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        self.store.frozen(after, keys).await
     }
 
     async fn failed(&self) -> Error {

@@ -28,6 +28,7 @@ mod space;
 mod staged;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,9 +38,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::layout::Layout;
 use self::space::Space;
-use self::writer::{QueuedCommit, Writer};
+use self::writer::{Queued, QueuedCommit, QueuedFreeze, Writer};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
-use crate::{Commit, Error, Page, Revision, Store, Versioned};
+use crate::{Commit, Error, FrozenPairs, Page, Revision, Store, Versioned};
 
 /// Commits that may wait for the writer; the next ones wait to be queued.
 const MAX_QUEUED_COMMITS: usize = 256;
@@ -49,8 +50,8 @@ const MAX_QUEUED_COMMITS: usize = 256;
 pub struct Sled {
     layout: Arc<Layout>,
     durable: ChangeFollower,
-    commits: mpsc::Sender<QueuedCommit>,
-    _writer: writer::Running, // after `commits`: closing the queue is what ends it
+    queue: mpsc::Sender<Queued>,
+    _writer: writer::Running, // after `queue`: closing the queue is what ends it
 }
 
 impl Sled {
@@ -78,10 +79,15 @@ impl Sled {
     fn start(db: ::sled::Db, disk: File, space: Space) -> Result<Self, Error> {
         let (layout, last) = Layout::read(db)?;
         let (layout, feed) = (Arc::new(layout), ChangeFeed::new(last));
-        let (commits, queue) = mpsc::channel(MAX_QUEUED_COMMITS);
+        let (sender, queue) = mpsc::channel(MAX_QUEUED_COMMITS);
         let durable = feed.follow();
         let writer = Writer { layout: layout.clone(), disk, space, feed }.start(queue)?;
-        Ok(Self { layout, durable, commits, _writer: writer })
+        Ok(Self { layout, durable, queue: sender, _writer: writer })
+    }
+
+    /// Gives `queued` to the writer.
+    async fn queue(&self, queued: Queued) -> Result<(), Error> {
+        self.queue.send(queued).await.map_err(|_| Error::unavailable(writer::Stopped))
     }
 
     /// Reads sled on a blocking thread, and returns the revision read at.
@@ -120,13 +126,22 @@ impl Store for Sled {
     async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
         commit.check()?;
         let (reply, outcome) = oneshot::channel();
-        let queued = QueuedCommit { commit, reply };
-        self.commits.send(queued).await.map_err(|_| Error::unavailable(writer::Stopped))?;
+        self.queue(Queued::Commit(QueuedCommit { commit, reply })).await?;
         outcome.await.map_err(|_| Error::unavailable(writer::Stopped))?
     }
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.durable.clone().changed(prefix, after).await
+    }
+
+    async fn frozen(
+        &self,
+        after: Revision,
+        keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        let (reply, outcome) = oneshot::channel();
+        self.queue(Queued::Freeze(QueuedFreeze { after, keys, reply })).await?;
+        outcome.await.map_err(|_| Error::unavailable(writer::Stopped))?
     }
 
     async fn failed(&self) -> Error {

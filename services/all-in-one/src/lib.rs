@@ -267,7 +267,20 @@ pub(crate) async fn open_store(
     config: &Config,
     site: &SiteAuthority,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let store: Arc<dyn Store> = match config.store.clone() {
+    let store = open_engine(config).await?;
+    site_identity::claim_store(&*store, site).await?;
+    let store = sealing::sealed(store, site)?;
+    let schema = store::schema::migrate(&store, &migrations::all()).await?;
+    // Only etcd has other processes, which may be of a newer version.
+    Ok(match config.store {
+        Storage::Etcd(_) => Arc::new(FencedStore::new(store, schema)),
+        Storage::Memory | Storage::Sled => store,
+    })
+}
+
+/// Opens the engine that is set in `config`, whatever is in it.
+pub(crate) async fn open_engine(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(match config.store.clone() {
         Storage::Memory => Arc::new(store::memory::MemoryStore::default()),
         Storage::Sled => {
             let path = config.data.join("store");
@@ -280,13 +293,5 @@ pub(crate) async fn open_store(
             let opened = store::etcd::Etcd::connect(options).await;
             Arc::new(opened.context("opening the store in etcd")?)
         }
-    };
-    site_identity::claim_store(&*store, site).await?;
-    let store = sealing::sealed(store, site)?;
-    let schema = store::schema::migrate(&store, &migrations::all()).await?;
-    // Only etcd has other processes, which may be of a newer version.
-    Ok(match config.store {
-        Storage::Etcd(_) => Arc::new(FencedStore::new(store, schema)),
-        Storage::Memory | Storage::Sled => store,
     })
 }

@@ -1,9 +1,12 @@
 //! The program `tinwright`: the server, and the client's commands.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use all_in_one::config::{CommandLine, Config};
 use all_in_one::{Server, maintenance, open_files};
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +32,7 @@ struct Arguments {
 enum Command {
     /// Serve every service in one process (the default without a command)
     Serve(CommandLine),
-    /// Maintain the store of a server that is not running
+    /// Back up, restore and check the store of a server
     #[command(subcommand)]
     Store(StoreCommand),
     /// Print completions for a shell
@@ -43,7 +46,21 @@ enum Command {
 
 #[derive(Debug, clap::Subcommand)]
 enum StoreCommand {
-    /// Compare all records with their indexes
+    /// Copy the store of a running server, as it is at one moment
+    Backup {
+        /// Write this file; - for standard output
+        file: PathBuf,
+        #[command(flatten)]
+        connection: cli::connect::Connection,
+    },
+    /// Restore a backup into an empty store, while no server uses it
+    Restore {
+        /// Read this file; - for standard input
+        file: PathBuf,
+        #[command(flatten)]
+        command_line: CommandLine,
+    },
+    /// Compare all records with their indexes, while no server uses the store
     Check {
         /// Repair the indexes
         #[arg(long)]
@@ -60,6 +77,12 @@ fn main() -> ExitCode {
             runtime::telemetry::init_logging(config.log_format, &config.log)?;
             run(config).map(|()| ExitCode::SUCCESS)
         }),
+        Command::Store(StoreCommand::Backup { file, connection }) => {
+            cli::backup(&connection, &file)
+        }
+        Command::Store(StoreCommand::Restore { file, command_line }) => {
+            configured(command_line, |config| restore(&config, &file))
+        }
         Command::Store(StoreCommand::Check { mend, command_line }) => {
             configured(command_line, |config| check(&config, mend))
         }
@@ -105,6 +128,18 @@ async fn check(config: &Config, mend: bool) -> anyhow::Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+#[tokio::main]
+async fn restore(config: &Config, file: &Path) -> anyhow::Result<ExitCode> {
+    let reading = || format!("reading {}", file.display());
+    let restored = if file == Path::new("-") {
+        maintenance::restore(config, std::io::stdin()).await?
+    } else {
+        maintenance::restore(config, File::open(file).with_context(reading)?).await?
+    };
+    println!("{restored} entries restored");
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn cancel_on_signal(stop: CancellationToken) {
     let (Ok(mut int), Ok(mut term)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -126,9 +161,13 @@ mod tests {
 
     #[test]
     fn the_servers_options_and_those_of_client_commands_do_not_collide() {
-        for line in
-            ["hardware list --data /nowhere", "--data /nowhere", "store check --data /nowhere"]
-        {
+        for line in [
+            "hardware list --data /nowhere",
+            "--data /nowhere",
+            "store check --data /nowhere",
+            "store backup --data /nowhere b",
+            "store restore --data /nowhere b",
+        ] {
             let arguments = ["tinwright"].into_iter().chain(line.split(' '));
             Arguments::try_parse_from(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
         }

@@ -1,5 +1,6 @@
-//! Maintenance of the store while no server uses it.
+//! Maintenance of the store while no server uses it: checks, and restoring a backup.
 
+use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -9,7 +10,7 @@ use store::ScopedStore;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, Storage};
 use crate::endpoints::CallerEndpoints;
 use crate::services::Services;
 
@@ -25,6 +26,26 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     let boots =
         netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     Ok(services.check(mend).await?.and(boots.check(mend).await?).and(leases))
+}
+
+/// Restores the backup in `from` into the store of `config`, which has to be empty. The secrets of the site have to be there.
+/// Returns the number of entries.
+pub async fn restore(config: &Config, from: impl Read) -> anyhow::Result<usize> {
+    anyhow::ensure!(
+        !matches!(config.store, Storage::Memory),
+        "a store in memory cannot be restored"
+    );
+    let secrets = config.secrets();
+    anyhow::ensure!(
+        secrets.join("ca.pem").exists(),
+        "{} has no ca.pem: first copy the directory of secrets of the server that was backed up",
+        secrets.display()
+    );
+    let site = SiteAuthority::open(&secrets).context("opening the site's secrets")?;
+    let store = crate::open_engine(config).await?;
+    let restored = store::backup::restore(&*store, &mut BufReader::new(from)).await?;
+    crate::site_identity::claim_store(&*store, &site).await?;
+    Ok(restored)
 }
 
 /// Formats the report as text: the counts, then one line for each finding.

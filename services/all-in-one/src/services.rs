@@ -37,6 +37,7 @@ const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
 /// The services of this process that own records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
+    backups: Option<store::backup::Api>,
     hardware: Option<hardware::Api>,
     identity: Option<identity::Api>,
     instance: Option<instance::Api>,
@@ -64,6 +65,7 @@ impl Services {
         let owners = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
         let owners = owners.map(|owner| owner.to_string());
         Ok(Self {
+            backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
             events: OwnerEvents::new(&store(), owners, stop()),
             hardware: serves(Service::Hardware).then(|| {
                 let records = HardwareRecords::new(store(), Clock::system());
@@ -110,8 +112,9 @@ impl Services {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
-        let Self { hardware, identity, instance, power, workflow, events } = self.clone();
+        let Self { hardware, identity, instance, power, workflow, events, backups } = self.clone();
         routes.add_service(events.into_service());
+        backups.map(|it| routes.add_service(it.into_service()));
         hardware.map(|it| routes.add_service(it.into_service()));
         if let Some(identity) = identity {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
@@ -148,7 +151,8 @@ impl Services {
 
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
-        let Self { hardware, identity, instance, power, workflow, events } = self.clone();
+        let Self { hardware, identity, instance, power, workflow, events, backups: _ } =
+            self.clone();
         events.start(refusals, tier);
         let stop = || tier.stop.clone();
         hardware.map(|it| tier.tasks.spawn(it.run(stop())));
@@ -160,7 +164,7 @@ impl Services {
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { hardware, identity, instance, power, workflow, events: _ } = self;
+        let Self { hardware, identity, instance, power, workflow, events: _, backups: _ } = self;
         let reports = [
             OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
@@ -173,7 +177,7 @@ impl Services {
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { hardware, identity, instance, power, workflow, events: _ } = self;
+        let Self { hardware, identity, instance, power, workflow, events: _, backups: _ } = self;
         tokio::join!(
             OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
             OptionFuture::from(identity.as_ref().map(identity::Api::ready)),

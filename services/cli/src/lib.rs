@@ -8,6 +8,7 @@
 //! - [`metadata`]: explanations of the metadata service.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
+//! - [`store`]: backups of a server's store.
 //! - [`osie`]: building the installation environment; the only command without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -24,13 +25,14 @@ pub mod osie;
 pub mod output;
 pub mod power;
 pub mod resource;
+pub mod store;
 pub mod template;
 pub mod tenant;
 pub mod tinkerbell;
 pub mod workflow;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -75,11 +77,18 @@ pub struct ServerCommand<C: clap::Subcommand> {
 
 /// Runs `command`, and prints an error as one line on standard error.
 pub fn run(command: Command) -> ExitCode {
+    finish(run_command(command, &mut std::io::stdout()))
+}
+
+/// Writes a backup of the store of the server at `connection` to `file`, or to standard output for `-`.
+pub fn backup(connection: &Connection, file: &Path) -> ExitCode {
+    finish(async { store::backup(&connection.open().await?, file).await })
+}
+
+/// Runs `work`, and prints an error as one line on standard error.
+fn finish(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime
-        .context("starting")
-        .and_then(|runtime| runtime.block_on(run_command(command, &mut std::io::stdout())));
-    match result {
+    match runtime.context("starting").and_then(|runtime| runtime.block_on(work)) {
         Err(error) if !error.is::<output::Closed>() => {
             eprintln!("tinwright: {}", failure::line(&error));
             ExitCode::FAILURE

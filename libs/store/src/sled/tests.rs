@@ -72,7 +72,7 @@ async fn dropping_the_store_completes_queued_commits() {
     for n in 0..100 {
         let (reply, _nobody_waits) = oneshot::channel();
         let queued = QueuedCommit { commit: put(&format!("{n:03}"), "v"), reply };
-        store.commits.send(queued).await.expect("queues");
+        store.queue.send(Queued::Commit(queued)).await.expect("queues");
     }
     drop(store);
     assert_eq!(open(dir.path()).list("", "", 200).await.expect("lists").pairs.len(), 100);
@@ -192,7 +192,7 @@ async fn a_long_queue_is_applied_in_several_batches_in_order() {
     for n in 0..20 {
         let (reply, outcome) = oneshot::channel();
         let queued = QueuedCommit { commit: put("a", vec![n; limits::MAX_VALUE_BYTES]), reply };
-        store.commits.send(queued).await.expect("queues");
+        store.queue.send(Queued::Commit(queued)).await.expect("queues");
         outcomes.push(outcome);
     }
     for (n, outcome) in (1..).zip(outcomes) {

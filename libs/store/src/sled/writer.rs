@@ -5,6 +5,7 @@
 //! only after everything it depends on is durable. An error from the disk, or a panic in sled, ends the thread. The feed is
 //! dropped with it, which ends all followers.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -15,7 +16,7 @@ use super::layout::Layout;
 use super::space::Space;
 use super::staged::Staged;
 use crate::change_feed::ChangeFeed;
-use crate::{Commit, Error, Revision};
+use crate::{Commit, Error, FrozenPairs, Revision};
 
 /// Commits that share a sync.
 const MAX_BATCH_COMMITS: usize = 256;
@@ -32,6 +33,21 @@ pub(super) struct Stopped;
 pub(super) struct QueuedCommit {
     pub(super) commit: Commit,
     pub(super) reply: oneshot::Sender<Outcome>,
+}
+
+/// Reads that are done between two batches, when all that is applied is durable.
+#[derive(Debug)]
+pub(super) struct QueuedFreeze {
+    pub(super) after: Revision,
+    pub(super) keys: BTreeSet<String>,
+    pub(super) reply: oneshot::Sender<Result<Option<FrozenPairs>, Error>>,
+}
+
+/// Work for the thread.
+#[derive(Debug)]
+pub(super) enum Queued {
+    Commit(QueuedCommit),
+    Freeze(QueuedFreeze),
 }
 
 /// The state of the thread.
@@ -56,15 +72,22 @@ impl Drop for Running {
 
 impl Writer {
     /// Carries out commits until the queue is closed and empty, or the disk fails.
-    pub(super) fn start(self, queue: mpsc::Receiver<QueuedCommit>) -> Result<Running, Error> {
+    pub(super) fn start(self, queue: mpsc::Receiver<Queued>) -> Result<Running, Error> {
         let thread = thread::Builder::new().name("store-writer".into());
         let thread = thread.spawn(move || self.run(queue)).map_err(Error::unavailable)?;
         Ok(Running(Some(thread)))
     }
 
-    fn run(mut self, mut queue: mpsc::Receiver<QueuedCommit>) {
-        let mut batch = Vec::with_capacity(MAX_BATCH_COMMITS);
-        while queue.blocking_recv_many(&mut batch, MAX_BATCH_COMMITS) > 0 {
+    fn run(mut self, mut queue: mpsc::Receiver<Queued>) {
+        let mut received = Vec::with_capacity(MAX_BATCH_COMMITS);
+        while queue.blocking_recv_many(&mut received, MAX_BATCH_COMMITS) > 0 {
+            let (mut batch, mut freezes) = (Vec::with_capacity(received.len()), Vec::new());
+            for queued in received.drain(..) {
+                match queued {
+                    Queued::Commit(commit) => batch.push(commit),
+                    Queued::Freeze(freeze) => freezes.push(freeze),
+                }
+            }
             match self.carry_out(&batch) {
                 Ok(outcomes) => {
                     for (queued, outcome) in batch.drain(..).zip(outcomes) {
@@ -74,7 +97,23 @@ impl Writer {
                 // Dropping the batch and the queue fails all their commits with `Stopped`.
                 Err(failure) => return report(&failure),
             }
+            for QueuedFreeze { after, keys, reply } in freezes {
+                let _gone = reply.send(self.freeze(after, keys));
+            }
         }
+    }
+
+    /// Reads the pairs under `keys` and under those that changed after `after`. Nothing is applied meanwhile.
+    fn freeze(
+        &self,
+        after: Revision,
+        mut keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        let Some(changed) = self.feed.follow().keys_since(after) else { return Ok(None) };
+        keys.extend(changed);
+        let pair = |key: String| self.layout.get(&key).map(|found| (key, found));
+        let pairs = keys.into_iter().map(pair).collect::<Result<_, _>>()?;
+        Ok(Some(FrozenPairs { pairs, revision: self.feed.revision() }))
     }
 
     /// Returns the outcome of each commit in `batch`, all of them durable; or the disk's error.

@@ -1,6 +1,7 @@
 //! Tests that every engine passes: [`all`].
 
 mod following;
+mod freezing;
 mod listing;
 mod refusing;
 
@@ -56,6 +57,7 @@ async fn everything(store: &dyn Store) {
     listing::all(store).await;
     following::all(store).await;
     refusing::all(store).await;
+    freezing::all(store).await;
 }
 
 async fn a_commit_is_read_back_at_its_revision(store: &dyn Store) {

@@ -1,9 +1,10 @@
 //! A store whose commits are measured.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::store::{Changes, Commit, Error, Page, Revision, Sealer, Store, Versioned};
+use ::store::{Changes, Commit, Error, FrozenPairs, Page, Revision, Sealer, Store, Versioned};
 use async_trait::async_trait;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -62,6 +63,14 @@ impl Store for MeasuredStore {
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
         self.inner.changed(prefix, after).await
+    }
+
+    async fn frozen(
+        &self,
+        after: Revision,
+        keys: BTreeSet<String>,
+    ) -> Result<Option<FrozenPairs>, Error> {
+        self.inner.frozen(after, keys).await
     }
 
     async fn failed(&self) -> Error {

@@ -1,0 +1,80 @@
+//! Backups over gRPC.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt as _};
+use tinwright::store::v1::store_service_server::{StoreService, StoreServiceServer};
+use tinwright::store::v1::{BackupRequest, BackupResponse};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::BackupError;
+use crate::Store;
+
+/// Chunks that wait for the receiver.
+const QUEUED_CHUNKS: usize = 4;
+
+/// The service of backups.
+#[derive(Clone)]
+pub struct Api {
+    store: Arc<dyn Store>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Backs up the whole of `store`.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// Returns the gRPC service.
+    pub fn into_service(self) -> StoreServiceServer<Self> {
+        StoreServiceServer::new(self)
+    }
+}
+
+#[tonic::async_trait]
+impl StoreService for Api {
+    type BackupStream = Pin<Box<dyn Stream<Item = Result<BackupResponse, Status>> + Send>>;
+
+    async fn backup(
+        &self,
+        request: Request<BackupRequest>,
+    ) -> Result<Response<Self::BackupStream>, Status> {
+        let BackupRequest {} = request.into_inner();
+        let (out, chunks) = mpsc::channel(QUEUED_CHUNKS);
+        let store = self.store.clone();
+        // It ends when the receiver of the chunks is gone.
+        let making = tokio::spawn(async move { super::write(&*store, &out).await });
+        let chunks =
+            ReceiverStream::new(chunks).map(|data| Ok(BackupResponse { data: data.into() }));
+        let outcome = futures_util::stream::once(making).filter_map(|outcome| async {
+            match outcome {
+                Ok(Ok(revision)) => {
+                    tracing::info!(revision = revision.0, "the store is backed up");
+                    None
+                }
+                Ok(Err(BackupError::Gone)) => None,
+                Ok(Err(error)) => Some(Err(failed(&error))),
+                Err(_) => Some(Err(Status::internal("the backup failed"))),
+            }
+        });
+        Ok(Response::new(Box::pin(chunks.chain(outcome))))
+    }
+}
+
+fn failed(error: &BackupError) -> Status {
+    tracing::warn!(error = error as &dyn std::error::Error, "a backup failed");
+    match error {
+        BackupError::Gone => Status::cancelled("the receiver is gone"),
+        BackupError::Overtaken => Status::aborted(error.to_string()),
+        BackupError::Store(_) => Status::unavailable("the store cannot be read"),
+    }
+}

@@ -1,0 +1,71 @@
+//! Backups that are refused, cut, damaged and restored where something is already.
+
+use super::*;
+use crate::memory::MemoryStore;
+use crate::{Commit, Write};
+
+async fn filled() -> MemoryStore {
+    let store = MemoryStore::default();
+    let pairs = [("schema", "2"), ("a/1", "one"), ("a/2", "")];
+    let writes = pairs.map(|(key, value)| Write::Put(key.into(), value.into())).into();
+    store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+    store
+}
+
+async fn backup() -> Vec<u8> {
+    let store = filled().await;
+    let (out, mut chunks) = mpsc::channel(100);
+    write(&store, &out).await.unwrap();
+    drop(out);
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.recv().await {
+        bytes.extend_from_slice(&chunk);
+    }
+    bytes
+}
+
+async fn pairs(store: &MemoryStore) -> Vec<(String, Bytes)> {
+    let found = store.list("", "", 100).await.unwrap().pairs;
+    found.into_iter().map(|(key, at)| (key, at.value)).collect()
+}
+
+#[tokio::test]
+async fn a_restored_store_has_the_same_pairs() {
+    let restored = MemoryStore::default();
+    assert_eq!(restore(&restored, &mut backup().await.as_slice()).await.unwrap(), 3);
+    assert_eq!(pairs(&restored).await, pairs(&filled().await).await);
+}
+
+#[tokio::test]
+async fn a_store_with_anything_in_it_is_left_as_it_is() {
+    let store = MemoryStore::default();
+    let writes = vec![Write::Put("a/1".into(), "mine".into())];
+    store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+    let refused = restore(&store, &mut backup().await.as_slice()).await;
+    assert!(matches!(refused, Err(RestoreError::NotEmpty)));
+    assert_eq!(pairs(&store).await, [("a/1".into(), "mine".into())]);
+}
+
+#[tokio::test]
+async fn whatever_byte_is_missing_or_changed_the_store_is_not_opened() {
+    let whole = backup().await;
+    let mut broken: Vec<_> = (0..whole.len()).map(|length| whole[..length].to_vec()).collect();
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        broken.push(changed);
+    }
+    for bytes in broken {
+        let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(MemoryStore::default());
+        assert!(restore(&*store, &mut bytes.as_slice()).await.is_err());
+        let begun = !store.list("", "", 1).await.unwrap().pairs.is_empty();
+        assert_eq!(crate::schema::migrate(&store, &[]).await.is_err(), begun);
+    }
+}
+
+#[tokio::test]
+async fn a_backup_ends_when_its_receiver_is_gone() {
+    let (out, chunks) = mpsc::channel(1);
+    drop(chunks);
+    assert!(matches!(write(&filled().await, &out).await, Err(BackupError::Gone)));
+}

@@ -1,0 +1,44 @@
+//! Backups of a running server.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use tinwright::store::v1::BackupRequest;
+use tinwright::store::v1::store_service_client::StoreServiceClient;
+use tonic::transport::Channel;
+
+use crate::connect::MAX_MESSAGE_BYTES;
+
+/// Writes a backup of the server's store to `file`, or to standard output for `-`. The file is replaced once the backup is complete, and only
+/// its owner may read it.
+pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
+    if file == Path::new("-") {
+        let mut out = io::stdout();
+        receive(channel, &mut out).await?;
+        return out.flush().context("writing to standard output");
+    }
+    let mut partial = file.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = Path::new(&partial);
+    let writing = || format!("writing {}", partial.display());
+    let mut out = File::options();
+    let out = out.write(true).create(true).truncate(true).mode(0o600).open(partial);
+    let mut out = out.with_context(writing)?;
+    receive(channel, &mut out).await?;
+    out.sync_all().with_context(writing)?;
+    fs::rename(partial, file).with_context(|| format!("writing {}", file.display()))?;
+    Ok(())
+}
+
+async fn receive(channel: &Channel, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut client =
+        StoreServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let mut parts = client.backup(BackupRequest {}).await?.into_inner();
+    while let Some(part) = parts.message().await? {
+        out.write_all(&part.data).context("writing the backup")?;
+    }
+    Ok(())
+}
