@@ -5,12 +5,16 @@ mod support;
 
 use runtime::Role;
 use tinwright::event::v1 as pb;
+use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::event::v1::owner_event_service_client::OwnerEventServiceClient;
+use tinwright::event::v1::watch_events_response::Event as SiteEvent;
 use tinwright::event::v1::watch_owner_events_response::Event as WatchEvent;
 use tinwright::hardware::v1::{
     CreateHardwareRequest, Hardware, Interface, SetHardwareStateRequest, State,
     UpdateHardwareRequest,
 };
+use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
+use tinwright::identity::v1::{CreateTenantRequest, Tenant};
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -92,5 +96,52 @@ async fn an_unknown_owner_is_not_found() {
     let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
     let request = pb::ListOwnerEventsRequest { owner: "kitchen".into(), ..Default::default() };
     assert_eq!(log.list_owner_events(request).await.unwrap_err().code(), Code::NotFound);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_viewer_gets_the_events_of_all_owners_in_the_order_of_time() {
+    let server = support::start().await;
+    server.hardware(Role::Operator).await.create_hardware(create("n1")).await.unwrap();
+    let mut tenants = TenantServiceClient::new(server.channel(Some(Role::Operator)).await);
+    let tenant = Tenant { name: "acme".into(), ..Tenant::default() };
+    let tenant = CreateTenantRequest { tenant: Some(tenant), request_id: String::new() };
+    tenants.create_tenant(tenant).await.unwrap();
+    server.hardware(Role::Operator).await.create_hardware(create("n2")).await.unwrap();
+    let mut site = EventServiceClient::new(server.channel(Some(Role::Viewer)).await);
+    let (mut token, mut nouns) = (String::new(), Vec::new());
+    loop {
+        let request = pb::ListEventsRequest { filter: None, page_size: 1, page_token: token };
+        let page = site.list_events(request).await.unwrap().into_inner();
+        nouns.extend(page.events.into_iter().map(|event| event.noun));
+        token = page.next_page_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(nouns, ["hardware", "tenant", "hardware"]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_watch_sends_stored_events_then_synced_then_each_new_one_once() {
+    let server = support::start().await;
+    let mut operator = server.hardware(Role::Operator).await;
+    operator.create_hardware(create("n1")).await.unwrap();
+    let mut site = EventServiceClient::new(server.channel(Some(Role::Viewer)).await);
+    let start_time = Some(std::time::UNIX_EPOCH.into());
+    let filter = Some(pb::EventFilter { start_time, ..pb::EventFilter::default() });
+    let request = pb::WatchEventsRequest { filter };
+    let mut watch = site.watch_events(request).await.unwrap().into_inner();
+    let mut next = async || match watch.message().await.unwrap().unwrap().event.unwrap() {
+        SiteEvent::Synced(_) => "synced".to_owned(),
+        SiteEvent::Added(event) => event.object_id,
+    };
+    let first = next().await;
+    assert_ne!(first, "synced");
+    assert_eq!(next().await, "synced");
+    let second = operator.create_hardware(create("n2")).await.unwrap().into_inner();
+    assert_eq!(next().await, second.hardware.unwrap().id);
+    drop(watch);
     server.end().await;
 }

@@ -81,6 +81,8 @@ const CALLS: &[(&str, Audience)] = &[
     ("/grpc.health.v1.Health/Check", Audience::Everyone),
     ("/grpc.health.v1.Health/Watch", Audience::Everyone),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Audience::Viewers),
+    ("/tinwright.event.v1.EventService/ListEvents", Audience::Viewers),
+    ("/tinwright.event.v1.EventService/WatchEvents", Audience::Viewers),
     ("/tinwright.event.v1.OwnerEventService/ListOwnerEvents", Audience::Services),
     ("/tinwright.event.v1.OwnerEventService/WatchOwnerEvents", Audience::Services),
     ("/tinwright.hardware.v1.HardwareService/CreateHardware", Audience::Operators),
@@ -165,6 +167,8 @@ const CALLS: &[(&str, Audience)] = &[
 /// to the tenant's objects.
 const TENANT_CALLS: &[&str] = &[
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/tinwright.event.v1.EventService/ListEvents",
+    "/tinwright.event.v1.EventService/WatchEvents",
     "/tinwright.hardware.v1.HardwareService/GetHardware",
     "/tinwright.hardware.v1.HardwareService/ListHardware",
     "/tinwright.instance.v1.InstanceService/DeleteInstance",

@@ -12,6 +12,7 @@
 //! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
 //! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
 //! - [`call_metrics`]: one span and one count for each call; [`process_metrics`]: memory, CPU time and files of the process;
+//!   [`overdue_metric`]: objects that stay in a state for too long;
 //!   [`admission`]: the most calls of each role at a time.
 //! - [`telemetry`]: logs, metrics, health; [`supervise`]: starting together and stopping in order.
 //!
@@ -37,6 +38,7 @@ pub mod feed;
 pub mod identity;
 pub mod listen;
 pub mod network;
+pub mod overdue_metric;
 pub mod phone_home;
 pub mod process_metrics;
 pub mod rate_limit;

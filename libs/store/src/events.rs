@@ -31,8 +31,8 @@ const MAX_TEXT_BYTES: usize = 400;
 /// First part of an event's key.
 const KIND: &str = "event";
 
-/// Returns the event of a change of a record from `old` to `new`, if the change is an event: if a caller asked for it, or if the
-/// record's state is another one.
+/// Returns the event of a change of a record from `old` to `new`, if the change is an event: if a caller asked for it, if the
+/// record's state is another one, or if it became overdue or has a new warning.
 pub(crate) fn of_change<K: Kind>(
     old: Option<&K::Record>,
     new: Option<&K::Record>,
@@ -40,18 +40,19 @@ pub(crate) fn of_change<K: Kind>(
     let current = new.or(old).filter(|_| K::EVENTS)?;
     let origin = current_origin();
     let is_asked = origin.as_ref().is_some_and(|origin| origin.is_change_request);
-    let old_state = old.map(K::state).unwrap_or_default();
-    let new_state = match new {
-        Some(new) => K::state(new),
-        None if old_state.is_empty() => String::new(),
-        None => "deleted".into(),
-    };
+    let (old_state, new_state) = states::<K>(old, new);
     let is_garbage = new.is_none() && K::has_ended(current);
     let has_moved = old_state != new_state && !is_garbage;
-    if !is_asked && !has_moved {
-        return None;
-    }
-    let kind = if is_asked { EventKind::Call } else { EventKind::Transition };
+    let is_late = new.is_some_and(K::is_overdue) && !old.is_some_and(K::is_overdue);
+    let warning = new.map(K::warning).filter(|it| *it != old.map_or("", K::warning));
+    let warning = warning.unwrap_or_default();
+    let is_alarm = is_late || !warning.is_empty();
+    let kind = match (is_asked, has_moved, is_alarm) {
+        (true, ..) => EventKind::Call,
+        (_, _, true) => EventKind::Alarm,
+        (_, true, false) => EventKind::Transition,
+        (false, false, false) => return None,
+    };
     let mut event = Event {
         kind: kind.into(),
         noun: K::NOUN.into(),
@@ -59,13 +60,27 @@ pub(crate) fn of_change<K: Kind>(
         tenant: K::tenant(current).into(),
         old_state,
         new_state,
-        text: one_line(&describe::<K>(old, new, is_asked)),
+        text: match warning {
+            "" => one_line(&describe::<K>(old, new, is_asked)),
+            warning => one_line(warning),
+        },
         ..Event::default()
     };
     if let Some(origin) = origin {
         origin.write(&mut event);
     }
     Some(event)
+}
+
+/// Returns the states before and after a change.
+fn states<K: Kind>(old: Option<&K::Record>, new: Option<&K::Record>) -> (String, String) {
+    let old_state = old.map(K::state).unwrap_or_default();
+    let new_state = match new {
+        Some(new) => K::state(new),
+        None if old_state.is_empty() => String::new(),
+        None => "deleted".into(),
+    };
+    (old_state, new_state)
 }
 
 /// Returns the text of an event: what was done, and the reason of the new state.

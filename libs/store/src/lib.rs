@@ -6,6 +6,7 @@
 //! - [`memory`] for tests, [`sled`] for one process with one directory, [`etcd`] for many processes.
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
 //! - [`events`]: what callers changed, changes of state and refusals, stored with each change.
+//! - [`overdue`]: records that stay in a state for too long.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
 //! - [`seal`]: records whose secret fields are encrypted.
@@ -31,6 +32,7 @@ pub mod fence;
 pub mod limits;
 pub mod memory;
 pub mod mirror;
+pub mod overdue;
 mod page;
 pub mod records;
 pub mod schema;

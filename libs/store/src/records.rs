@@ -73,6 +73,16 @@ pub trait Kind: fmt::Debug + 'static {
         false
     }
 
+    /// True if a record is marked as too long in its state ([`overdue`](crate::overdue)). Becoming so is an alarm.
+    fn is_overdue(_: &Self::Record) -> bool {
+        false
+    }
+
+    /// Returns a problem of the record that a person should look at; empty for none. A new one is an alarm.
+    fn warning(_: &Self::Record) -> &str {
+        ""
+    }
+
     /// Returns the tenant that a record belongs to; empty for the site.
     fn tenant(_: &Self::Record) -> &str {
         ""

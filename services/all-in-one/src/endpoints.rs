@@ -19,6 +19,7 @@ use crate::config::{Config, Service};
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
     pub(crate) hardware: Channel,
+    pub(crate) identity: Channel,
     pub(crate) instance: Channel,
     pub(crate) workflow: Channel,
     pub(crate) power: Channel,
@@ -79,11 +80,27 @@ impl Endpoints {
         let to = |service| remote.get(&service).unwrap_or(inside).clone();
         Self {
             hardware: to(Service::Hardware),
+            identity: to(Service::Identity),
             instance: to(Service::Instance),
             workflow: to(Service::Workflow),
             power: to(Service::Power),
             leases: has_leases.then(|| to(Service::Netboot)),
         }
+    }
+
+    /// Returns each service that owns objects, with its channel.
+    pub(crate) fn owners(&self) -> Vec<(String, Channel)> {
+        let Self { hardware, identity, instance, workflow, power, leases } = self;
+        let owners = [
+            (Service::Hardware, Some(hardware)),
+            (Service::Identity, Some(identity)),
+            (Service::Instance, Some(instance)),
+            (Service::Workflow, Some(workflow)),
+            (Service::Power, Some(power)),
+            (Service::Netboot, leases.as_ref()),
+        ];
+        let owners = owners.into_iter().filter_map(|(owner, at)| Some((owner, at?.clone())));
+        owners.map(|(owner, channel)| (owner.to_string(), channel)).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
 //! - `services`: the services that own records. `edges`: the services for machines.
 //! - `events`: the events of these services, and the calls that lead to them.
+//! - `overdue`: alarms for objects that stay in a state for too long.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
 //!   `sealing`: the secret fields of records are stored encrypted. `store_health`: the health of a process follows its store.
@@ -24,6 +25,7 @@ pub mod maintenance;
 mod metrics;
 mod migrations;
 pub mod open_files;
+mod overdue;
 mod sealing;
 mod services;
 mod site_identity;
@@ -36,6 +38,7 @@ use anyhow::Context as _;
 use fleet::FleetCache;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
+use runtime::overdue_metric::OverdueMetric;
 use runtime::serve::{self, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, Readiness};
@@ -142,6 +145,7 @@ impl Server {
         }
         services.start(&refusals, &mut inner);
         count_objects(&services, app.clone(), &vitals, &mut inner)?;
+        services.follow_overdue(&vitals.register(OverdueMetric::new), &mut inner);
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));

@@ -12,6 +12,7 @@ use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
 use runtime::call_metrics::{self, CallMetrics};
+use runtime::overdue_metric::OverdueMetric;
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
@@ -30,6 +31,7 @@ use crate::endpoints::{CallerEndpoints, Endpoints};
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
 use crate::metrics::ObjectFeeds;
+use crate::overdue;
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
@@ -40,6 +42,7 @@ pub(crate) struct Services {
     backups: Option<store::backup::Api>,
     hardware: Option<hardware::Api>,
     identity: Option<identity::Api>,
+    site_events: Option<identity::EventApi>,
     instance: Option<instance::Api>,
     power: Option<power::Api>,
     workflow: Option<workflow::Api>,
@@ -62,17 +65,19 @@ impl Services {
         let (tokens, issuer) =
             (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);
-        let owners = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
-        let owners = owners.map(|owner| owner.to_string());
+        let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
+        let owned = owned.map(|owner| owner.to_string());
         Ok(Self {
             backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
-            events: OwnerEvents::new(&store(), owners, stop()),
+            events: OwnerEvents::new(&store(), owned, stop()),
             hardware: serves(Service::Hardware).then(|| {
                 let records = HardwareRecords::new(store(), Clock::system());
                 let Endpoints { instance, workflow, power, .. } = endpoints.of(Service::Hardware);
                 let peers = Peers::new(instance, workflow, power);
                 hardware::Api::new(records, peers, stop())
             }),
+            site_events: serves(Service::Identity)
+                .then(|| identity::EventApi::new(endpoints.of(Service::Identity).owners(), stop())),
             identity: serves(Service::Identity)
                 .then(|| identity::Api::new(store(), site.clone(), Clock::system(), stop())),
             instance: serves(Service::Instance).then(|| {
@@ -112,8 +117,10 @@ impl Services {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
-        let Self { hardware, identity, instance, power, workflow, events, backups } = self.clone();
+        let Self { hardware, identity, site_events, instance, power, workflow, events, backups } =
+            self.clone();
         routes.add_service(events.into_service());
+        site_events.map(|it| routes.add_service(it.into_service()));
         backups.map(|it| routes.add_service(it.into_service()));
         hardware.map(|it| routes.add_service(it.into_service()));
         if let Some(identity) = identity {
@@ -151,8 +158,7 @@ impl Services {
 
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
-        let Self { hardware, identity, instance, power, workflow, events, backups: _ } =
-            self.clone();
+        let Self { hardware, identity, instance, power, workflow, events, .. } = self.clone();
         events.start(refusals, tier);
         let stop = || tier.stop.clone();
         hardware.map(|it| tier.tasks.spawn(it.run(stop())));
@@ -162,9 +168,26 @@ impl Services {
         workflow.map(|it| tier.tasks.spawn(it.run(stop())));
     }
 
+    /// Starts to look for objects that stay in a state for too long.
+    pub(crate) fn follow_overdue(&self, metric: &OverdueMetric, tier: &mut Tier) {
+        let Self { hardware, instance, power, workflow, .. } = self;
+        if let Some(api) = hardware {
+            overdue::follow(api.mirror(), metric, tier);
+        }
+        if let Some(api) = instance {
+            overdue::follow(api.mirror(), metric, tier);
+        }
+        if let Some(api) = power {
+            overdue::follow(api.job_mirror(), metric, tier);
+        }
+        if let Some(api) = workflow {
+            overdue::follow(api.mirror(), metric, tier);
+        }
+    }
+
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { hardware, identity, instance, power, workflow, events: _, backups: _ } = self;
+        let Self { hardware, identity, instance, power, workflow, .. } = self;
         let reports = [
             OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
@@ -177,7 +200,7 @@ impl Services {
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { hardware, identity, instance, power, workflow, events: _, backups: _ } = self;
+        let Self { hardware, identity, instance, power, workflow, .. } = self;
         tokio::join!(
             OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
             OptionFuture::from(identity.as_ref().map(identity::Api::ready)),

@@ -5,6 +5,7 @@
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
 //! - [`identity`]: client certificates and credentials.
 //! - [`boot`]: explanations, timelines and syslog of network boots.
+//! - [`events`]: what changed, when, and who asked for it.
 //! - [`metadata`]: explanations of the metadata service.
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
@@ -14,6 +15,7 @@
 
 pub mod boot;
 pub mod connect;
+pub mod events;
 pub mod failure;
 pub mod follow;
 pub mod hardware;
@@ -57,6 +59,8 @@ pub enum Command {
     Tenant(ServerCommand<tenant::TenantCommand>),
     /// Issue and revoke client certificates, and manage credentials
     Identity(ServerCommand<identity::IdentityCommand>),
+    /// Print what changed, when, and who asked for it
+    Events(EventsArguments),
     /// Explain and list network boots of machines
     Boot(ServerCommand<boot::BootCommand>),
     /// Explain responses of the metadata service
@@ -73,6 +77,15 @@ pub struct ServerCommand<C: clap::Subcommand> {
     connection: Connection,
     #[command(subcommand)]
     command: C,
+}
+
+/// The command `events`, which has no subcommands.
+#[derive(Debug, clap::Args)]
+pub struct EventsArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    command: events::EventsCommand,
 }
 
 /// Runs `command`, and prints an error as one line on standard error.
@@ -98,15 +111,25 @@ fn finish(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
 }
 
 async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+    // The largest ones are boxed: each caller's future has room for the largest.
     match command {
-        Command::Hardware(it) => hardware::run(it.command, &it.connection.open().await?, out).await,
-        Command::Instance(it) => instance::run(it.command, &it.connection.open().await?, out).await,
+        Command::Hardware(it) => {
+            Box::pin(hardware::run(it.command, &it.connection.open().await?, out)).await
+        }
+        Command::Instance(it) => {
+            Box::pin(instance::run(it.command, &it.connection.open().await?, out)).await
+        }
         Command::Template(it) => template::run(it.command, &it.connection.open().await?, out).await,
-        Command::Workflow(it) => workflow::run(it.command, &it.connection.open().await?, out).await,
+        Command::Workflow(it) => {
+            Box::pin(workflow::run(it.command, &it.connection.open().await?, out)).await
+        }
         Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
         Command::Tenant(it) => tenant::run(it.command, &it.connection.open().await?, out).await,
         Command::Identity(it) => identity::run(it.command, &it.connection.open().await?, out).await,
         Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,
+        Command::Events(it) => {
+            Box::pin(events::run(it.command, &it.connection.open().await?, out)).await
+        }
         Command::Metadata(it) => metadata::run(it.command, &it.connection.open().await?, out).await,
         Command::Osie(command) => osie::run(command),
     }

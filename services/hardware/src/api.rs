@@ -41,6 +41,11 @@ impl Api {
         HardwareServiceServer::new(self)
     }
 
+    /// Returns the machines as they were last read.
+    pub fn mirror(&self) -> &Mirror<HardwareKind> {
+        &self.mirror
+    }
+
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
         self.mirror.ready().await;

@@ -8,9 +8,10 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use runtime::Clock;
+use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Records};
 use store::{ScopedStore, Store};
@@ -102,8 +103,33 @@ impl Kind for HardwareKind {
         &hardware.state_reason
     }
 
+    fn is_overdue(hardware: &pb::Hardware) -> bool {
+        hardware.overdue
+    }
+
     fn changed_fields(old: &pb::Hardware, new: &pb::Hardware) -> Vec<String> {
         field_mask::changed_fields(old, new)
+    }
+}
+
+impl Bounded for HardwareKind {
+    fn allowed(hardware: &pb::Hardware) -> Option<Duration> {
+        match hardware.state() {
+            State::Deleting => Some(Duration::from_secs(10 * 60)),
+            State::Unspecified
+            | State::Enrolled
+            | State::Provisionable
+            | State::Failed
+            | State::Maintenance => None,
+        }
+    }
+
+    fn state_time(hardware: &pb::Hardware) -> Option<SystemTime> {
+        hardware.state_time.or(hardware.create_time)?.try_into().ok()
+    }
+
+    fn set_overdue(hardware: &mut pb::Hardware, reason: String) {
+        (hardware.overdue, hardware.state_reason) = (true, reason);
     }
 }
 
@@ -148,7 +174,7 @@ impl HardwareRecords {
             // A caller that does not know the field sends false.
             new.protect |= old.protect;
         }
-        let new = self.updated(check::normalize(new)?);
+        let new = self.updated(&old, check::normalize(new)?);
         Ok(self.records.replace(&old, new).await?)
     }
 
@@ -165,7 +191,7 @@ impl HardwareRecords {
         if (state, &reason) == (old.state, &old.state_reason) {
             return Ok(old);
         }
-        let new = self.updated(pb::Hardware { state, state_reason: reason, ..old.clone() });
+        let new = self.updated(&old, pb::Hardware { state, state_reason: reason, ..old.clone() });
         Ok(self.records.replace(&old, new).await?)
     }
 
@@ -179,7 +205,8 @@ impl HardwareRecords {
             return self.delete_marked(old, peers).await;
         }
         check_protection(&old)?;
-        let marked = self.updated(pb::Hardware { state: State::Deleting.into(), ..old.clone() });
+        let marked = pb::Hardware { state: State::Deleting.into(), ..old.clone() };
+        let marked = self.updated(&old, marked);
         let marked = self.records.replace(&old, marked).await?;
         let deleted = self.delete_marked(marked, peers).await;
         if matches!(deleted, Err(Error::Protected(_) | Error::Peers(_))) {
@@ -226,7 +253,8 @@ impl HardwareRecords {
         for _ in 0..MAX_REPETITIONS {
             let Some(marked) = self.marked(id).await? else { return Ok(()) };
             let (state, state_reason) = (to.into(), reason.to_owned());
-            let new = self.updated(pb::Hardware { state, state_reason, ..marked.clone() });
+            let new = pb::Hardware { state, state_reason, ..marked.clone() };
+            let new = self.updated(&marked, new);
             match self.records.replace(&marked, new).await {
                 Err(records::Error::Changed { .. }) => {}
                 result => return Ok(result.map(drop)?),
@@ -241,9 +269,12 @@ impl HardwareRecords {
         Ok(found.filter(|hardware| hardware.state() == State::Deleting))
     }
 
-    /// Returns `hardware` with the present time as its update time.
-    fn updated(&self, hardware: pb::Hardware) -> pb::Hardware {
-        pb::Hardware { update_time: Some(self.clock.wall().into()), ..hardware }
+    /// Returns `new`, which replaces `old`, with the present time as its update time, and as its state's if that is another one.
+    fn updated(&self, old: &pb::Hardware, new: pb::Hardware) -> pb::Hardware {
+        let now = Some(self.clock.wall().into());
+        let has_moved = old.state != new.state;
+        let state_time = if has_moved { now } else { new.state_time };
+        pb::Hardware { update_time: now, state_time, overdue: new.overdue && !has_moved, ..new }
     }
 }
 
@@ -267,7 +298,8 @@ fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardwar
         }
     };
     hardware.set_state(state);
-    hardware.state_reason = String::new();
+    (hardware.state_reason, hardware.overdue) = (String::new(), false);
+    hardware.state_time = hardware.create_time;
     Ok(hardware)
 }
 

@@ -5,6 +5,7 @@
 //! - [`credentials`]: fields by which the clients of doors identify themselves; [`digest`]: their stored form.
 //! - [`certificates`]: the client certificates that were issued here.
 //! - [`revocations`]: identities that are refused before they expire.
+//! - [`events`]: the events of all services, merged by time.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -13,6 +14,7 @@ pub mod certificates;
 pub mod credentials;
 pub mod digest;
 mod error;
+pub mod events;
 pub mod revocations;
 pub mod roles;
 pub mod tenants;
@@ -21,5 +23,6 @@ pub use api::Api;
 pub use certificates::Certificates;
 pub use credentials::Credentials;
 pub use error::Error;
+pub use events::EventApi;
 pub use revocations::Revocations;
 pub use tenants::Tenants;

@@ -56,6 +56,11 @@ impl Api {
         InstanceServiceServer::new(self)
     }
 
+    /// Returns the instances as they were last read.
+    pub fn mirror(&self) -> &Mirror<InstanceKind> {
+        &self.mirror
+    }
+
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
         self.mirror.ready().await;

@@ -19,9 +19,10 @@ mod transition;
 mod update;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use runtime::Clock;
+use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
@@ -139,8 +140,37 @@ impl Kind for InstanceKind {
         &instance.tenant
     }
 
+    fn is_overdue(instance: &pb::Instance) -> bool {
+        instance.overdue
+    }
+
     fn changed_fields(old: &pb::Instance, new: &pb::Instance) -> Vec<String> {
         field_mask::changed_fields(old, new)
+    }
+}
+
+impl Bounded for InstanceKind {
+    fn allowed(instance: &pb::Instance) -> Option<Duration> {
+        const HOUR: Duration = Duration::from_secs(60 * 60);
+        match instance.state() {
+            pb::State::Queued => Some(HOUR),
+            pb::State::Provisioning => Some(3 * HOUR),
+            // Disks without a fast erase are overwritten.
+            pb::State::Deprovisioning => Some(24 * HOUR),
+            pb::State::Unspecified
+            | pb::State::Active
+            | pb::State::Failed
+            | pb::State::DeprovisionFailed
+            | pb::State::Deleted => None,
+        }
+    }
+
+    fn state_time(instance: &pb::Instance) -> Option<SystemTime> {
+        instance.state_time.or(instance.create_time)?.try_into().ok()
+    }
+
+    fn set_overdue(instance: &mut pb::Instance, reason: String) {
+        (instance.overdue, instance.state_reason) = (true, reason);
     }
 }
 
@@ -283,6 +313,9 @@ impl Instances {
         if *old != new {
             new.update_time = Some(self.now().into());
         }
+        if old.state != new.state {
+            (new.state_time, new.overdue) = (new.update_time, false);
+        }
         Ok(self.records.replace(old, new).await?)
     }
 
@@ -328,10 +361,12 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         install_time: None,
         delete_time: None,
         forced: false,
+        overdue: false,
         lookup_id: lookup_id()?,
         ..requested
     };
     instance.initialize("id", now)?;
+    instance.state_time = instance.create_time;
     State::Queued.write(&mut instance);
     Ok(instance)
 }

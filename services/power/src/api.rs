@@ -55,6 +55,11 @@ impl Api {
         PowerServiceServer::new(self)
     }
 
+    /// Returns the power jobs as they were last read.
+    pub fn job_mirror(&self) -> &Mirror<Job> {
+        &self.job_mirror
+    }
+
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
         tokio::join!(self.bmc_mirror.ready(), self.job_mirror.ready());

@@ -63,6 +63,7 @@ pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, 
         (_, Event::Cancel) if job.is_terminal() => return Ok(job.clone()),
         (state, _) => return Err(InvalidTransition(state)),
     }
+    next.overdue &= next.state == job.state;
     Ok(next)
 }
 

@@ -9,9 +9,13 @@
 //! power/request/<id>        the result of a request, for a week
 //! ```
 
+use std::time::{Duration, SystemTime};
+
+use store::overdue::Bounded;
 use store::records::{Index, Kind};
 use tinwright::field_mask;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::power_job::State;
 use tinwright::secret::Sealable;
 
 /// A BMC's password at rest.
@@ -180,8 +184,30 @@ impl Kind for Job {
         job.is_terminal()
     }
 
+    fn is_overdue(job: &pb::PowerJob) -> bool {
+        job.overdue
+    }
+
     fn indexes(_: &pb::PowerJob) -> Vec<Index> {
         Vec::new()
+    }
+}
+
+impl Bounded for Job {
+    fn allowed(job: &pb::PowerJob) -> Option<Duration> {
+        match job.state() {
+            State::Pending => Some(Duration::from_secs(2 * 60 * 60)),
+            State::Running => Some(Duration::from_secs(60 * 60)),
+            State::Unspecified | State::Success | State::Failed | State::Cancelled => None,
+        }
+    }
+
+    fn state_time(job: &pb::PowerJob) -> Option<SystemTime> {
+        job.start_time.or(job.create_time)?.try_into().ok()
+    }
+
+    fn set_overdue(job: &mut pb::PowerJob, reason: String) {
+        (job.overdue, job.state_reason) = (true, reason);
     }
 }
 

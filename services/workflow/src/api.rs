@@ -142,6 +142,11 @@ impl Api {
         WorkerServiceServer::new(self.clone()).max_decoding_message_size(MAX_WORKER_REQUEST_BYTES)
     }
 
+    /// Returns the workflows as they were last read.
+    pub fn mirror(&self) -> &Mirror<WorkflowKind> {
+        &self.mirrors.1
+    }
+
     /// Resolves once watches and workers can be served.
     pub async fn ready(&self) {
         tokio::join!(self.mirrors.0.ready(), self.mirrors.2.ready(), self.queues.ready());

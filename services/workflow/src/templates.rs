@@ -49,6 +49,10 @@ impl Kind for TemplateKind {
 
     const EVENTS: bool = true;
 
+    fn tenant(template: &pb::Template) -> &str {
+        &template.tenant
+    }
+
     fn changed_fields(old: &pb::Template, new: &pb::Template) -> Vec<String> {
         field_mask::changed_fields(old, new)
     }

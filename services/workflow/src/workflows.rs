@@ -10,10 +10,11 @@
 //! read again. The holder's entry is written in the commit that makes a workflow active, so that of two workflows that take
 //! a free machine at once one is refused.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use runtime::clock::Clock;
+use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, ListingBuilder, Records};
 use store::{ScopedStore, Store as _};
@@ -94,6 +95,42 @@ impl Kind for WorkflowKind {
 
     fn has_ended(workflow: &pb::Workflow) -> bool {
         workflow.is_terminal()
+    }
+
+    fn tenant(workflow: &pb::Workflow) -> &str {
+        &workflow.tenant
+    }
+
+    fn warning(workflow: &pb::Workflow) -> &str {
+        &workflow.warning
+    }
+
+    fn is_overdue(workflow: &pb::Workflow) -> bool {
+        workflow.overdue
+    }
+}
+
+impl Bounded for WorkflowKind {
+    fn allowed(workflow: &pb::Workflow) -> Option<Duration> {
+        const HOUR: Duration = Duration::from_secs(60 * 60);
+        match workflow.state() {
+            // Also in the queue behind a workflow that runs.
+            pb::WorkflowState::Pending | pb::WorkflowState::Running => Some(24 * HOUR),
+            pb::WorkflowState::Preparing | pb::WorkflowState::Post => Some(HOUR),
+            pb::WorkflowState::Unspecified
+            | pb::WorkflowState::Success
+            | pb::WorkflowState::Failed
+            | pb::WorkflowState::Timeout
+            | pb::WorkflowState::Cancelled => None,
+        }
+    }
+
+    fn state_time(workflow: &pb::Workflow) -> Option<SystemTime> {
+        workflow.state_time.or(workflow.create_time)?.try_into().ok()
+    }
+
+    fn set_overdue(workflow: &mut pb::Workflow, reason: String) {
+        (workflow.overdue, workflow.state_reason) = (true, reason);
     }
 }
 
@@ -256,6 +293,9 @@ impl Workflows {
             let now = self.clock.wall();
             let Some(mut new) = change(&old, now)? else { return Ok(old) };
             new.update_time = Some(Timestamp::from(now));
+            if new.state != old.state {
+                (new.state_time, new.overdue) = (new.update_time, false);
+            }
             record::size::shrink_to_fit(&mut new);
             attempts += 1;
             match self.records.replace(&old, new).await {

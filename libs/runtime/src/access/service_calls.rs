@@ -31,7 +31,13 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
         ],
     ),
-    ("identity", &[]),
+    (
+        "identity",
+        &[
+            "/tinwright.event.v1.OwnerEventService/ListOwnerEvents",
+            "/tinwright.event.v1.OwnerEventService/WatchOwnerEvents",
+        ],
+    ),
     (
         "instance",
         &[

@@ -25,6 +25,8 @@ struct Door {
     colour: String,
     #[prost(string, repeated, tag = "6")]
     keys: Vec<String>,
+    #[prost(string, tag = "7")]
+    warning: String,
 }
 
 impl Sealable for Door {}
@@ -62,6 +64,10 @@ impl Kind for Doors {
 
     fn has_ended(door: &Door) -> bool {
         door.state == "bricked up"
+    }
+
+    fn warning(door: &Door) -> &str {
+        &door.warning
     }
 
     fn tenant(_: &Door) -> &str {
@@ -163,6 +169,19 @@ async fn without_a_caller_only_changes_of_the_state_are_recorded() {
         "TRANSITION   door front shut>bricked up ",
     ];
     assert_eq!(house.lines().await, expected);
+}
+
+#[tokio::test]
+async fn a_new_warning_is_an_alarm_once() {
+    let house = House::new();
+    house.doors.commit(house.doors.to_create(&front("open"))).await.unwrap();
+    for (warning, colour) in [("woodworm", ""), ("woodworm", "red"), ("", "red"), ("rot", "red")] {
+        let old = house.door().await;
+        let new = Door { warning: warning.into(), colour: colour.into(), ..old.clone() };
+        house.doors.replace(&old, new).await.unwrap();
+    }
+    let expected = ["ALARM   door front open>open woodworm", "ALARM   door front open>open rot"];
+    assert_eq!(house.lines().await[1..], expected);
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ impl Service {
             Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power],
             Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power],
             Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power],
-            Self::Identity | Self::Power => &[],
+            Self::Identity => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Power],
+            Self::Power => &[],
             Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow],
             Self::Metadata => &[Self::Hardware, Self::Instance],
         }

@@ -1,5 +1,7 @@
 //! Hardware records in a store: creating, finding, changing, deleting.
 
+mod overdue;
+
 use super::*;
 use crate::fake_peers;
 use pb::{Address, Dhcp, Hardware, Interface};

@@ -1,5 +1,7 @@
 //! Instances in a store: creating, finding, changing, releasing.
 
+mod overdue;
+
 use std::sync::atomic::Ordering;
 
 use pb::instance::{CustomIpxe, Ip, OperatingSystem, Os};

@@ -1,5 +1,7 @@
 //! Jobs in a store: queued, begun, ended and deleted.
 
+mod overdue;
+
 use std::sync::Arc;
 
 use super::*;

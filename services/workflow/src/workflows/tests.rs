@@ -1,5 +1,7 @@
 //! Workflows in a store.
 
+mod overdue;
+
 use std::sync::Arc;
 
 use prost::Message as _;

@@ -92,7 +92,10 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         boot_options: created.boot_options,
         time_limit: created.time_limit,
         state: i32::from(u8::MAX),
-        state_reason: format!("action {name:?}: lost: {}", text(MAX_REASON_BYTES)),
+        state_reason: format!(
+            "preparing for more than 24 h: action {name:?}: lost: {}",
+            text(MAX_REASON_BYTES)
+        ),
         actions: created.actions.into_iter().map(full_action).collect(),
         wants_machine: true,
         blocked_by: String::new(),
@@ -110,6 +113,8 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         boot_step_time: TIME,
         boot_step: text(256),
         prepare_time: TIME,
+        state_time: TIME,
+        overdue: true,
         boot_epoch: u64::MAX,
         held: true,
         tenant: text(63),

@@ -1,0 +1,282 @@
+//! `tinwright events`: what changed, when, and who asked for it.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use prost_types::Timestamp;
+use runtime::Clock;
+use tinwright::event::v1 as pb;
+use tinwright::event::v1::event_service_client::EventServiceClient;
+use tinwright::event::v1::watch_events_response::Event as WatchEvent;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::connect::MAX_MESSAGE_BYTES;
+use crate::follow::while_unavailable;
+use crate::output::{self, Format, Row, print_line, print_list};
+
+/// Events in one page.
+const PAGE_EVENTS: i32 = 1000;
+/// Ids of printed events that are remembered, so that after a disconnect none is printed twice.
+const MAX_REMEMBERED: usize = 10_000;
+/// The time before the last printed event from which a watch that was interrupted begins again: owners store events at the same
+/// time, and their clocks differ.
+const OVERLAP: Duration = Duration::from_secs(60);
+
+/// Options of the command.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EventsCommand {
+    /// Print new events, until interrupted
+    #[arg(short, long)]
+    follow: bool,
+    /// Print events of this time until now, such as 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration)]
+    since: Duration,
+    /// Print events of this cause
+    #[arg(long)]
+    kind: Option<Kind>,
+    /// Print events of objects of this kind, such as instance or "power job"
+    #[arg(long, default_value = "", hide_default_value = true)]
+    noun: String,
+    /// Print events of the object with this id
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    object: String,
+    /// Print events of this caller, such as person:anna
+    #[arg(long, default_value = "", hide_default_value = true)]
+    subject: String,
+    /// Print events of this tenant
+    #[arg(long, default_value = "", hide_default_value = true)]
+    tenant: String,
+    /// Print in this format; followed events as one line each, or as one line of JSON
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// Causes of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// Calls that changed something
+    Call = pb::EventKind::Call as isize,
+    /// Changes of state without a call
+    Transition = pb::EventKind::Transition as isize,
+    /// Alarms
+    Alarm = pb::EventKind::Alarm as isize,
+    /// Refused calls
+    Refusal = pb::EventKind::Refusal as isize,
+}
+
+/// Runs the command.
+pub async fn run(
+    command: EventsCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let (follow, output) = (command.follow, command.output);
+    let filter = filter(command, Clock::system().wall());
+    if follow {
+        return self::follow(channel, filter, output, out).await;
+    }
+    let events = list(channel, filter).await?;
+    if events.is_empty() && output == Format::Table {
+        return print_line(out, "no events; --since sets how far back to look");
+    }
+    print_list(out, &events, output)
+}
+
+fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
+    let EventsCommand { follow: _, since, kind, noun, object, subject, tenant, output: _ } =
+        command;
+    pb::EventFilter {
+        start_time: Some(now.checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH).into()),
+        end_time: None,
+        kind: kind.map_or(0, |kind| kind as i32),
+        noun,
+        object_id: object,
+        subject,
+        tenant,
+    }
+}
+
+fn client(channel: &Channel) -> EventServiceClient<Channel> {
+    EventServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+async fn list(channel: &Channel, filter: pb::EventFilter) -> anyhow::Result<Vec<pb::Event>> {
+    let (mut events, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let filter = Some(filter.clone());
+        let request = pb::ListEventsRequest { filter, page_size: PAGE_EVENTS, page_token };
+        let page = client(channel).list_events(request).await?.into_inner();
+        events.extend(page.events);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(events);
+        }
+    }
+}
+
+/// Prints stored events, then new ones. After a disconnect continues with those that were not printed.
+async fn follow(
+    channel: &Channel,
+    mut filter: pb::EventFilter,
+    output: Format,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut printed = BTreeSet::new();
+    while_unavailable(true, async |failures| {
+        let request = pb::WatchEventsRequest { filter: Some(filter.clone()) };
+        let mut responses = client(channel).watch_events(request).await?.into_inner();
+        while let Some(response) = responses.message().await? {
+            *failures = 0;
+            let Some(WatchEvent::Added(event)) = response.event else { continue };
+            if printed.insert(event.id.clone()) {
+                let text = match output {
+                    Format::Table => line(&event),
+                    Format::Json | Format::Yaml => tinwright::json::write(&event)?.to_string(),
+                };
+                print_line(out, &text)?;
+            }
+            if printed.len() > MAX_REMEMBERED {
+                printed.pop_first();
+            }
+            filter.start_time = later(filter.start_time, before(event.time));
+        }
+        Err(Status::unavailable("the watch ended").into())
+    })
+    .await
+}
+
+/// Returns the time from which to continue after an event at `time`.
+fn before(time: Option<Timestamp>) -> Option<Timestamp> {
+    let time: SystemTime = time?.try_into().ok()?;
+    Some(time.checked_sub(OVERLAP)?.into())
+}
+
+/// Returns the later of two times.
+fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    std::cmp::max_by_key(one, other, |time| time.map(|time| (time.seconds, time.nanos)))
+}
+
+impl Row for pb::Event {
+    const COLUMNS: &'static [&'static str] =
+        &["TIME", "KIND", "CALLER", "NOUN", "OBJECT", "STATE", "CALL", "TEXT"];
+
+    fn row(&self, _: SystemTime) -> Vec<String> {
+        let kind = output::word(self.kind().as_str_name(), "EVENT_KIND_");
+        vec![
+            time(self),
+            kind,
+            caller(self),
+            self.noun.clone(),
+            self.object_id.clone(),
+            change(self),
+            self.call.clone(),
+            self.text.clone(),
+        ]
+    }
+}
+
+/// Renders an event as one line.
+fn line(event: &pb::Event) -> String {
+    let object = format!("{} {}", event.noun, event.object_id);
+    let kind = output::word(event.kind().as_str_name(), "EVENT_KIND_");
+    let (caller, change) = (caller(event), change(event));
+    let parts = [&kind, &caller, &event.call, &object, &change, &event.text];
+    let parts = parts.into_iter().map(|part| part.trim()).filter(|part| !part.is_empty());
+    parts.fold(time(event), |line, part| format!("{line} {part}"))
+}
+
+fn time(event: &pb::Event) -> String {
+    // Whole seconds.
+    let time = event.time.map(|time| Timestamp { nanos: 0, ..time }.to_string());
+    time.unwrap_or_default()
+}
+
+/// Returns the caller, with the door that forwarded the call.
+fn caller(event: &pb::Event) -> String {
+    match (event.subject.as_str(), event.via.as_str()) {
+        ("", "") => event.owner.clone(),
+        (subject, "") => subject.into(),
+        (subject, via) => format!("{subject} via {via}"),
+    }
+}
+
+fn change(event: &pb::Event) -> String {
+    let (old, new) = (&event.old_state, &event.new_state);
+    match old == new {
+        true => new.clone(),
+        false if old.is_empty() => new.clone(),
+        false => format!("{old} > {new}"),
+    }
+}
+
+/// Reads a duration with one unit: `30s`, `30m`, `12h`, `7d`.
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let wrong = || format!("{text:?} is not a duration such as 30m, 12h or 7d");
+    let unit = text.chars().last().with_context(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        _ => anyhow::bail!(wrong()),
+    };
+    let number: u64 = text[..text.len() - unit.len_utf8()].parse().ok().with_context(wrong)?;
+    Ok(Duration::from_secs(number.checked_mul(seconds).with_context(wrong)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event() -> pb::Event {
+        pb::Event {
+            time: Some(Timestamp { seconds: 1, nanos: 500 }),
+            kind: pb::EventKind::Call.into(),
+            owner: "instance".into(),
+            noun: "instance".into(),
+            object_id: "0192".into(),
+            old_state: "active".into(),
+            new_state: "deprovisioning".into(),
+            call: "InstanceService/DeleteInstance".into(),
+            subject: "person:anna".into(),
+            text: "no longer needed".into(),
+            ..pb::Event::default()
+        }
+    }
+
+    #[test]
+    fn a_line_has_time_caller_call_object_change_and_text() {
+        let expected = "1970-01-01T00:00:01Z call person:anna InstanceService/DeleteInstance \
+                        instance 0192 active > deprovisioning no longer needed";
+        assert_eq!(line(&event()), expected);
+    }
+
+    #[test]
+    fn what_a_service_did_by_itself_has_its_name() {
+        let own = pb::Event {
+            subject: String::new(),
+            call: String::new(),
+            kind: pb::EventKind::Transition.into(),
+            text: String::new(),
+            ..event()
+        };
+        let expected = "1970-01-01T00:00:01Z transition instance instance 0192 \
+                        active > deprovisioning";
+        assert_eq!(line(&own), expected);
+        let forwarded = pb::Event { via: "service:gateway".into(), ..event() };
+        assert!(line(&forwarded).contains("person:anna via service:gateway"));
+    }
+
+    #[test]
+    fn durations_have_one_unit() {
+        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(duration("12h").unwrap(), Duration::from_secs(12 * 60 * 60));
+        assert_eq!(duration("7d").unwrap(), Duration::from_secs(7 * 24 * 60 * 60));
+        for wrong in ["", "d", "1", "1w", "-1d", "1.5h", "9999999999999999999d", "1é"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}
