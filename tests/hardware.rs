@@ -30,7 +30,7 @@ fn create(last: u8) -> pb::CreateHardwareRequest {
 }
 
 async fn next(events: &mut tonic::Streaming<pb::WatchHardwareResponse>) -> Option<Event> {
-    let soon = tokio::time::timeout(Duration::from_secs(10), events.next());
+    let soon = tokio::time::timeout(Duration::from_secs(60), events.next());
     soon.await.expect("an event")?.unwrap().event
 }
 

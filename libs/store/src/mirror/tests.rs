@@ -139,7 +139,7 @@ impl Fixture {
 }
 
 async fn next(watcher: &mut Watcher<Notes>) -> WatchEvent<Note> {
-    let soon = tokio::time::timeout(Duration::from_secs(10), watcher.next());
+    let soon = tokio::time::timeout(Duration::from_secs(60), watcher.next());
     soon.await.expect("something to tell").unwrap()
 }
 
@@ -227,7 +227,7 @@ async fn a_long_list_is_applied_page_by_page() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), first_page).await.expect("before the second");
+    tokio::time::timeout(Duration::from_secs(60), first_page).await.expect("before the second");
     assert_eq!(f.mirror.get("599"), None);
     f.store.pages.as_ref().unwrap().add_permits(1);
     f.mirror.ready().await;

@@ -14,7 +14,7 @@ fn put(key: &str, value: impl Into<bytes::Bytes>) -> Commit {
 }
 
 async fn resolves<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), what).await.expect("resolves")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("resolves")
 }
 
 fn open(path: &Path) -> Sled {

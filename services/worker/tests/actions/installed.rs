@@ -203,7 +203,7 @@ async fn cancelling_kills_all_processes_of_the_command() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), gone).await.expect(&child);
+    tokio::time::timeout(Duration::from_secs(60), gone).await.expect(&child);
 }
 
 #[tokio::test]

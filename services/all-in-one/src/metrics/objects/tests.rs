@@ -128,6 +128,8 @@ fn power_jobs_are_counted_by_result() {
         let (create_time, end_time) = (Some(site.now.into()), Some(site.now.into()));
         let id = PowerJobId::new().to_string();
         let job = PowerJob { id, state: state.into(), create_time, end_time, ..Default::default() };
+        // A change after the end is not another end.
+        site.power_jobs(FeedEvent::Put(job.clone()));
         site.power_jobs(FeedEvent::Put(job));
     }
     assert_eq!(site.value("power_job_seconds_count{state=\"failed\"}"), Some(2.0));
