@@ -75,7 +75,8 @@ impl Follower<'_> {
             InstanceServiceClient::new(channel).watch_instances(request).await
         };
         let watch_workflow = |channel| async move {
-            let request = WatchWorkflowsRequest::default();
+            let request =
+                WatchWorkflowsRequest { only_live: true, ..WatchWorkflowsRequest::default() };
             WorkflowServiceClient::new(channel).watch_workflows(request).await
         };
         let watch_leases = |channel| async move {

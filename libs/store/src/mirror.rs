@@ -7,19 +7,24 @@
 //! The store has one reader for any number of watchers: one read for each record that changed. A watcher first gets
 //! all records, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then changes, the latest state of each record: a slow watcher
 //! skips states that were overwritten meanwhile, and delays no other. A watcher of one record is woken by that record alone.
+//!
+//! A mirror may hold a part of the records only ([`Kind::MIRRORED`]). The changes of the others pass through it: they are stored for a
+//! short time, so that watchers get them, and are in no snapshot.
 
 mod table;
 mod watcher;
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::table::Table;
+use self::table::{Content, Table};
 pub use self::watcher::{TooSlow, Watcher};
-use crate::records::{Error, Kind, Records};
+use crate::records::{Error, Kind, Mirrored, Records};
 use crate::{Changes, Revision, Store};
 
 /// The pause after a failure of the store; doubled up to [`RETRY_DELAY_MAX`].
@@ -28,6 +33,8 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// Rows that are deleted before readers get their turn.
 const MAX_ROWS_PER_LOCK: usize = 500;
+/// Records that are read one by one at the same time.
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// The records of one kind, in memory.
 #[derive(Debug)]
@@ -83,7 +90,7 @@ impl<K: Kind> Mirror<K> {
         let _synced = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Returns the record `id` as it was last read.
+    /// Returns the record `id` as it was last read, if the mirror holds it.
     pub fn get(&self, id: &str) -> Option<K::Record> {
         let found = self.shared.read().get(id)?;
         self.records.decode_id(id, &found).ok()
@@ -123,14 +130,16 @@ impl<K: Kind> Mirror<K> {
         match self.records.store().changed(&prefix, after).await? {
             Changes::Keys { keys, revision } => {
                 for key in keys {
-                    let found = self.records.store().get(&key).await?;
-                    let id = key.strip_prefix(&prefix).unwrap_or(&key);
-                    self.shared.write().set(id, found);
+                    self.read(key.strip_prefix(&prefix).unwrap_or(&key)).await?;
                 }
                 Ok(revision)
             }
             Changes::Lost { revision } => {
-                self.list(&prefix).await?;
+                match K::MIRRORED {
+                    Mirrored::All => self.list(&prefix).await?,
+                    Mirrored::Indexed(index) => self.list_indexed(&format!("{index}/")).await?,
+                    Mirrored::Nothing => self.read_again(HashSet::new()).await?,
+                }
                 self.shared.synced.send_replace(true);
                 Ok(revision)
             }
@@ -147,14 +156,52 @@ impl<K: Kind> Mirror<K> {
             for (key, found) in pairs {
                 let id = key.strip_prefix(prefix).unwrap_or(&key);
                 gone.remove(id);
-                table.set(id, Some(found));
+                table.set(id, Content::Held(found), false);
             }
         }
         let gone: Vec<_> = gone.into_iter().collect();
         for ids in gone.chunks(MAX_ROWS_PER_LOCK) {
             let mut table = self.shared.write();
-            ids.iter().for_each(|id| table.set(id, None));
+            ids.iter().for_each(|id| table.set(id, Content::Deleted, false));
         }
+        Ok(())
+    }
+
+    /// Reads the records in an index, whose keys begin with `prefix`, and those that are in the table.
+    async fn list_indexed(&self, prefix: &str) -> Result<(), Error> {
+        let mut pages = self.records.store().pages(prefix);
+        let mut ids = HashSet::new();
+        while let Some(pairs) = pages.next().await? {
+            ids.extend(pairs.iter().map(|(key, _)| key.strip_prefix(prefix).unwrap_or(key).into()));
+        }
+        self.read_again(ids).await
+    }
+
+    /// Reads the records `ids`, those that are in the table, and those that somebody follows.
+    async fn read_again(&self, mut ids: HashSet<Arc<str>>) -> Result<(), Error> {
+        {
+            let table = self.shared.read();
+            ids.extend(table.ids());
+            ids.extend(table.awaited().map(|id| Arc::from(id.as_str())));
+        }
+        let ids = stream::iter(ids).map(Ok);
+        ids.try_for_each_concurrent(MAX_CONCURRENT_READS, async |id: Arc<str>| self.read(&id).await)
+            .await
+    }
+
+    /// Reads the record `id`.
+    async fn read(&self, id: &str) -> Result<(), Error> {
+        let found = self.records.store().get(&format!("{}/{id}", K::KIND)).await?;
+        let content = match found {
+            // A corrupt record is held: watchers report it.
+            Some(found) if K::MIRRORED == Mirrored::All => Content::Held(found),
+            Some(found) => match self.records.decode_id(id, &found) {
+                Ok(record) if !K::MIRRORED.holds::<K>(&record) => Content::Passing(found),
+                Ok(_) | Err(_) => Content::Held(found),
+            },
+            None => Content::Deleted,
+        };
+        self.shared.write().set(id, content, K::MIRRORED != Mirrored::All);
         Ok(())
     }
 }

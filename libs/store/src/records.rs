@@ -43,6 +43,8 @@ pub trait Kind: fmt::Debug + 'static {
     const KIND: &'static str;
     /// Every index that [`indexes`](Self::indexes) can name.
     const INDEXES: &'static [&'static str] = &[];
+    /// The records that a mirror holds.
+    const MIRRORED: Mirrored = Mirrored::All;
 
     /// Returns a record's id.
     fn id(record: &Self::Record) -> &str;
@@ -91,6 +93,28 @@ pub trait Kind: fmt::Debug + 'static {
     /// Returns the names of the fields that a caller changed.
     fn changed_fields(_old: &Self::Record, _new: &Self::Record) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// The records of a kind that a [mirror](crate::mirror) holds in memory. Its watchers get the changes of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mirrored {
+    /// All.
+    All,
+    /// Those that are in this unique index, whose value is the record's id.
+    Indexed(&'static str),
+    /// None.
+    Nothing,
+}
+
+impl Mirrored {
+    /// True if a mirror holds `record`.
+    pub(crate) fn holds<K: Kind>(self, record: &K::Record) -> bool {
+        match self {
+            Self::All => true,
+            Self::Indexed(name) => K::indexes(record).iter().any(|index| index.name == name),
+            Self::Nothing => false,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Records over gRPC: page sizes, watches and errors of every service.
 
+mod stored_watch;
+
 use std::collections::HashSet;
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use tinwright::{TenantName, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 
+use self::stored_watch::StoredWatch;
 use crate::mirror::{Mirror, TooSlow, Watcher};
 use crate::records::requests::{self, IdempotentRequest};
 use crate::records::{self, Kind, Listing, Records};
@@ -93,7 +96,30 @@ pub fn watch_filtered<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'st
     show: impl Fn(K::Record) -> K::Record + Send + 'static,
 ) -> Result<Response<Events<W>>, Status> {
     let Some(filter) = filter else { return watch_by_id(mirror, id, stop, show) };
-    let events: Response<Events<Event<K>>> = watch_by_id(mirror, id, stop, |record| record)?;
+    Ok(visible::<K, W>(watch_by_id(mirror, id, stop, |record| record)?, filter, show))
+}
+
+/// Does the same for a kind whose mirror holds a part of the records: the others are read from the store before the watch is synced.
+pub fn watch_stored<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
+    mirror: &Mirror<K>,
+    id: &str,
+    stop: &CancellationToken,
+    filter: Option<Filter<K::Record>>,
+    show: impl Fn(K::Record) -> K::Record + Send + 'static,
+) -> Result<Response<Events<W>>, Status>
+where
+    K::Record: Send + Sync,
+{
+    let Some(filter) = filter else { return watch_stored_by_id(mirror, id, stop, show) };
+    Ok(visible::<K, W>(watch_stored_by_id(mirror, id, stop, |record| record)?, filter, show))
+}
+
+/// Returns the events of the records that pass `filter`.
+fn visible<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
+    events: Response<Events<Event<K>>>,
+    filter: Filter<K::Record>,
+    show: impl Fn(K::Record) -> K::Record + Send + 'static,
+) -> Response<Events<W>> {
     let mut shown = HashSet::new();
     let events = events.into_inner().filter_map(move |event| {
         let event = event.map(|Event(event)| match event {
@@ -109,6 +135,35 @@ pub fn watch_filtered<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'st
             WatchEvent::Synced => Some(WatchEvent::Synced),
         });
         future::ready(event.map(|event| event.map(W::from)).transpose())
+    });
+    Response::new(Box::pin(events))
+}
+
+/// Streams the events of the record `id`, or of all, with those that the mirror does not hold.
+fn watch_stored_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
+    mirror: &Mirror<K>,
+    id: &str,
+    stop: &CancellationToken,
+    show: impl Fn(K::Record) -> K::Record + Send + 'static,
+) -> Result<Response<Events<W>>, Status>
+where
+    K::Record: Send + Sync,
+{
+    let id = match id {
+        "" => String::new(),
+        one => Violations::parse::<K::Id>("id", one)?.to_string(),
+    };
+    let watch = StoredWatch::new(mirror, id);
+    let events = stream::unfold((Some((watch, stop.clone())), show), |(open, show)| async move {
+        let (mut watch, stop) = open?;
+        let next = stop.run_until_cancelled(watch.next()).await;
+        match next.unwrap_or_else(|| Err(Status::unavailable("the server is ending"))) {
+            Ok(WatchEvent::Put(record)) => {
+                Some((Ok(WatchEvent::Put(show(record)).into()), (Some((watch, stop)), show)))
+            }
+            Ok(event) => Some((Ok(event.into()), (Some((watch, stop)), show))),
+            Err(status) => Some((Err(status), (None, show))),
+        }
     });
     Ok(Response::new(Box::pin(events)))
 }

@@ -3,7 +3,7 @@
 use hardware::records::HardwareKind;
 use instance::instances::InstanceKind;
 use store::schema::Migration;
-use workflow::workflows::WorkflowKind;
+use workflow::workflows::{WorkflowKind, index_live_workflows};
 
 /// Returns every migration since [`store::schema::FIRST_VERSION`]. New ones are appended; none is ever removed or moved.
 pub(crate) fn all() -> Vec<Migration> {
@@ -11,5 +11,6 @@ pub(crate) fn all() -> Vec<Migration> {
         Migration::reseal::<HardwareKind>("encrypt the secrets of machines", "hardware"),
         Migration::reseal::<InstanceKind>("encrypt the secrets of instances", "instance"),
         Migration::reseal::<WorkflowKind>("encrypt the secrets of workflows", "workflow"),
+        index_live_workflows(),
     ]
 }

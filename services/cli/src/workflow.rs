@@ -173,7 +173,7 @@ impl Watchable for pb::Workflow {
     }
 
     async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchWorkflowsRequest { id, view: view as i32 };
+        let request = pb::WatchWorkflowsRequest { id, view: view as i32, only_live: false };
         Ok(client(channel).watch_workflows(request).await?.into_inner())
     }
 }

@@ -88,8 +88,8 @@ impl Reconciler {
         let (sender, workflows) = mpsc::unbounded_channel();
         let client = self.peers.workflow_client();
         let open = async || {
-            let all = WatchWorkflowsRequest::default();
-            Ok(client.clone().watch_workflows(all).await?.into_inner())
+            let live = WatchWorkflowsRequest { only_live: true, ..Default::default() };
+            Ok(client.clone().watch_workflows(live).await?.into_inner())
         };
         let forward = move |event: FeedEvent<Workflow>| {
             if let Some(change) = WorkflowChange::from_event(event) {

@@ -159,7 +159,7 @@ impl Api {
             serving::run(workflows, stop.clone()),
             templates.run(stop.clone()),
             logs.run(stop.clone()),
-            self.reconciler.run(stop.clone()),
+            Box::pin(self.reconciler.run(stop.clone())),
             stop.run_until_cancelled(delete_expired_tokens(self.enrollment, self.clock)),
         );
         result

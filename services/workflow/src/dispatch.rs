@@ -87,7 +87,7 @@ impl Dispatcher {
         event: &Event,
     ) -> Result<Lookup, Error> {
         let Some(id) = first else {
-            return match self.queues.idle_boot(machine, &holder.boot) {
+            return match self.idle_boot(machine, holder).await? {
                 IdleBoot::Wait => Ok(Lookup::Nothing(None)),
                 IdleBoot::Reboot | IdleBoot::Unexpected(_)
                     if self.is_suspended(machine).await? =>
@@ -111,6 +111,17 @@ impl Dispatcher {
             Err(Error::Records(records::Error::Missing { .. })) => Ok(Lookup::Nothing(None)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the instruction for a boot on a machine whose queue is empty. Reads the machine's workflows from the store, once.
+    async fn idle_boot(&self, machine: HardwareId, holder: &Holder) -> Result<IdleBoot, Error> {
+        if let Some(known) = self.queues.idle_boot(machine, &holder.boot) {
+            return Ok(known);
+        }
+        let add = |workflow: &pb::Workflow| self.queues.add_ended(machine, workflow);
+        Box::pin(self.workflows.visit_all_of(machine, add)).await?;
+        self.queues.set_history_complete(machine);
+        Ok(self.queues.idle_boot(machine, &holder.boot).unwrap_or(IdleBoot::Wait))
     }
 
     /// Returns the action that `holder` has already. No other is leased while steps on the machine wait.

@@ -3,7 +3,7 @@
 use std::vec::IntoIter;
 
 use store::mirror::Watcher;
-use store::records;
+use store::records::{self, Records};
 use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 
@@ -29,6 +29,8 @@ pub struct LogGrowth {
     pub log: Watcher<LogKind>,
     /// Of the workflow.
     pub workflow: Watcher<WorkflowKind>,
+    /// The workflows in the store.
+    pub stored: Records<WorkflowKind>,
 }
 
 impl LogReader {
@@ -49,7 +51,7 @@ impl LogReader {
                 continue;
             }
             let Some(growth) = &mut self.growth else { return Ok(None) };
-            if growth.is_complete(&self.key.action).await {
+            if growth.is_complete(&self.key).await? {
                 // What was written before the end is read once more, without waiting.
                 self.growth = None;
             }
@@ -59,18 +61,24 @@ impl LogReader {
 
 impl LogGrowth {
     /// Waits for a change. Returns false if the log grew, true if its action has ended.
-    async fn is_complete(&mut self, action: &str) -> bool {
+    async fn is_complete(&mut self, key: &LogKey) -> Result<bool, records::Error> {
         loop {
             tokio::select! {
                 event = self.log.next() => match event {
-                    Ok(WatchEvent::Put(_)) | Err(_) => return false,
-                    Ok(WatchEvent::Deleted(_)) => return true,
+                    Ok(WatchEvent::Put(_)) | Err(_) => return Ok(false),
+                    Ok(WatchEvent::Deleted(_)) => return Ok(true),
                     Ok(WatchEvent::Synced) => {}
                 },
                 event = self.workflow.next() => match event {
-                    Ok(WatchEvent::Put(record)) if !has_ended(&record, action) => {}
-                    Ok(WatchEvent::Put(_) | WatchEvent::Deleted(_)) | Err(_) => return true,
-                    Ok(WatchEvent::Synced) => {}
+                    Ok(WatchEvent::Put(record)) if !has_ended(&record, &key.action) => {}
+                    Ok(WatchEvent::Put(_) | WatchEvent::Deleted(_)) | Err(_) => return Ok(true),
+                    // The mirror does not hold it if it ended before the first look.
+                    Ok(WatchEvent::Synced) => {
+                        let found = self.stored.get(&key.workflow).await?;
+                        if found.is_none_or(|record| has_ended(&record, &key.action)) {
+                            return Ok(true);
+                        }
+                    }
                 },
             }
         }

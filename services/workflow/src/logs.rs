@@ -9,7 +9,7 @@
 //! an action holds 1 MiB, all attempts together; then it ends with a mark, and further bytes are dropped.
 
 use prost::bytes::Bytes;
-use store::records::{self, Change, Kind, Records};
+use store::records::{self, Change, Kind, Mirrored, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
@@ -64,6 +64,8 @@ impl Kind for LogKind {
     type Id = String;
     const NOUN: &'static str = "log";
     const KIND: &'static str = "log";
+    /// Its watchers need to know of growth only.
+    const MIRRORED: Mirrored = Mirrored::Nothing;
 
     fn id(log: &Log) -> &str {
         &log.id

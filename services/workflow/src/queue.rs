@@ -3,7 +3,7 @@
 //! The reconciler's loop feeds every change of a workflow into them. They may be a moment behind the store: a caller that
 //! acts on them commits against the store, which refuses a second holder of a machine.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -35,6 +35,8 @@ struct Table {
     machines: HashMap<WorkflowId, HardwareId>,
     deadlines: BTreeSet<(SystemTime, WorkflowId)>,
     subscribers: HashMap<HardwareId, watch::Sender<()>>,
+    /// While all records are sent again: the workflows in the queues that were not among them yet.
+    unconfirmed: HashSet<WorkflowId>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +46,8 @@ struct MachineQueue {
     last: Option<LastWorkflow>,
     /// The end of the last workflow of an instance, and whether it installed the disk.
     disk: Option<(SystemTime, bool)>,
+    /// True if both of these regard the workflows that ended before the start of the server, too.
+    has_history: bool,
 }
 
 /// A workflow that has ended.
@@ -104,6 +108,7 @@ impl MachineQueues {
             return Vec::new();
         };
         let mut table = self.lock();
+        table.unconfirmed.remove(&id);
         table.remove(id);
         match self.live(id, record) {
             Some(live) => table.insert(id, machine, live),
@@ -123,9 +128,39 @@ impl MachineQueues {
         table.to_reconcile(machine)
     }
 
-    /// Marks the queues as complete.
-    pub fn set_synced(&self) {
+    /// Adds an ended workflow of `machine` that was read from the store.
+    pub fn add_ended(&self, machine: HardwareId, record: &pb::Workflow) {
+        let Ok(id) = record.id.parse() else { return };
+        if record::queue_state(record) == QueueState::Ended {
+            self.lock().queues.entry(machine).or_default().record_ended(id, record);
+        }
+    }
+
+    /// Marks the history of `machine` as complete.
+    pub fn set_history_complete(&self, machine: HardwareId) {
+        self.lock().queues.entry(machine).or_default().has_history = true;
+    }
+
+    /// Begins again: all live workflows are to be put once more, as changes were missed.
+    pub fn begin_again(&self) {
+        let mut table = self.lock();
+        table.unconfirmed = table.machines.keys().copied().collect();
+    }
+
+    /// Marks the queues as complete. Workflows that were not put again have ended. Returns the workflows of their machines that need
+    /// the reconciler.
+    pub fn set_synced(&self) -> Vec<WorkflowId> {
+        let mut table = self.lock();
+        let mut needed = Vec::new();
+        for id in std::mem::take(&mut table.unconfirmed) {
+            let Some(machine) = table.remove(id) else { continue };
+            table.queues.entry(machine).or_default().has_history = false;
+            table.wake(machine);
+            needed.extend(table.to_reconcile(machine));
+        }
+        drop(table);
         self.synced.send_replace(true);
+        needed
     }
 
     /// Resolves once the queues are complete.
@@ -151,29 +186,18 @@ impl MachineQueues {
         Some(turn(&queue.live.get(&id)?.entry, queue.entries()))
     }
 
-    /// Returns the instruction for `boot` on a machine whose queue is empty.
+    /// Returns the instruction for `boot` on a machine whose queue is empty; none while the machine's history is not known.
     ///
     /// The machine should boot its disk after an installation: if the latest workflow there of an instance succeeded and was
     /// not to leave the machine off. Later workflows without an instance work on the installed system and do not change
     /// that; but the boot that ran one waits, as another may follow.
-    pub fn idle_boot(&self, machine: HardwareId, boot: &BootId) -> IdleBoot {
+    pub fn idle_boot(&self, machine: HardwareId, boot: &BootId) -> Option<IdleBoot> {
         let table = self.lock();
-        let Some(queue) = table.queues.get(&machine).filter(|it| it.live.is_empty()) else {
-            return IdleBoot::Wait;
-        };
-        match &queue.last {
-            Some(last) if last.boot.as_ref() == Some(boot) => {
-                if last.installed {
-                    IdleBoot::Reboot
-                } else {
-                    IdleBoot::Wait
-                }
-            }
-            Some(last) if queue.disk.is_some_and(|(_, installed)| installed) => {
-                IdleBoot::Unexpected(last.id)
-            }
-            Some(_) | None => IdleBoot::Wait,
+        let queue = table.queues.get(&machine)?;
+        if !queue.live.is_empty() {
+            return Some(IdleBoot::Wait);
         }
+        queue.has_history.then(|| queue.idle_boot(boot))
     }
 
     /// The earliest deadline.
@@ -264,6 +288,22 @@ impl Table {
 impl MachineQueue {
     fn entries(&self) -> impl Iterator<Item = &QueueEntry> + Clone {
         self.live.values().map(|live| &live.entry)
+    }
+
+    fn idle_boot(&self, boot: &BootId) -> IdleBoot {
+        match &self.last {
+            Some(last) if last.boot.as_ref() == Some(boot) => {
+                if last.installed {
+                    IdleBoot::Reboot
+                } else {
+                    IdleBoot::Wait
+                }
+            }
+            Some(last) if self.disk.is_some_and(|(_, installed)| installed) => {
+                IdleBoot::Unexpected(last.id)
+            }
+            Some(_) | None => IdleBoot::Wait,
+        }
     }
 
     fn record_ended(&mut self, id: WorkflowId, record: &pb::Workflow) {

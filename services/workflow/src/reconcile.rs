@@ -69,7 +69,8 @@ impl Reconciler {
     /// Runs until `stop`. Running tasks are aborted then: the next start continues from the stored state.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = WorkQueue::new(RETRY_BACKOFF, MAX_TASKS);
-        let work = async { tokio::join!(self.follow(&mut tasks), self.collect_garbage()) };
+        let work =
+            async { tokio::join!(self.follow(&mut tasks), Box::pin(self.collect_garbage())) };
         stop.run_until_cancelled(work).await;
         tasks.abort().await;
     }
@@ -82,6 +83,7 @@ impl Reconciler {
                 event = watcher.next() => match event {
                     Ok(event) => self.update_queues(event),
                     Err(TooSlow) => {
+                        self.queues.begin_again();
                         watcher = self.mirror.watch();
                         Vec::new()
                     }
@@ -104,10 +106,7 @@ impl Reconciler {
                 self.queues.put(&record)
             }
             WatchEvent::Deleted(id) => self.queues.delete(&id),
-            WatchEvent::Synced => {
-                self.queues.set_synced();
-                Vec::new()
-            }
+            WatchEvent::Synced => self.queues.set_synced(),
         }
     }
 

@@ -4,11 +4,14 @@
 //! workflow/record/<id>                   the record
 //! workflow/machine/<hardware id>/<id>    ─▶ id    every workflow of the machine, also ended ones
 //! workflow/holder/<hardware id>          ─▶ id    the workflow that holds the machine
+//! workflow/live/<id>                     ─▶ id    every workflow that has not ended
 //! ```
 //!
 //! Each change is one compare-and-commit on the record: read, apply, write if the record has not changed meanwhile, else
 //! read again. The holder's entry is written in the commit that makes a workflow active, so that of two workflows that take
 //! a free machine at once one is refused.
+//!
+//! The mirror holds the live workflows: the history of a site may be many times as large. An ended one is read from the store.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +19,8 @@ use prost_types::Timestamp;
 use runtime::clock::Clock;
 use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Listing, ListingBuilder, Records};
+use store::records::{self, Change, Index, Kind, Listing, ListingBuilder, Mirrored, Records};
+use store::schema::Migration;
 use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, WorkflowId};
@@ -29,6 +33,8 @@ use crate::turn::QueueState;
 
 /// The number of attempts at a change that conflicts with others.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
+/// The number of a machine's workflows that are read at a time.
+const HISTORY_PART_RECORDS: usize = 100;
 
 /// The reason why a workflow was not read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +72,8 @@ impl Kind for WorkflowKind {
     type Id = WorkflowId;
     const NOUN: &'static str = "workflow";
     const KIND: &'static str = "record";
-    const INDEXES: &'static [&'static str] = &["machine", "holder"];
+    const INDEXES: &'static [&'static str] = &["machine", "holder", "live"];
+    const MIRRORED: Mirrored = Mirrored::Indexed("live");
 
     fn id(workflow: &pb::Workflow) -> &str {
         &workflow.id
@@ -78,9 +85,10 @@ impl Kind for WorkflowKind {
 
     fn indexes(workflow: &pb::Workflow) -> Vec<Index> {
         let machine = &workflow.hardware_id;
-        let holds = record::queue_state(workflow) == QueueState::Active;
-        let holder = holds.then(|| Index::unique("holder", machine));
-        holder.into_iter().chain([Index::shared("machine", machine)]).collect()
+        let state = record::queue_state(workflow);
+        let holder = (state == QueueState::Active).then(|| Index::unique("holder", machine));
+        let live = (state != QueueState::Ended).then(|| Index::unique("live", &workflow.id));
+        holder.into_iter().chain(live).chain([Index::shared("machine", machine)]).collect()
     }
 
     const EVENTS: bool = true;
@@ -132,6 +140,11 @@ impl Bounded for WorkflowKind {
     fn set_overdue(workflow: &mut pb::Workflow, reason: String) {
         (workflow.overdue, workflow.state_reason) = (true, reason);
     }
+}
+
+/// Adds the index of live workflows.
+pub fn index_live_workflows() -> Migration {
+    Migration::reindex::<WorkflowKind>("index live workflows", "workflow")
 }
 
 /// The workflows.
@@ -218,6 +231,43 @@ impl Workflows {
         }
         let more = page.more || entries.len() > 0;
         Ok(listing.end(last.filter(|_| more)))
+    }
+
+    /// Calls `visit` with every workflow of `machine`, also ended ones. They may have too many bytes for the memory.
+    pub async fn visit_all_of(
+        &self,
+        machine: HardwareId,
+        mut visit: impl FnMut(&pb::Workflow),
+    ) -> Result<(), Error> {
+        let mut after = String::new();
+        loop {
+            let part = self.list_of(machine, &after, HISTORY_PART_RECORDS, |_| true).await?;
+            part.records.iter().for_each(&mut visit);
+            match part.next {
+                Some(next) => after = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns the machines that have more than `count` workflows.
+    pub async fn machines_with_more_than(&self, count: usize) -> Result<Vec<HardwareId>, Error> {
+        let mut machines = Vec::new();
+        let (mut last, mut workflows) = (String::new(), 0);
+        let mut pages = self.records.store().pages("machine/");
+        while let Some(pairs) = pages.next().await.map_err(records::Error::from)? {
+            for (key, _) in pairs {
+                let machine = key.split('/').nth(1).unwrap_or_default();
+                if machine != last {
+                    (last, workflows) = (machine.to_owned(), 0);
+                }
+                workflows += 1;
+                if workflows == count + 1 {
+                    machines.extend(machine.parse::<HardwareId>().ok());
+                }
+            }
+        }
+        Ok(machines)
     }
 
     /// Applies `event` to a workflow. An event without an effect writes nothing.

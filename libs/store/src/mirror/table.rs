@@ -9,16 +9,40 @@ use crate::Versioned;
 
 /// Deletions that are stored. A watcher further behind has to begin again.
 pub(super) const MAX_TOMBSTONES: usize = 16 * 1024;
+/// Bytes of records that pass through the table without being held. A watcher further behind has to begin again.
+pub(super) const MAX_PASSING_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes that a row needs besides its record.
+const ROW_BYTES: usize = 256;
 
 /// Number of a row's last change. Counts the table's own changes; the store's revisions are not contiguous.
 pub(super) type Seq = u64;
 
-/// A record, or the tombstone of one.
+/// A record, or what is left of one.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) seq: Seq,
-    /// As stored; none if it was deleted.
-    pub(super) found: Option<Versioned>,
+    pub(super) content: Content,
+}
+
+/// The content of a row.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// A record, as stored.
+    Held(Versioned),
+    /// A record that a mirror of its kind does not hold. It is dropped when newer ones need its room.
+    Passing(Versioned),
+    /// A tombstone: the record was deleted.
+    Deleted,
+}
+
+impl Content {
+    /// The record, if it was not deleted.
+    pub(super) fn found(&self) -> Option<&Versioned> {
+        match self {
+            Self::Held(found) | Self::Passing(found) => Some(found),
+            Self::Deleted => None,
+        }
+    }
 }
 
 /// Every row, once, at its latest change.
@@ -27,7 +51,9 @@ pub(super) struct Table {
     rows: HashMap<Arc<str>, Row>,
     order: BTreeMap<Seq, Arc<str>>,
     tombstones: BTreeMap<Seq, Arc<str>>,
-    /// The latest deletion whose tombstone was dropped.
+    passing: BTreeMap<Seq, Arc<str>>,
+    passing_bytes: usize,
+    /// The latest change whose row was dropped.
     pub(super) floor: Seq,
     /// The latest change. Followers of all rows wait on it.
     newest: watch::Sender<Seq>,
@@ -36,9 +62,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Returns the live row `id`.
+    /// Returns the record `id`.
     pub(super) fn get(&self, id: &str) -> Option<Versioned> {
-        self.rows.get(id)?.found.clone()
+        self.rows.get(id)?.content.found().cloned()
     }
 
     /// Returns the row `id`, or its tombstone.
@@ -46,14 +72,23 @@ impl Table {
         self.rows.get(id)
     }
 
-    /// Every live row.
-    pub(super) fn live(&self) -> impl Iterator<Item = (&Arc<str>, &Versioned)> {
-        self.rows.iter().filter_map(|(id, row)| Some((id, row.found.as_ref()?)))
+    /// Every record that is held.
+    pub(super) fn held(&self) -> impl Iterator<Item = (&Arc<str>, &Versioned)> {
+        self.rows.iter().filter_map(|(id, row)| match &row.content {
+            Content::Held(found) => Some((id, found)),
+            Content::Passing(_) | Content::Deleted => None,
+        })
     }
 
-    /// The ids of live rows.
+    /// The ids of all records.
     pub(super) fn ids(&self) -> HashSet<Arc<str>> {
-        self.live().map(|(id, _)| id.clone()).collect()
+        let records = self.rows.iter().filter(|(_, row)| row.content.found().is_some());
+        records.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The ids of the rows that have followers of their own.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = &String> {
+        self.waiting.keys()
     }
 
     /// The first row that changed after `seq`.
@@ -85,37 +120,64 @@ impl Table {
         }
     }
 
-    /// Stores the row `id` as it was read, and wakes its followers. The same revision changes nothing.
-    pub(super) fn set(&mut self, id: &str, found: Option<Versioned>) {
+    /// Stores the row `id` as it was read, and wakes its followers. The same revision changes nothing, and neither does the deletion
+    /// of a record that is not in the table, unless it may have been dropped (`may_be_dropped`).
+    pub(super) fn set(&mut self, id: &str, content: Content, may_be_dropped: bool) {
         let old = self.rows.get_key_value(id);
-        let revision = |found: &Option<Versioned>| found.as_ref().map(|found| found.revision);
-        if old.map_or(found.is_none(), |(_, row)| revision(&row.found) == revision(&found)) {
+        let revision = |content: &Content| content.found().map(|found| found.revision);
+        let is_same = match old {
+            Some((_, row)) => revision(&row.content) == revision(&content),
+            None => content.found().is_none() && !may_be_dropped,
+        };
+        if is_same {
             return;
         }
         let seq = self.newest() + 1;
         let shared = old.map_or_else(|| Arc::from(id), |(shared, _)| shared.clone());
-        if let Some((_, Row { seq: old, .. })) = old {
-            self.tombstones.remove(old);
-            self.order.remove(old);
-        }
-        if found.is_none() {
-            self.tombstones.insert(seq, shared.clone());
+        self.forget(id);
+        match &content {
+            Content::Held(_) => {}
+            Content::Passing(found) => {
+                self.passing_bytes += found.value.len() + ROW_BYTES;
+                self.passing.insert(seq, shared.clone());
+            }
+            Content::Deleted => drop(self.tombstones.insert(seq, shared.clone())),
         }
         self.order.insert(seq, shared.clone());
-        self.rows.insert(shared, Row { seq, found });
-        self.drop_tombstones();
+        self.rows.insert(shared, Row { seq, content });
+        self.drop_excess();
         if let Some(waiting) = self.waiting.get(id) {
             waiting.send_replace(seq);
         }
         self.newest.send_replace(seq);
     }
 
-    fn drop_tombstones(&mut self) {
+    /// Removes the row `id`.
+    fn forget(&mut self, id: &str) {
+        let Some(Row { seq, content }) = self.rows.remove(id) else { return };
+        self.order.remove(&seq);
+        self.tombstones.remove(&seq);
+        if self.passing.remove(&seq).is_some() {
+            let bytes = content.found().map_or(0, |found| found.value.len());
+            self.passing_bytes = self.passing_bytes.saturating_sub(bytes + ROW_BYTES);
+        }
+    }
+
+    fn drop_excess(&mut self) {
         while self.tombstones.len() > MAX_TOMBSTONES {
-            let Some((seq, id)) = self.tombstones.pop_first() else { return };
-            self.order.remove(&seq);
-            self.rows.remove(&id);
-            self.floor = seq;
+            let first = self.tombstones.first_key_value().map(|(seq, id)| (*seq, id.clone()));
+            self.drop_row(first);
+        }
+        while self.passing_bytes > MAX_PASSING_BYTES && !self.passing.is_empty() {
+            let first = self.passing.first_key_value().map(|(seq, id)| (*seq, id.clone()));
+            self.drop_row(first);
+        }
+    }
+
+    fn drop_row(&mut self, row: Option<(Seq, Arc<str>)>) {
+        if let Some((seq, id)) = row {
+            self.forget(&id);
+            self.floor = self.floor.max(seq);
         }
     }
 }

@@ -286,8 +286,8 @@ async fn a_watcher_that_missed_dropped_deletions_begins_again() {
     let found = Versioned { value: "".into(), revision: Revision(7) };
     for n in 0..=table::MAX_TOMBSTONES {
         let mut table = f.mirror.shared.write();
-        table.set(&n.to_string(), Some(found.clone()));
-        table.set(&n.to_string(), None);
+        table.set(&n.to_string(), Content::Held(found.clone()), false);
+        table.set(&n.to_string(), Content::Deleted, false);
     }
     assert_eq!(slow.next().await, Err(TooSlow));
     let mut fresh = f.mirror.watch();
@@ -302,4 +302,139 @@ async fn a_dropped_watcher_leaves_no_sender() {
     assert_eq!(f.mirror.shared.read().waiting(), 1);
     drop(kept);
     assert_eq!(f.mirror.shared.read().waiting(), 0);
+}
+
+/// Notes of which a mirror holds those whose text is not "ended".
+#[derive(Debug)]
+enum LiveNotes {}
+
+impl Kind for LiveNotes {
+    type Record = Note;
+    type Id = String;
+    const NOUN: &'static str = "note";
+    const KIND: &'static str = "note";
+    const INDEXES: &'static [&'static str] = &["live"];
+    const MIRRORED: Mirrored = Mirrored::Indexed("live");
+
+    fn id(note: &Note) -> &str {
+        &note.id
+    }
+
+    fn revision_mut(note: &mut Note) -> &mut i64 {
+        &mut note.revision
+    }
+
+    fn indexes(note: &Note) -> Vec<Index> {
+        (note.text != "ended").then(|| Index::unique("live", &note.id)).into_iter().collect()
+    }
+}
+
+/// A mirror that holds live notes only, over `store`.
+struct Live {
+    notes: Records<LiveNotes>,
+    mirror: Mirror<LiveNotes>,
+    stop: CancellationToken,
+}
+
+impl Live {
+    fn over(store: Arc<Counting>) -> Self {
+        let notes = Records::new(ScopedStore::new(store, "notes"));
+        let (mirror, stop) = (Mirror::new(notes.clone()), CancellationToken::new());
+        let (running, until) = (mirror.clone(), stop.clone());
+        tokio::spawn(async move { running.run(until).await });
+        Self { notes, mirror, stop }
+    }
+
+    async fn write(&self, id: &str, text: &str) -> Note {
+        let new = Note { id: id.into(), revision: 0, text: text.into() };
+        let change = match self.notes.get(id).await.unwrap() {
+            Some(old) => self.notes.to_replace(&old, &new),
+            None => self.notes.to_create(&new),
+        };
+        self.notes.commit(change).await.unwrap();
+        self.notes.get(id).await.unwrap().unwrap()
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn next_live(watcher: &mut Watcher<LiveNotes>) -> WatchEvent<Note> {
+    tokio::time::timeout(Duration::from_secs(10), watcher.next()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_record_that_is_not_held_passes_through_and_is_in_no_snapshot() {
+    let live = Live::over(Arc::default());
+    live.mirror.ready().await;
+    let (mut all, mut one) = (live.mirror.watch(), live.mirror.watch_one("a"));
+    for watcher in [&mut all, &mut one] {
+        assert_eq!(next_live(watcher).await, WatchEvent::Synced);
+    }
+    let a = live.write("a", "1").await;
+    assert_eq!(next_live(&mut all).await, WatchEvent::Put(a));
+    let b = live.write("b", "1").await;
+    assert_eq!(next_live(&mut all).await, WatchEvent::Put(b.clone()));
+    let ended = live.write("a", "ended").await;
+    assert_eq!(next_live(&mut all).await, WatchEvent::Put(ended.clone()));
+    while next_live(&mut one).await != WatchEvent::Put(ended.clone()) {}
+    let mut late = live.mirror.watch();
+    assert_eq!(next_live(&mut late).await, WatchEvent::Put(b));
+    assert_eq!(next_live(&mut late).await, WatchEvent::Synced);
+    live.notes.commit(live.notes.to_delete(&ended)).await.unwrap();
+    for watcher in [&mut all, &mut one] {
+        assert_eq!(next_live(watcher).await, WatchEvent::Deleted("a".into()));
+    }
+}
+
+#[tokio::test]
+async fn only_held_records_are_read_at_the_start() {
+    let store = Arc::new(Counting::default());
+    let first = Live::over(store.clone());
+    for n in 0..50 {
+        first.write(&n.to_string(), if n < 3 { "live" } else { "ended" }).await;
+    }
+    drop(first);
+    tokio::task::yield_now().await;
+    let second = Live::over(store.clone());
+    second.mirror.ready().await;
+    assert_eq!(second.mirror.shared.read().ids().len(), 3);
+}
+
+#[tokio::test]
+async fn records_that_pass_through_need_bounded_memory_and_slow_watchers_begin_again() {
+    let live = Live::over(Arc::default());
+    live.mirror.ready().await;
+    let (mut all, mut one) = (live.mirror.watch(), live.mirror.watch_one("0"));
+    let mut other = live.mirror.watch_one("other");
+    for watcher in [&mut all, &mut one, &mut other] {
+        assert_eq!(next_live(watcher).await, WatchEvent::Synced);
+    }
+    let value = vec![0; 64 * 1024];
+    for n in 0..200_u64 {
+        let found = Versioned { value: value.clone().into(), revision: Revision(n + 1) };
+        live.mirror.shared.write().set(&n.to_string(), Content::Passing(found), true);
+    }
+    let rows = live.mirror.shared.read().changes();
+    assert!((50..=64).contains(&rows), "{rows} rows of 64 KiB");
+    assert_eq!((all.next().await, one.next().await), (Err(TooSlow), Err(TooSlow)));
+    let note = live.write("other", "1").await;
+    assert_eq!(next_live(&mut other).await, WatchEvent::Put(note), "it has missed nothing");
+}
+
+#[tokio::test]
+async fn a_record_that_ended_while_the_mirror_was_too_far_behind_is_sent() {
+    let store = Arc::new(Counting::default());
+    let live = Live::over(store.clone());
+    live.mirror.ready().await;
+    let mut all = live.mirror.watch();
+    assert_eq!(next_live(&mut all).await, WatchEvent::Synced);
+    let a = live.write("a", "1").await;
+    assert_eq!(next_live(&mut all).await, WatchEvent::Put(a));
+    store.lost.store(true, Ordering::Relaxed);
+    let ended = live.write("a", "ended").await;
+    assert_eq!(next_live(&mut all).await, WatchEvent::Put(ended));
 }

@@ -11,9 +11,10 @@ use super::table::Seq;
 use crate::Versioned;
 use crate::records::{Kind, Records};
 
-/// The watcher missed deletions that the mirror no longer stores. It has to begin again.
+/// The watcher missed deletions, or changes of records that the mirror does not hold, and the mirror no longer stores them. It has to
+/// begin again.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the watcher is too slow and missed deletions: begin again")]
+#[error("the watcher is too slow and missed changes: begin again")]
 pub struct TooSlow;
 
 /// Follows all records or one.
@@ -79,7 +80,7 @@ impl<K: Kind> Watcher<K> {
             Some(id) => {
                 table.get(id).map(|found| (id.as_str().into(), found)).into_iter().collect()
             }
-            None => table.live().map(|(id, found)| (id.clone(), found.clone())).collect(),
+            None => table.held().map(|(id, found)| (id.clone(), found.clone())).collect(),
         };
         self.sent = table.newest();
         self.beginning = Some(beginning);
@@ -98,20 +99,23 @@ impl<K: Kind> Watcher<K> {
 
     fn changed_since(&mut self) -> Result<Option<WatchEvent<K::Record>>, TooSlow> {
         let table = self.shared.read();
-        if table.floor > self.sent {
-            return Err(TooSlow);
-        }
         loop {
             let next = match &self.only {
+                // Its last change, of which the sender tells, may have been dropped.
+                Some(id) if table.row(id).is_none() && *self.changed.borrow() > self.sent => {
+                    self.sent = *self.changed.borrow();
+                    return Err(TooSlow);
+                }
                 Some(id) => {
                     let row = table.row(id).filter(|row| row.seq > self.sent);
                     row.map(|row| (id.as_str(), row))
                 }
+                None if table.floor > self.sent => return Err(TooSlow),
                 None => table.after(self.sent),
             };
             let Some((id, row)) = next else { return Ok(None) };
             self.sent = row.seq;
-            let event = match &row.found {
+            let event = match row.content.found() {
                 Some(found) => put(&self.records, id, found),
                 None => Some(WatchEvent::Deleted(id.to_owned())),
             };

@@ -36,7 +36,8 @@ impl ObjectMetrics {
         let workflows = workflow.map(|channel| {
             let open = move || {
                 let mut client = WorkflowServiceClient::new(channel.clone());
-                async move { client.watch_workflows(WatchWorkflowsRequest::default()).await }
+                let live = WatchWorkflowsRequest { only_live: true, ..Default::default() };
+                async move { client.watch_workflows(live).await }
             };
             self.follow(Noun::Workflow, "workflow", open, &stop)
         });

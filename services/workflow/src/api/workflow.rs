@@ -153,8 +153,12 @@ impl WorkflowService for Api {
         let api = self.clone();
         let show = move |found| api.visible(found, view);
         let filter = serving::filter_of_tenant(access::tenant(&request));
-        let (mirror, id) = (&self.mirrors.1, &request.get_ref().id);
-        serving::watch_filtered(mirror, id, &self.stop, filter, show)
+        let pb::WatchWorkflowsRequest { id, view: _, only_live } = request.into_inner();
+        if only_live {
+            serving::watch_filtered(&self.mirrors.1, &id, &self.stop, filter, show)
+        } else {
+            serving::watch_stored(&self.mirrors.1, &id, &self.stop, filter, show)
+        }
     }
 
     type ReadLogStream = serving::Events<pb::ReadLogResponse>;
@@ -171,10 +175,13 @@ impl WorkflowService for Api {
         if !workflow.actions.iter().any(|action| action.id == action_id) {
             return Err(status::not_found("action", &action_id));
         }
+        // Nothing is appended to the logs of an ended workflow, which the mirror does not hold.
+        let follow = follow && !workflow.is_terminal();
         let key = LogKey { workflow: workflow.id, action: action_id };
         let (log, workflow) =
             (self.mirrors.2.watch_one(&key.id()), self.mirrors.1.watch_one(&key.workflow));
-        let growth = follow.then_some(LogGrowth { log, workflow });
+        let stored = self.workflows.records().clone();
+        let growth = follow.then_some(LogGrowth { log, workflow, stored });
         let reader = LogReader::new(self.logs.clone(), key, attempt.max(0), growth);
         let chunks =
             stream::try_unfold((reader, self.stop.clone()), |(mut reader, stop)| async move {

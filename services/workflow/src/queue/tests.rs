@@ -97,7 +97,34 @@ fn ended(letter: char, instance: &str, boot: &str, at: i64) -> pb::Workflow {
 }
 
 fn idle(queues: &MachineQueues, boot: &str) -> IdleBoot {
-    queues.idle_boot(M, &boot.into())
+    queues.set_history_complete(M);
+    queues.idle_boot(M, &boot.into()).unwrap()
+}
+
+#[test]
+fn the_history_of_a_machine_is_read_before_a_boot_gets_an_instruction() {
+    let queues = MachineQueues::default();
+    queues.put(&ended('b', "", "b2", 2));
+    assert_eq!(queues.idle_boot(M, &"b3".into()), None);
+    queues.put(&record('c', State::Pending));
+    assert_eq!(queues.idle_boot(M, &"b3".into()), Some(IdleBoot::Wait), "work will follow");
+    queues.put(&pb::Workflow { state: State::Cancelled.into(), ..ended('c', "", "", 1) });
+    queues.add_ended(M, &ended('a', "i", "b1", 1));
+    assert_eq!(idle(&queues, "b3"), IdleBoot::Unexpected(id('b')));
+}
+
+#[test]
+fn a_workflow_that_is_not_put_again_has_ended() {
+    let queues = MachineQueues::default();
+    queues.put(&record('a', State::Pending));
+    queues.put(&record('b', State::Pending));
+    assert_eq!(queues.set_synced(), ids(&[]));
+    queues.begin_again();
+    queues.put(&record('b', State::Pending));
+    assert_eq!(queues.set_synced(), ids(&['b']), "it is the first now");
+    assert_eq!((queues.turn(id('a')), queues.first(M)), (None, Some(id('b'))));
+    assert_eq!(queues.put(&ended('b', "i", "b1", 1)), ids(&[]));
+    assert_eq!(queues.idle_boot(M, &"b1".into()), None, "the end of another is not known");
 }
 
 #[test]

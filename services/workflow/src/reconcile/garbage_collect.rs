@@ -1,15 +1,15 @@
 //! Deletes ended workflows, with their logs, by the rules of [`retention`](crate::retention).
 //!
-//! Each round computes the workflows to delete from the mirror: nothing is stored, and an interrupted deletion is repeated.
+//! Each round computes the workflows to delete from the store, and reads those of machines that have many only: nothing else is stored, and
+//! an interrupted deletion is repeated.
 
 use std::time::Duration;
 
 use store::records;
-use tinwright::watch::WatchEvent;
 
 use super::Reconciler;
 use crate::record;
-use crate::retention::WorkflowHistory;
+use crate::retention::{MIN_PER_MACHINE, WorkflowHistory};
 use crate::turn::QueueState;
 use crate::workflows::Error;
 
@@ -23,31 +23,34 @@ impl Reconciler {
         let mut interval = tokio::time::interval(INTERVAL);
         loop {
             interval.tick().await;
-            let expired = self.history().await.expired(self.clock.wall());
-            for id in &expired {
-                if let Err(error) = self.delete(id).await {
+            match self.delete_expired().await {
+                Ok(0) => {}
+                Ok(workflows) => tracing::info!(workflows, "expired workflows deleted"),
+                Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(workflow.id = id, error, "expired workflow not deleted");
+                    tracing::warn!(error, "expired workflows not found");
                 }
-            }
-            if !expired.is_empty() {
-                tracing::info!(workflows = expired.len(), "expired workflows deleted");
             }
         }
     }
 
-    async fn history(&self) -> WorkflowHistory {
-        let (mut history, mut watcher) = (WorkflowHistory::default(), self.mirror.watch());
-        loop {
-            match watcher.next().await {
-                Ok(WatchEvent::Put(workflow)) => history.add(&workflow),
-                Ok(WatchEvent::Deleted(_)) => {}
-                Ok(WatchEvent::Synced) => return history,
-                Err(_) => (history, watcher) = (WorkflowHistory::default(), self.mirror.watch()),
+    /// Deletes the expired workflows of each machine in turn. Returns their number.
+    async fn delete_expired(&self) -> Result<usize, Error> {
+        let mut deleted = 0;
+        for machine in self.workflows.machines_with_more_than(MIN_PER_MACHINE).await? {
+            let mut history = WorkflowHistory::default();
+            self.workflows.visit_all_of(machine, |workflow| history.add(workflow)).await?;
+            for id in &history.expired(self.clock.wall()) {
+                match self.delete(id).await {
+                    Ok(()) => deleted += 1,
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(workflow.id = id, error, "expired workflow not deleted");
+                    }
+                }
             }
-            // There may be very many, and other tasks have to run.
-            tokio::task::consume_budget().await;
         }
+        Ok(deleted)
     }
 
     async fn delete(&self, id: &str) -> Result<(), Error> {

@@ -130,3 +130,22 @@ async fn a_full_record_takes_the_result_of_its_action() {
     let ended = workflows.apply(id('a'), &Event::Report { lease: "l".into(), report }).await;
     assert_eq!(ended.unwrap().state(), pb::WorkflowState::Success);
 }
+
+#[tokio::test]
+async fn a_store_without_the_index_of_live_workflows_gets_it() {
+    let store: Arc<dyn store::Store> = Arc::new(MemoryStore::default());
+    let scoped = ScopedStore::new(store.clone(), "workflow");
+    let workflows = Workflows::new(scoped, Clock::system());
+    workflows.create(&record('a', M), None).await.unwrap();
+    workflows.create(&record('b', M), None).await.unwrap();
+    workflows.apply(id('b'), &Event::Cancel).await.unwrap();
+    let key = format!("workflow/live/{}", id('a'));
+    let writes =
+        vec![store::Write::Delete(key.clone()), store::Write::Put("schema".into(), "2".into())];
+    store.commit(store::Commit { writes, ..store::Commit::default() }).await.unwrap();
+    for _ in 0..2 {
+        store::schema::migrate(&store, &[index_live_workflows()]).await.unwrap();
+        let live = store.list("workflow/live/", "", 10).await.unwrap().pairs;
+        assert_eq!((live.len(), &live[0].0), (1, &key));
+    }
+}

@@ -7,6 +7,7 @@ mod bmc;
 mod boot_epochs;
 mod enrollment;
 mod held_back;
+mod history;
 mod journeys;
 mod kills;
 mod machines;

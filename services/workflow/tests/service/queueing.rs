@@ -2,6 +2,7 @@
 
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
+use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tinwright::workflow::v1 as pb;
 
 use crate::site::{Site, TWO, soon};
@@ -80,5 +81,42 @@ async fn a_history_larger_than_a_message_is_listed_in_pages() {
             }
         }
         assert_eq!(found, made);
+    }
+}
+
+#[tokio::test]
+async fn an_ended_workflow_is_watched_from_the_store_unless_only_live_ones_are_requested() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let ended = site.workflow(machine, TWO).await.id;
+    let cancel = pb::CancelWorkflowRequest { id: ended.clone() };
+    site.workflows().cancel_workflow(cancel).await.unwrap();
+    site.ended(&ended).await;
+    let live = site.workflow(machine, TWO).await.id;
+    for (id, only_live, expected) in [
+        ("", false, vec![live.clone(), ended.clone()]),
+        ("", true, vec![live.clone()]),
+        (ended.as_str(), false, vec![ended.clone()]),
+        (live.as_str(), false, vec![live.clone()]),
+    ] {
+        let request = pb::WatchWorkflowsRequest { id: id.into(), view: 0, only_live };
+        assert_eq!(site.snapshot(request).await, expected, "{id} {only_live}");
+    }
+}
+
+impl Site {
+    /// Returns the ids of the workflows that a watch sends before it is synced.
+    async fn snapshot(&mut self, request: pb::WatchWorkflowsRequest) -> Vec<String> {
+        let mut stream = self.workflows().watch_workflows(request).await.unwrap().into_inner();
+        let mut ids = Vec::new();
+        loop {
+            match soon(stream.message()).await.unwrap().unwrap().into_event().unwrap() {
+                WatchEvent::Put(found) => ids.push(found.id),
+                WatchEvent::Deleted(id) => panic!("{id} was not deleted"),
+                WatchEvent::Synced => {
+                    ids.dedup(); // one that has just ended may be sent twice
+                    return ids;
+                }
+            }
+        }
     }
 }

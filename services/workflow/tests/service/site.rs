@@ -181,7 +181,11 @@ impl Site {
     ) -> pb::Workflow {
         let mut workflows = self.workflows();
         let watch = async {
-            let request = pb::WatchWorkflowsRequest { id: id.into(), view: View::Full.into() };
+            let request = pb::WatchWorkflowsRequest {
+                id: id.into(),
+                view: View::Full.into(),
+                only_live: false,
+            };
             let mut stream = workflows.watch_workflows(request).await.unwrap().into_inner();
             loop {
                 if let Some(WatchEvent::Put(found)) =

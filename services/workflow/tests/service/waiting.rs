@@ -69,7 +69,7 @@ async fn a_report_wakes_one_of_ten_thousand_held_requests_and_lists_nothing() {
     let made = site.workflow(machine, TWO).await;
     let worker = site.worker(machine);
     let first = worker.begin().await;
-    let before = store.counts().0;
+    let before = store.counts();
     let mut others = JoinSet::new();
     for _ in 0..HELD_REQUESTS {
         let api = site.api.clone();
@@ -79,8 +79,10 @@ async fn a_report_wakes_one_of_ten_thousand_held_requests_and_lists_nothing() {
         let worker = worker.again("b1", "p1");
         async move { worker.next().await }
     });
-    // Each request reads its machine's boot epoch and its holder once.
-    while store.counts().0 < before + 2 * HELD_REQUESTS {
+    // Each request reads its machine's boot epoch, its holder and its history once.
+    let all_wait =
+        |(gets, lists)| gets >= before.0 + 2 * HELD_REQUESTS && lists >= before.1 + HELD_REQUESTS;
+    while !all_wait(store.counts()) {
         tokio::task::yield_now().await;
     }
     assert_eq!(
