@@ -354,10 +354,20 @@ impl<K: Kind> Records<K> {
 
     /// Replaces `old` by `new`, and returns it at its new revision. Nothing is written if they are equal.
     pub async fn replace(&self, old: &K::Record, new: K::Record) -> Result<K::Record, Error> {
+        self.replace_with(old, new, Change::default()).await
+    }
+
+    /// The same, with `more` in the same commit.
+    pub async fn replace_with(
+        &self,
+        old: &K::Record,
+        new: K::Record,
+        more: Change,
+    ) -> Result<K::Record, Error> {
         if *old == new {
             return Ok(new);
         }
-        let revision = self.commit(self.to_replace(old, &new)).await?;
+        let revision = self.commit(self.to_replace(old, &new).and(more)).await?;
         let mut stored = new;
         *K::revision_mut(&mut stored) = revision.0.cast_signed();
         Ok(stored)

@@ -3,10 +3,12 @@
 //! ```text
 //! workflow/log/<workflow>/<action>                            the length of each attempt's log
 //! workflow/chunk/<workflow>/<action>/<attempt>/<offset>       the bytes from there on, at most 16 KiB
+//! workflow/tail/<workflow>/<action>                           the last lines of the latest attempt that was reported
 //! ```
 //!
 //! A chunk is written in one commit with the length that it makes, so bytes that are sent twice are stored once. The log of
-//! an action holds 1 MiB, all attempts together; then it ends with a mark, and further bytes are dropped.
+//! an action holds 1 MiB, all attempts together; then it ends with a mark, and further bytes are dropped. A tail is written in
+//! the commit that records the end of its attempt, and has the last lines also of a log that was cut.
 
 use prost::bytes::Bytes;
 use store::records::{self, Change, Kind, Mirrored, Records};
@@ -91,6 +93,10 @@ impl LogKey {
         format!("{}/{}", self.workflow, self.action)
     }
 
+    fn tail(&self) -> String {
+        format!("tail/{}", self.id())
+    }
+
     fn chunks(&self, attempt: i32) -> String {
         match attempt {
             0 => format!("chunk/{}/", self.id()),
@@ -165,6 +171,22 @@ impl Logs {
         chunks.map_err(records::Error::from)
     }
 
+    /// Stores the last lines of an action.
+    pub fn to_write_tail(key: &LogKey, tail: &str) -> Change {
+        let write = match tail {
+            "" => Write::Delete(key.tail()),
+            tail => Write::Put(key.tail(), tail.as_bytes().to_vec().into()),
+        };
+        Commit { writes: vec![write], ..Commit::default() }.into()
+    }
+
+    /// Returns the last lines of an action; empty if there are none.
+    pub async fn tail(&self, key: &LogKey) -> Result<String, records::Error> {
+        let found = self.records.store().get(&key.tail()).await?;
+        let text = found.map(|found| String::from_utf8_lossy(&found.value).into_owned());
+        Ok(text.unwrap_or_default())
+    }
+
     /// Deletes an action's log: its chunks first, so that an interrupted deletion can be repeated.
     pub async fn delete(&self, key: &LogKey) -> Result<(), records::Error> {
         loop {
@@ -176,9 +198,10 @@ impl Logs {
             }
             self.records.commit(Commit { writes, ..Commit::default() }.into()).await?;
         }
-        if let Some(log) = self.records.get(&key.id()).await? {
-            self.records.commit(self.records.to_delete(&log)).await?;
-        }
+        let tail = Commit { writes: vec![Write::Delete(key.tail())], ..Commit::default() };
+        let log = self.records.get(&key.id()).await?;
+        let log = log.map(|log| self.records.to_delete(&log)).unwrap_or_default();
+        self.records.commit(log.and(tail.into())).await?;
         Ok(())
     }
 }

@@ -282,7 +282,38 @@ impl Workflows {
         event: &Event,
         edit: impl Fn(&mut pb::Workflow),
     ) -> Result<pb::Workflow, Error> {
-        self.change(id, |old, now| {
+        self.apply_with(id, event, edit, |_| Change::default()).await
+    }
+
+    /// Applies the event of a reported end, and stores the last lines of the action that ended, if it has an effect.
+    pub async fn apply_report(
+        &self,
+        id: WorkflowId,
+        event: &Event,
+        lease: &str,
+        tail: &str,
+    ) -> Result<pb::Workflow, Error> {
+        let write = |old: &pb::Workflow| {
+            let under_lease =
+                |it: &&pb::Action| it.lease.as_ref().is_some_and(|held| held.id == lease);
+            let key = |action: &pb::Action| LogKey {
+                workflow: old.id.clone(),
+                action: action.id.clone(),
+            };
+            let action = old.actions.iter().find(under_lease);
+            action.map(|action| Logs::to_write_tail(&key(action), tail)).unwrap_or_default()
+        };
+        self.apply_with(id, event, |_| {}, write).await
+    }
+
+    async fn apply_with(
+        &self,
+        id: WorkflowId,
+        event: &Event,
+        edit: impl Fn(&mut pb::Workflow),
+        more: impl Fn(&pb::Workflow) -> Change,
+    ) -> Result<pb::Workflow, Error> {
+        let change = |old: &pb::Workflow, now| {
             let before = self.lifecycle(old)?;
             let workflow = before.clone().after(event.clone(), now)?;
             Ok((workflow != before).then(|| {
@@ -290,8 +321,8 @@ impl Workflows {
                 edit(&mut new);
                 new
             }))
-        })
-        .await
+        };
+        self.change(id, change, more).await
     }
 
     /// Begins a boot epoch of the workflow's machine, whose BMC reported it as off in its preparation; once in each preparation.
@@ -323,19 +354,20 @@ impl Workflows {
         id: WorkflowId,
         edit: impl Fn(&mut pb::Workflow),
     ) -> Result<pb::Workflow, Error> {
-        self.change(id, |old, _| {
+        let change = |old: &pb::Workflow, _| {
             let mut new = old.clone();
             edit(&mut new);
             Ok((new != *old).then_some(new))
-        })
-        .await
+        };
+        self.change(id, change, |_| Change::default()).await
     }
 
-    /// Replaces a workflow by what `change` returns; none leaves it as it is.
+    /// Replaces a workflow by what `change` returns, with `more` in the same commit; none leaves it as it is.
     async fn change(
         &self,
         id: WorkflowId,
         change: impl Fn(&pb::Workflow, SystemTime) -> Result<Option<pb::Workflow>, Error>,
+        more: impl Fn(&pb::Workflow) -> Change,
     ) -> Result<pb::Workflow, Error> {
         let mut attempts = 0;
         loop {
@@ -348,7 +380,7 @@ impl Workflows {
             }
             record::size::shrink_to_fit(&mut new);
             attempts += 1;
-            match self.records.replace(&old, new).await {
+            match self.records.replace_with(&old, new, more(&old)).await {
                 Err(records::Error::Changed { .. }) if attempts < MAX_COMMIT_ATTEMPTS => {}
                 // The holder ended between the commit and the read of its index entry.
                 Err(records::Error::Taken { by, .. })

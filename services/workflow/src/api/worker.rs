@@ -133,10 +133,10 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::FinishActionRequest>,
     ) -> Result<Response<pb::FinishActionResponse>, Status> {
-        let report = report(request.get_ref())?;
+        let (report, tail) = report(request.get_ref())?;
         let (id, _) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
         let request = request.into_inner();
-        let lease = request.lease_id.as_str().into();
+        let lease = request.lease_id.clone();
         let late = pb::LateResult {
             lease_id: request.lease_id,
             state: request.state,
@@ -144,7 +144,8 @@ impl WorkerService for Api {
             time: Some(Timestamp::from(self.clock.wall())),
             attempt: 0,
         };
-        match self.workflows.apply(id, &Event::Report { lease, report }).await {
+        let event = Event::Report { lease: lease.as_str().into(), report };
+        match self.workflows.apply_report(id, &event, &lease, &tail).await {
             Err(Error::Refused(refused)) => {
                 tracing::info!(reason = %refused, "late result: recorded without effect");
                 self.record_late_result(id, late).await?;
@@ -300,8 +301,8 @@ fn holder(holder: Option<pb::Holder>, epoch: u64) -> Result<Holder, Violations> 
     wrong.into_result(Holder { boot, process, epoch })
 }
 
-/// Reads a worker's report. Long texts are cut, not refused: a worker that cannot deliver its result could never go on.
-fn report(request: &pb::FinishActionRequest) -> Result<AttemptReport, Violations> {
+/// Reads a worker's report, and the last lines of the action. Long texts are cut, not refused: a worker that cannot deliver its result could never go on.
+fn report(request: &pb::FinishActionRequest) -> Result<(AttemptReport, String), Violations> {
     use pb::ActionState as State;
     let end = match request.state() {
         State::Success => ActionEnd::Success,
@@ -315,7 +316,7 @@ fn report(request: &pb::FinishActionRequest) -> Result<AttemptReport, Violations
     reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
     let tail = &request.tail;
     let tail = tail.get(tail.ceil_char_boundary(tail.len().saturating_sub(MAX_TAIL_BYTES))..);
-    Ok(AttemptReport { end, reason, tail: tail.unwrap_or_default().to_owned() })
+    Ok((AttemptReport { end, reason }, tail.unwrap_or_default().to_owned()))
 }
 
 impl From<worker_enrollment::Error> for Status {

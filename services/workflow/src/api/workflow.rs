@@ -73,7 +73,8 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let id = Violations::parse("id", &request.get_ref().id)?;
-        let found = self.workflow_of(id, access::tenant(&request)).await?;
+        let mut found = self.workflow_of(id, access::tenant(&request)).await?;
+        self.add_tails(&mut found).await?;
         Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.visible(found, view)) }))
     }
 
@@ -236,6 +237,19 @@ impl Api {
             true => Ok(found),
             false => Err(status::not_found("workflow", &id.to_string())),
         }
+    }
+
+    /// Adds the last lines of the actions, which are stored beside their logs.
+    async fn add_tails(&self, workflow: &mut pb::Workflow) -> Result<(), Error> {
+        let was_leased = |action: &&mut pb::Action| action.lease.is_some();
+        for action in workflow.actions.iter_mut().filter(was_leased) {
+            let key = LogKey { workflow: workflow.id.clone(), action: action.id.clone() };
+            let tail = self.logs.tail(&key).await?;
+            if !tail.is_empty() {
+                action.tail = tail;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the template of a request: a stored one, or the request's own.

@@ -23,8 +23,6 @@ pub struct Action {
     pub state: State,
     /// Cause of the end of the last attempt that ended, in one line for people.
     pub reason: String,
-    /// The last lines that an attempt wrote, as its worker reported them.
-    pub tail: String,
     /// True if the worker of the latest attempt reported its end.
     pub reported: bool,
 }
@@ -82,8 +80,6 @@ pub struct AttemptReport {
     pub end: ActionEnd,
     /// Cause, in one line for people; may be empty.
     pub reason: String,
-    /// The last lines that the action wrote.
-    pub tail: String,
 }
 
 /// The permission to make one attempt.
@@ -116,8 +112,7 @@ impl Action {
             true => State::Ended { at: now, end: ActionEnd::Skipped, lease: None },
             false => State::Pending { not_before: None },
         };
-        let (reason, tail) = (String::new(), String::new());
-        Self { step, failed: 0, lost: 0, state, reason, tail, reported: false }
+        Self { step, failed: 0, lost: 0, state, reason: String::new(), reported: false }
     }
 
     /// True once it has ended.
@@ -194,7 +189,7 @@ impl Action {
 
     /// Ends an attempt as its worker reported.
     pub(super) fn end_attempt(&mut self, report: AttemptReport, may_retry: bool, now: SystemTime) {
-        (self.tail, self.reported) = (report.tail, true);
+        self.reported = true;
         match report.end {
             ActionEnd::Failed | ActionEnd::Timeout => {
                 self.fail(report.end, &report.reason, may_retry, now);

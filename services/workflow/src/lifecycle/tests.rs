@@ -81,7 +81,7 @@ pub(super) fn failed(reason: &str) -> AttemptReport {
 
 impl From<ActionEnd> for AttemptReport {
     fn from(end: ActionEnd) -> Self {
-        Self { end, reason: String::new(), tail: String::new() }
+        Self { end, reason: String::new() }
     }
 }
 

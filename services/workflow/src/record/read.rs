@@ -117,7 +117,6 @@ fn action(record: &pb::Action) -> Result<Action, &'static str> {
         lost: count(record.lost_attempts)?,
         state: action_state(record)?,
         reason: record.reason.clone(),
-        tail: record.tail.clone(),
         reported: record.lease.as_ref().is_some_and(|lease| lease.reported),
     })
 }

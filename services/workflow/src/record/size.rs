@@ -1,9 +1,9 @@
 //! The size of a workflow's record, which the store limits.
 //!
 //! A record grows while its workflow runs. A workflow that could outgrow its record is refused when it is created. Everything
-//! that the lifecycle adds is reserved, except the tails of the actions, which repeat the ends of their logs: a record that
-//! would be too large is stored without parts that are only for people ([`shrink_to_fit`]). So every change can be stored,
-//! also of records that were created before there was this limit.
+//! that the lifecycle adds is reserved. The last lines that an action wrote are stored beside its log. A record that would be too large
+//! in spite of this is stored without parts that are only for people ([`shrink_to_fit`]). So every change can be stored, also of
+//! records that were created before there was this limit.
 
 use prost::Message as _;
 use store::limits::MAX_VALUE_BYTES;
@@ -40,20 +40,16 @@ pub fn check(created: &pb::Workflow) -> Result<(), TooLarge> {
     if bytes <= most { Ok(()) } else { Err(TooLarge { bytes, actions, most }) }
 }
 
-/// Removes parts that are only for people from a record that is too large, until it can be stored: first the tails, then
-/// past leases and late results, then the rendered template.
+/// Removes parts that are only for people from a record that is too large, until it can be stored: first past leases and late
+/// results, then the rendered template.
 pub fn shrink_to_fit(record: &mut pb::Workflow) {
-    for remove in [remove_tails, remove_history, remove_rendered] {
+    for remove in [remove_history, remove_rendered] {
         if record.encoded_len() <= MAX_VALUE_BYTES {
             return;
         }
         remove(record);
         tracing::warn!(workflow.id = record.id, "record too large: history removed");
     }
-}
-
-fn remove_tails(record: &mut pb::Workflow) {
-    record.actions.iter_mut().for_each(|action| action.tail.clear());
 }
 
 fn remove_history(record: &mut pb::Workflow) {

@@ -73,16 +73,16 @@ fn any_action() -> impl Strategy<Value = Action> {
     let after =
         prop::sample::select(vec![AfterLoss::Retry, AfterLoss::Fail, AfterLoss::ExpectBoot]);
     let step = (any_span(), 0..9_u32, any::<bool>(), after);
-    let text = (any_reason(), any_reason(), any::<bool>());
+    let text = (any_reason(), any::<bool>());
     (any_attempt(), step, 0..9_u32, 0..9_u32, text).prop_map(
         |(state, (timeout, retries, background, after_loss), failed, lost, text)| {
             let skipped = matches!(state, action::State::Ended { end: ActionEnd::Skipped, .. });
             let (task, name) = ("t".into(), "a".into());
             let step = Step { task, name, timeout, retries, background, skipped, after_loss };
-            let (reason, tail, reported) = text;
+            let (reason, reported) = text;
             // Only an attempt that has a lease, and is over, can have been reported.
             let reported = reported && matches!(state, action::State::Ended { lease: Some(_), .. });
-            Action { step, failed, lost, state, reason, tail, reported }
+            Action { step, failed, lost, state, reason, reported }
         },
     )
 }

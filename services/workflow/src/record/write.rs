@@ -125,7 +125,6 @@ fn write_action(record: &mut pb::Action, action: &Action) {
     record.failed_attempts = number(action.failed);
     record.lost_attempts = number(action.lost);
     record.reason.clone_from(&action.reason);
-    record.tail.clone_from(&action.tail);
     record.not_before = None;
     let state = match &action.state {
         action::State::Pending { not_before } => {

@@ -265,8 +265,7 @@ impl Site {
                 Message::Renew => Event::Renew(lease),
                 Message::Start { terminal } => Event::Start { lease, terminal: *terminal },
                 Message::Report(end) => {
-                    let report =
-                        AttemptReport { end: *end, reason: "x".into(), tail: String::new() };
+                    let report = AttemptReport { end: *end, reason: "x".into() };
                     Event::Report { lease, report }
                 }
             };

@@ -64,7 +64,8 @@ async fn a_failed_actions_reason_and_tail_are_stored() {
         (ended.state(), ended.state_reason.as_str()),
         (State::Failed, r#"action "write": exit code 1"#)
     );
-    assert_eq!(ended.actions[0].tail, "no space left");
+    assert_eq!(ended.actions[0].tail, "", "it is not in the record");
+    assert_eq!(site.get(&made.id).await.actions[0].tail, "no space left");
     assert_eq!(ended.actions[1].state(), pb::ActionState::Pending);
 }
 

@@ -118,6 +118,7 @@ async fn killed(at: usize, applied: bool) -> (String, bool) {
         None => soon(life(&mut site, machine)).await.unwrap(),
     };
     assert!(site.api.check(false).await.unwrap().is_clean());
+    let ended = site.get(&ended.id).await;
     let mut result = format!("{} {:?}", ended.state().as_str_name(), power.jobs());
     for (n, action) in ended.actions.iter().enumerate() {
         let log = site.log(&ended, n, false).await;

@@ -36,6 +36,7 @@ async fn ended(store: &Arc<MemoryStore>, machine: HardwareId, days: u64) {
     for n in 0..CHUNKS_PER_LOG {
         logs.append(&key, 1, n, b"x").await.unwrap();
     }
+    logs.records().commit(Logs::to_write_tail(&key, "x")).await.unwrap();
 }
 
 #[tokio::test]
@@ -60,5 +61,7 @@ async fn old_workflows_that_are_not_among_a_machines_newest_are_deleted_with_the
     assert_eq!(count().await, 21);
     let chunks = store.list("workflow/chunk/", "", 10_000).await.unwrap();
     assert_eq!((chunks.pairs.len(), chunks.more), (21 * CHUNKS_PER_LOG as usize, false));
+    let tails = store.list("workflow/tail/", "", 1000).await.unwrap();
+    assert_eq!(tails.pairs.len(), 21);
     assert!(site.api.check(false).await.unwrap().is_clean());
 }

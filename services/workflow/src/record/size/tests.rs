@@ -35,7 +35,7 @@ fn late_result() -> pb::LateResult {
     }
 }
 
-/// `created` with the longest values of everything that changes later, except tails. Every field is listed, so that a new
+/// `created` with the longest values of everything that changes later. Every field is listed, so that a new
 /// one has to be considered here.
 fn full_action(created: pb::Action) -> pb::Action {
     pb::Action {
@@ -126,7 +126,7 @@ fn created(actions: usize) -> pb::Workflow {
 }
 
 #[test]
-fn the_reserved_bytes_hold_everything_that_is_added_except_tails() {
+fn the_reserved_bytes_hold_everything_that_is_added() {
     for actions in [0, 1, 20, 100] {
         let created = created(actions);
         let grown = full(created.clone()).encoded_len() - created.encoded_len();
@@ -149,23 +149,19 @@ fn a_new_workflow_is_accepted_up_to_the_reserved_bytes() {
 }
 
 #[test]
-fn the_tails_are_removed_first_and_the_rendered_template_last() {
+fn the_history_is_removed_first_and_the_rendered_template_last() {
     let mut record = pb::Workflow { rendered: text(1024), ..full(created(70)) };
-    for action in &mut record.actions {
-        action.tail = text(4096);
-    }
-    shrink_to_fit(&mut record);
     let parts = |record: &pb::Workflow| {
-        let action = &record.actions[0];
-        (action.tail.is_empty(), action.past_leases.is_empty(), record.rendered.is_empty())
+        (record.actions[0].past_leases.is_empty(), record.rendered.is_empty())
     };
-    assert_eq!(parts(&record), (true, false, false));
+    shrink_to_fit(&mut record);
+    assert_eq!(parts(&record), (false, false));
     record.actions[0].command = vec![text(MAX_VALUE_BYTES - record.encoded_len())];
     shrink_to_fit(&mut record);
-    assert_eq!(parts(&record), (true, true, false));
+    assert_eq!(parts(&record), (true, false));
     let missing = MAX_VALUE_BYTES - record.encoded_len();
     record.actions[0].command.push(text(missing));
     shrink_to_fit(&mut record);
-    assert_eq!(parts(&record), (true, true, true));
+    assert_eq!(parts(&record), (true, true));
     assert!(record.encoded_len() <= MAX_VALUE_BYTES);
 }
