@@ -17,6 +17,7 @@ use tinwright::common::v1::View;
 use tonic::Status;
 
 pub use self::service_calls::{SERVICE_CALLS, service_subject};
+use crate::forwarding;
 use crate::identity::{Caller, MachinePurpose, Role};
 
 /// The longest time until the response to a caller without a role begins.
@@ -278,7 +279,19 @@ pub fn largest_view<T>(request: &tonic::Request<T>) -> View {
 /// Middleware that refuses calls that the table does not allow: `UNIMPLEMENTED` for a call that is not in it,
 /// `UNAUTHENTICATED` for a caller without a role, `PERMISSION_DENIED` for one of another. A call of a machine, or of a caller
 /// without a role, ends with `DEADLINE_EXCEEDED` if its response does not begin in time, such as when its request is never complete.
-pub async fn check(request: Request, next: Next) -> Response {
+///
+/// A call that a door forwards is judged as that of the door's client. This caller is in the extensions of the response, too.
+pub async fn check(mut request: Request, next: Next) -> Response {
+    let client = match forwarding::apply(&mut request) {
+        Ok(client) => client,
+        Err(status) => return status.into_http(),
+    };
+    let mut response = check_caller(request, next).await;
+    client.map(|client| response.extensions_mut().insert(client));
+    response
+}
+
+async fn check_caller(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     if let Some(status) = refusal(request.uri().path(), caller) {
         return status.into_http();

@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span, field};
 
 use crate::access;
 use crate::clock::Clock;
+use crate::forwarding;
 use crate::identity::Caller;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -163,8 +164,8 @@ impl HttpBody for CountedBody {
 
 /// Middleware that counts one call.
 pub async fn record(State(metrics): State<CallMetrics>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let (call, span) = (metrics.begin(path), span(path, request.extensions().get()));
+    let call = metrics.begin(request.uri().path());
+    let span = span(&request);
     let response = next.run(request).instrument(span.clone()).await;
     // A call that fails at once has its status in the headers (gRPC over HTTP/2, Trailers-Only).
     match Status::from_header_map(response.headers()) {
@@ -176,10 +177,13 @@ pub async fn record(State(metrics): State<CallMetrics>, request: Request, next: 
     }
 }
 
-fn span(call: &str, caller: Option<&Caller>) -> Span {
-    let span = tracing::info_span!("call", call, caller = field::Empty);
-    if let Some(caller) = caller {
-        span.record("caller", field::display(caller));
+/// Returns the span of the call. In a forwarded call `via` is the sender, and access control adds the caller.
+fn span(request: &Request) -> Span {
+    let call = request.uri().path();
+    let span = tracing::info_span!("call", call, caller = field::Empty, via = field::Empty);
+    if let Some(caller) = request.extensions().get::<Caller>() {
+        let is_forwarded = request.headers().contains_key(forwarding::KEY);
+        span.record(if is_forwarded { "via" } else { "caller" }, field::display(caller));
     }
     span
 }

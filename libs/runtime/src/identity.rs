@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request without a [`Caller`] in its extensions comes from a connection without a role. Inside the process the caller is the
-//! calling service, such as `service:instance`.
+//! calling service, such as `service:instance`. The caller of a call that a door forwards is the door's client ([`crate::forwarding`]).
 
 use std::fmt;
 use std::iter;
@@ -65,6 +65,8 @@ pub struct Caller {
     tenant: Option<TenantName>,
     /// The boot epoch of a machine; 0 for other roles.
     boot_epoch: u64,
+    /// The subject of the door that forwarded the caller, for logs.
+    via: Option<Arc<str>>,
 }
 
 /// The text does not name a caller.
@@ -174,6 +176,16 @@ impl Caller {
         self.boot_epoch
     }
 
+    /// Returns the caller as the client of `door`. The client's rights stay as they are.
+    pub(crate) fn forwarded_by(self, door: &Self) -> Self {
+        Self { via: Some(door.subject.clone()), ..self }
+    }
+
+    /// The subject of the door that forwarded the caller; none if it calls by itself.
+    pub fn via(&self) -> Option<&str> {
+        self.via.as_deref()
+    }
+
     /// The role.
     pub fn role(&self) -> Role {
         self.role
@@ -209,11 +221,17 @@ impl Caller {
 
 impl From<Role> for Caller {
     fn from(role: Role) -> Self {
-        Self { role, subject: role.default_subject().into(), tenant: None, boot_epoch: 0 }
+        Self {
+            role,
+            subject: role.default_subject().into(),
+            tenant: None,
+            boot_epoch: 0,
+            via: None,
+        }
     }
 }
 
-/// The URI. Parameters with their default value are left out.
+/// The URI, without the door. Parameters with their default value are left out.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.role)?;

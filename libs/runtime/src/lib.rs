@@ -4,7 +4,8 @@
 //! - [`secret`]: values that no log shows, and the site's key; [`seal`]: encryption of secrets at rest.
 //! - [`authority`]: the site's certificate authority, and the certificates that it issues.
 //! - [`boot_token`]: the tokens in boot scripts.
-//! - [`identity`]: the caller, read from a certificate; [`access`]: the roles that may make each call, one table.
+//! - [`identity`]: the caller, read from a certificate; [`access`]: the roles that may make each call, one table;
+//!   [`forwarding`]: the clients of doors.
 //!
 //! Connections:
 //! - [`listen`]: sockets, bound or inherited; [`serve`]: connections over TLS, in clear, or inside the process.
@@ -35,6 +36,7 @@ pub mod client_address;
 pub mod clock;
 pub mod connect;
 pub mod feed;
+pub mod forwarding;
 pub mod identity;
 pub mod listen;
 pub mod network;

@@ -22,7 +22,7 @@ pub(crate) fn of_call(path: &str, caller: Option<&Caller>) -> Origin {
         call: call_name(path).to_owned(),
         subject: text(Caller::subject),
         role: text(|caller| caller.role().name()),
-        via: String::new(),
+        via: caller.and_then(Caller::via).unwrap_or_default().to_owned(),
         is_change_request: access::is_change_request(path),
     }
 }

@@ -104,7 +104,9 @@ pub(crate) async fn record(
     if let Some(status) = Status::from_header_map(response.headers())
         && matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
     {
-        refusals.record(&path, caller.as_ref(), &status);
+        // The caller that a door forwarded is known to access control only.
+        let client = response.extensions().get::<Caller>();
+        refusals.record(&path, client.or(caller.as_ref()), &status);
     }
     response
 }
