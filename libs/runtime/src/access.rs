@@ -154,6 +154,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Audience::Operators),
+    ("/tinwright.workflow.v1.WorkflowService/ConfirmRestart", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Audience::Viewers),

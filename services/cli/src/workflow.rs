@@ -33,6 +33,12 @@ pub enum WorkflowCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Confirm that a machine was restarted by hand: workers of its earlier boots are refused
+    ConfirmRestart {
+        /// The machine
+        #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
+        hardware: String,
+    },
     /// Print the logs of actions
     Logs {
         /// The workflow
@@ -103,6 +109,12 @@ pub async fn run(
             let request = pb::CancelWorkflowRequest { id };
             let cancelled = client(channel).cancel_workflow(request).await?.into_inner();
             print_list(out, cancelled.workflow.as_slice(), output)
+        }
+        WorkflowCommand::ConfirmRestart { hardware } => {
+            let hardware_id = hardware::id(channel, &hardware).await?;
+            let request = pb::ConfirmRestartRequest { hardware_id };
+            let confirmed = client(channel).confirm_restart(request).await?.into_inner();
+            Ok(writeln!(out, "boot epoch {}", confirmed.boot_epoch)?)
         }
         WorkflowCommand::Logs { id, action, follow } => {
             logs::print(channel, &id, action.as_deref(), follow, out).await

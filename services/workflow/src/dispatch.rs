@@ -9,6 +9,7 @@ use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, LeaseId, WorkflowId};
 use uuid::Uuid;
 
+use crate::lifecycle::boots::BOOT_SILENCE;
 use crate::lifecycle::{Event, Holder};
 use crate::machine_gate::{self, MachineGate, Permission};
 use crate::queue::{IdleBoot, MachineQueues};
@@ -101,9 +102,10 @@ impl Dispatcher {
         if self.is_suspended(machine).await? {
             return self.look_up_while_suspended(id, holder, event).await;
         }
-        match self.workflows.apply(id, event).await {
+        match self.workflows.apply_call(id, event).await {
             Ok(record) => Ok(match assignment(&record, holder) {
                 Some(assignment) => found(Some(assignment), false),
+                None if waits_for_boot(&record, holder) => self.after_boot(&record, event),
                 None => Lookup::Nothing(not_before(&record)),
             }),
             Err(Error::MachineHeld(by)) => Ok(Lookup::HeldBy(by)),
@@ -136,13 +138,25 @@ impl Dispatcher {
         };
         let (holder, running) = (holder.clone(), running.clone());
         let request = Event::RequestWhileSuspended { holder: holder.clone(), running };
-        match self.workflows.apply(id, &request).await {
+        match self.workflows.apply_call(id, &request).await {
             Ok(record) => Ok(match assignment(&record, &holder) {
                 Some(assignment) => found(Some(assignment), false),
                 None => Lookup::Nothing(self.next_poll()),
             }),
             Err(Error::Records(records::Error::Missing { .. })) => Ok(Lookup::Nothing(None)),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The result for a boot that waits for the end of the one before it: at that time it has to request again.
+    fn after_boot(&self, record: &pb::Workflow, event: &Event) -> Lookup {
+        let current = record.boots.as_ref().and_then(|boots| boots.current.as_ref());
+        let called = current.and_then(|boot| SystemTime::try_from(boot.time?).ok());
+        let over = called.and_then(|called| called.checked_add(BOOT_SILENCE));
+        let is_new = matches!(event, Event::RequestAction { .. });
+        match is_new || over.is_some_and(|over| self.clock.wall() < over) {
+            true => Lookup::Nothing(over),
+            false => found(None, false),
         }
     }
 
@@ -226,6 +240,12 @@ fn assignment(record: &pb::Workflow, holder: &Holder) -> Option<pb::Assignment> 
         action: Some(action.clone()),
         instance_id: record.instance_id.clone(),
     })
+}
+
+/// True if the boot of `holder` waits for the end of another one.
+fn waits_for_boot(record: &pb::Workflow, holder: &Holder) -> bool {
+    let current = record.boots.as_ref().and_then(|boots| boots.current.as_ref());
+    current.is_some_and(|current| current.id != holder.boot.0)
 }
 
 /// The end of the backoff after a bad attempt.

@@ -39,6 +39,7 @@
 //! [turn](crate::turn) it is. The same states and transitions are described in `docs/reference/workflow-lifecycle.md`.
 
 pub mod action;
+pub mod boots;
 pub mod deadline;
 pub mod plan;
 #[cfg(test)]
@@ -52,6 +53,7 @@ use tinwright::workflow::v1 as pb;
 
 pub use crate::template::AfterLoss;
 pub use action::{Action, ActionEnd, AttemptReport, Holder, Lease};
+pub use boots::{Boots, SeenBoot};
 pub use plan::{Plan, Step, WorkerTimeouts};
 
 /// A workflow.
@@ -70,6 +72,8 @@ pub struct Workflow {
     /// The boot epoch of the machine that began when it was switched off in the preparation; 0 before. Without a preparation,
     /// the epoch of the latest holder of a lease.
     pub boot_epoch: u64,
+    /// The boots of the machine whose workers called.
+    pub boots: Boots,
     /// Its state.
     pub state: State,
 }
@@ -203,6 +207,11 @@ pub enum Event {
     },
     /// The machine is in a new boot: its firmware requested an address, or its installed system phoned home.
     Booted,
+    /// An operator confirms that the machine was restarted: with it, this boot epoch begins. It must be stored in the same commit.
+    RestartConfirmed {
+        /// The new epoch.
+        epoch: u64,
+    },
     /// A boot server has seen a step of a boot of the machine.
     BootStep(BootStep),
     /// No step may be taken on the machine now, as it is in maintenance: the limits of preparing, of post and of an awaited
@@ -233,6 +242,11 @@ pub enum EventRefused {
     /// not, or the action runs twice.
     #[error("lease {0} is no longer current")]
     Superseded(LeaseId),
+    /// Two boots of the machine called at once.
+    #[error(
+        "two boots of the machine call at once: both are refused until an operator confirms a restart"
+    )]
+    TwoBoots,
     /// The worker's identity is of another boot epoch.
     #[error("the worker's identity is of boot epoch {held}, and the present one is {present}")]
     OtherEpoch {
@@ -248,7 +262,16 @@ impl Workflow {
     pub fn new(plan: Plan, steps: Vec<Step>, now: SystemTime) -> Self {
         let actions = steps.into_iter().map(|step| Action::new(step, now)).collect();
         let state = State::Pending { prepared: None };
-        Self { plan, actions, begun: None, preparations: 0, boot_step: None, boot_epoch: 0, state }
+        Self {
+            plan,
+            actions,
+            begun: None,
+            preparations: 0,
+            boot_step: None,
+            boot_epoch: 0,
+            boots: Boots::default(),
+            state,
+        }
     }
 
     /// The same workflow, held back by its creator from `now` on.

@@ -275,6 +275,11 @@ impl Workflows {
         self.apply_and_edit(id, event, |_| {}).await
     }
 
+    /// Applies the `event` that is a call of a worker. Refused if it shows that two boots of the machine call at once.
+    pub async fn apply_call(&self, id: WorkflowId, event: &Event) -> Result<pb::Workflow, Error> {
+        refuse_two_boots(self.apply(id, event).await?)
+    }
+
     /// Applies `event` to a workflow; if it has an effect, also changes fields outside of the lifecycle with `edit`.
     pub async fn apply_and_edit(
         &self,
@@ -348,6 +353,33 @@ impl Workflows {
         }
     }
 
+    /// Begins a boot epoch of `machine`, which an operator restarted. Returns its number, and the workflow that holds the machine.
+    pub async fn confirm_restart(
+        &self,
+        machine: HardwareId,
+    ) -> Result<(u64, Option<pb::Workflow>), Error> {
+        let mut attempts = 0;
+        loop {
+            let present = self.epochs.present(&machine.to_string()).await?;
+            let (epoch, now) = (present.next(), self.clock.wall());
+            let mut change = self.epochs.to_begin_next(&present, now);
+            let holder = self.holder(machine).await?;
+            if let Some(old) = &holder {
+                let event = Event::RestartConfirmed { epoch };
+                let mut new = record::write(old, &self.lifecycle(old)?.after(event, now)?);
+                new.update_time = Some(Timestamp::from(now));
+                change = change.and(self.records.to_replace(old, &new));
+            }
+            attempts += 1;
+            match self.records.commit(change).await {
+                Err(records::Error::Changed { .. } | records::Error::Exists { .. })
+                    if attempts < MAX_COMMIT_ATTEMPTS => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok((epoch, self.holder(machine).await?)),
+            }
+        }
+    }
+
     /// Changes fields outside of the lifecycle with `edit`, also of a workflow that has ended.
     pub async fn edit(
         &self,
@@ -404,6 +436,20 @@ impl Workflows {
         self.records.commit(self.records.to_delete(ended)).await?;
         Ok(())
     }
+}
+
+/// Refuses the call after which `record` was stored, if it showed that two boots call at once.
+pub fn refuse_two_boots(record: pb::Workflow) -> Result<pb::Workflow, Error> {
+    let Some(boots) = record.boots.as_ref().filter(|boots| boots.conflict_time.is_some()) else {
+        return Ok(record);
+    };
+    tracing::error!(
+        hardware.id = record.hardware_id,
+        workflow.id = record.id,
+        boot = boots.current.as_ref().map(|boot| &boot.id),
+        "two boots of a machine call at once: both are refused until an operator confirms a restart"
+    );
+    Err(EventRefused::TwoBoots.into())
 }
 
 #[cfg(test)]

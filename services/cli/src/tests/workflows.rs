@@ -84,6 +84,7 @@ fake! {
         create_workflow: CreateWorkflowRequest => CreateWorkflowResponse,
         list_workflows: ListWorkflowsRequest => ListWorkflowsResponse,
         cancel_workflow: CancelWorkflowRequest => CancelWorkflowResponse,
+        confirm_restart: ConfirmRestartRequest => ConfirmRestartResponse,
         delete_workflow: DeleteWorkflowRequest => DeleteWorkflowResponse,
         release_workflow: ReleaseWorkflowRequest => ReleaseWorkflowResponse,
         note_boot: NoteBootRequest => NoteBootResponse,

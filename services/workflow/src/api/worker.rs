@@ -22,7 +22,7 @@ use crate::progress::action_under_lease;
 use crate::record::attempts;
 use crate::record::size::{MAX_HOLDER_ID_BYTES, MAX_REASON_BYTES};
 use crate::worker_enrollment::{self, IssueError};
-use crate::workflows::Error;
+use crate::workflows::{Error, refuse_two_boots};
 
 /// The most bytes of a tail that are stored.
 const MAX_TAIL_BYTES: usize = 4096;
@@ -89,7 +89,7 @@ impl WorkerService for Api {
     ) -> Result<Response<pb::StartActionResponse>, Status> {
         let (id, _) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
         let pb::StartActionRequest { workflow_id: _, lease_id, terminal } = request.into_inner();
-        self.workflows.apply(id, &Event::Start { lease: LeaseId(lease_id), terminal }).await?;
+        self.workflows.apply_call(id, &Event::Start { lease: LeaseId(lease_id), terminal }).await?;
         Ok(Response::new(pb::StartActionResponse {}))
     }
 
@@ -107,7 +107,8 @@ impl WorkerService for Api {
         let current = action_under_lease(&mut record, &lease_id).is_some();
         // Only the progress of a current lease is cached; another lease is refused by the store.
         let now = self.clock.monotonic();
-        if !current || self.progress.record(&record.id, &lease_id, progress, now) {
+        let waits = record.boots.as_ref().is_some_and(|boots| boots.other.is_some());
+        if !current || waits || self.progress.record(&record.id, &lease_id, progress, now) {
             record = self.renew_lease(id, &lease_id, progress).await?;
         }
         let stop = record.state() == pb::WorkflowState::Running && record.stop_time.is_some();
@@ -145,7 +146,9 @@ impl WorkerService for Api {
             attempt: 0,
         };
         let event = Event::Report { lease: lease.as_str().into(), report };
-        match self.workflows.apply_report(id, &event, &lease, &tail).await {
+        let applied = self.workflows.apply_report(id, &event, &lease, &tail).await;
+        match applied.and_then(refuse_two_boots) {
+            Err(refused @ Error::Refused(EventRefused::TwoBoots)) => return Err(refused.into()),
             Err(Error::Refused(refused)) => {
                 tracing::info!(reason = %refused, "late result: recorded without effect");
                 self.record_late_result(id, late).await?;
@@ -223,6 +226,7 @@ impl Api {
         };
         let renewed = self.workflows.apply_and_edit(id, &Event::Renew(lease.into()), edit).await;
         // If it was not stored, the next report stores it.
+        let renewed = renewed.and_then(refuse_two_boots);
         renewed.inspect_err(|_| self.progress.remove(&id.to_string()))
     }
 

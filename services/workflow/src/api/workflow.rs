@@ -195,6 +195,19 @@ impl WorkflowService for Api {
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn confirm_restart(
+        &self,
+        request: Request<pb::ConfirmRestartRequest>,
+    ) -> Result<Response<pb::ConfirmRestartResponse>, Status> {
+        let machine = self.machine(&request.get_ref().hardware_id, View::Basic).await?;
+        let id = machine_id(&machine.id)?;
+        let (boot_epoch, holder) = self.workflows.confirm_restart(id).await?;
+        tracing::info!(boot_epoch, "restart confirmed: boot epoch began");
+        let workflow = holder.map(|holder| self.visible(holder, View::Basic));
+        Ok(Response::new(pb::ConfirmRestartResponse { boot_epoch, workflow }))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
     async fn note_boot(
         &self,
         request: Request<pb::NoteBootRequest>,
@@ -306,9 +319,9 @@ impl From<Error> for Status {
             Error::Refused(refused @ EventRefused::Superseded(_)) => {
                 status::failed_precondition("LEASE", "action", refused.to_string())
             }
-            Error::Refused(refused @ EventRefused::OtherEpoch { .. }) => {
-                Self::permission_denied(refused.to_string())
-            }
+            Error::Refused(
+                refused @ (EventRefused::OtherEpoch { .. } | EventRefused::TwoBoots),
+            ) => Self::permission_denied(refused.to_string()),
             Error::MachineHeld(_) => {
                 status::failed_precondition("QUEUE", "workflow", error.to_string())
             }

@@ -225,6 +225,13 @@ impl Action {
         }
     }
 
+    /// Lets a pending action be awaited from `now` on.
+    pub(super) fn await_from(&mut self, now: SystemTime) {
+        if let State::Pending { not_before } = &mut self.state {
+            *not_before = (*not_before).max(Some(now));
+        }
+    }
+
     /// Ends the action.
     pub(super) fn end(&mut self, end: ActionEnd, reason: &str, now: SystemTime) {
         let lease = self.lease().map(|lease| lease.id.clone());

@@ -111,7 +111,7 @@ impl Workflow {
     /// for a machine that is booted by hand: it may be off for as long as its owner likes.
     pub(super) fn worker_awaited_since(&self) -> Option<SystemTime> {
         match self.state {
-            _ if !self.plan.prepares => None,
+            _ if !self.plan.prepares || self.boots.conflict.is_some() => None,
             State::Pending { prepared } => prepared,
             State::Running { .. } => self.next_start_awaited_since(),
             State::HeldBack { .. }
@@ -140,6 +140,10 @@ impl Workflow {
 
     /// A last terminal action has only its grace: its machine does not return to report a result.
     fn action_limit(&self, action: &Action) -> Option<Limit> {
+        // After two boots called at once, it is not known if the action runs: an operator decides.
+        if self.boots.conflict.is_some() {
+            return None;
+        }
         let action::State::Running { since, terminal, .. } = &action.state else { return None };
         let is_last = self.actions.iter().filter(|other| !other.has_ended()).nth(1).is_none();
         match terminal {

@@ -4,6 +4,7 @@
 
 mod actions;
 mod awaited_workers;
+mod boots;
 mod deadlines;
 mod held_back;
 mod restarts;

@@ -7,7 +7,8 @@ use tinwright::LeaseId;
 use super::action::{self, ActionEnd, AttemptReport};
 use super::deadline::{Due, MAX_REPEATED_PREPARATIONS, SUSPEND_INTERVAL};
 use super::{
-    Action, AfterLoss, BootStep, Event, EventRefused, Holder, State, Workflow, WorkflowOutcome,
+    Action, AfterLoss, BootStep, Boots, Event, EventRefused, Holder, State, Workflow,
+    WorkflowOutcome,
 };
 
 impl Workflow {
@@ -22,22 +23,37 @@ impl Workflow {
             Event::PrepareFailed(reason) => self.prepare_failed(reason, now)?,
             Event::RequestAction { holder, running, new_lease } => {
                 self.check_epoch(&holder)?;
-                self.detect_restart(&holder, running.as_ref(), now);
-                self.finish_if_done(now);
-                self.lease_next(holder, new_lease, now);
+                if self.admit(&holder.boot, now)? {
+                    self.detect_restart(&holder, running.as_ref(), now);
+                    self.finish_if_done(now);
+                    self.lease_next(holder, new_lease, now);
+                }
             }
             Event::RequestWhileSuspended { holder, running } => {
                 self.check_epoch(&holder)?;
-                self.detect_restart(&holder, running.as_ref(), now);
+                if self.admit(&holder.boot, now)? {
+                    self.detect_restart(&holder, running.as_ref(), now);
+                }
             }
             Event::RetryRequest { holder, new_lease } => {
                 self.check_epoch(&holder)?;
-                self.lease_next(holder, new_lease, now);
+                if self.is_current(&holder.boot, now)? {
+                    self.lease_next(holder, new_lease, now);
+                }
             }
-            Event::Renew(lease) => self.under_lease(&lease)?.renew(None, now),
-            Event::Start { lease, terminal } => self.under_lease(&lease)?.start(terminal, now),
+            Event::Renew(lease) => {
+                if self.admit_holder(&lease, now)? {
+                    self.under_lease(&lease)?.renew(None, now);
+                }
+            }
+            Event::Start { lease, terminal } => {
+                if self.admit_holder(&lease, now)? {
+                    self.under_lease(&lease)?.start(terminal, now);
+                }
+            }
             Event::Report { lease, report } => self.report(&lease, report, now)?,
             Event::Booted => self.booted(now),
+            Event::RestartConfirmed { epoch } => self.restart_confirmed(epoch, now)?,
             Event::BootStep(step) => self.record_boot_step(step, now),
             Event::Suspend => self.suspend(now),
             Event::Cancel => self.cancel(now)?,
@@ -70,7 +86,7 @@ impl Workflow {
 
     fn prepare(&mut self, now: SystemTime) {
         self.preparations = self.preparations.saturating_add(1);
-        self.boot_epoch = 0;
+        (self.boot_epoch, self.boots) = (0, Boots::default());
         self.state = State::Preparing { since: now };
     }
 
@@ -273,9 +289,10 @@ impl Workflow {
         }
     }
 
-    fn booted(&mut self, now: SystemTime) {
+    pub(super) fn booted(&mut self, now: SystemTime) {
         if let Some(action) = self.current_mut().filter(|action| action.is_terminal()) {
             action.end(ActionEnd::Success, "", now);
+            self.end_current_boot();
         }
     }
 
@@ -299,7 +316,9 @@ impl Workflow {
             return Ok(());
         }
         let may_retry = !self.is_stopping();
-        self.under_lease(lease)?.end_attempt(report, may_retry, now);
+        if self.admit_holder(lease, now)? {
+            self.under_lease(lease)?.end_attempt(report, may_retry, now);
+        }
         Ok(())
     }
 
@@ -326,6 +345,7 @@ impl Workflow {
                 if let Some(action) = self.current_mut() {
                     action.end(ActionEnd::Success, "", now);
                 }
+                self.end_current_boot();
             }
             Some(Due::Worker) => self.prepare_again(now),
             Some(Due::ActionTimeout) => self.end_overdue_attempt(may_retry, now),
@@ -352,6 +372,7 @@ impl Workflow {
 
     /// Enters post, or the end if there is nothing to undo. A lease that is held is revoked.
     fn enter_post(&mut self, outcome: WorkflowOutcome, now: SystemTime) {
+        self.boots = Boots::default();
         if let Some(action) = self.current_mut() {
             action.release();
             if action.is_running() {
@@ -379,8 +400,14 @@ impl Workflow {
         }
     }
 
-    fn wrong_state(&self, event: &'static str) -> EventRefused {
+    pub(super) fn wrong_state(&self, event: &'static str) -> EventRefused {
         EventRefused::WrongState { state: self.state.name(), event }
+    }
+
+    /// Records a call of the worker that holds the lease. True if it may have its effect.
+    fn admit_holder(&mut self, lease: &LeaseId, now: SystemTime) -> Result<bool, EventRefused> {
+        let boot = self.under_lease(lease)?.lease().map(|held| held.holder.boot.clone());
+        boot.map_or(Ok(true), |boot| self.admit(&boot, now))
     }
 
     /// The current action, if it is held under `lease`.

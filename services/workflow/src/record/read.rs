@@ -7,8 +7,8 @@ use tinwright::LeaseId;
 use tinwright::workflow::v1 as pb;
 
 use crate::lifecycle::{
-    Action, ActionEnd, AfterLoss, BootStep, Holder, Lease, Plan, State, Step, WorkerTimeouts,
-    Workflow, WorkflowOutcome, action,
+    Action, ActionEnd, AfterLoss, BootStep, Boots, Holder, Lease, Plan, SeenBoot, State, Step,
+    WorkerTimeouts, Workflow, WorkflowOutcome, action,
 };
 
 /// A record that no lifecycle value corresponds to.
@@ -49,8 +49,21 @@ fn workflow(
         preparations: count(record.preparations)?.max(begun.into()),
         boot_step: boot_step(record)?,
         boot_epoch: record.boot_epoch,
+        boots: boots(record.boots.as_ref())?,
         state: state(record)?,
     })
+}
+
+fn boots(record: Option<&pb::Boots>) -> Result<Boots, &'static str> {
+    let Some(pb::Boots { current, other, conflict_time }) = record else {
+        return Ok(Boots::default());
+    };
+    let seen = |boot: &Option<pb::SeenBoot>| -> Result<Option<SeenBoot>, &'static str> {
+        let Some(boot) = boot else { return Ok(None) };
+        Ok(Some(SeenBoot { id: boot.id.as_str().into(), at: since(boot.time)? }))
+    };
+    let conflict = conflict_time.map(time).transpose()?;
+    Ok(Boots { current: seen(current)?, other: seen(other)?, conflict })
 }
 
 fn boot_step(record: &pb::Workflow) -> Result<Option<BootStep>, &'static str> {

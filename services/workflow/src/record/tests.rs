@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lifecycle::{
-    Action, ActionEnd, AfterLoss, BootStep, Holder, Lease, Plan, State, Step, WorkerTimeouts,
-    Workflow, WorkflowOutcome, action,
+    Action, ActionEnd, AfterLoss, BootStep, Boots, Holder, Lease, Plan, SeenBoot, State, Step,
+    WorkerTimeouts, Workflow, WorkflowOutcome, action,
 };
 
 fn read(record: &pb::Workflow) -> Result<Workflow, Damaged> {
@@ -108,6 +108,18 @@ fn any_state() -> impl Strategy<Value = State> {
     ]
 }
 
+fn any_boots() -> impl Strategy<Value = Boots> {
+    let boot = || {
+        let seen = ("[a-z]{1,4}", any_time());
+        prop::option::of(seen.prop_map(|(id, at)| SeenBoot { id: id.as_str().into(), at }))
+    };
+    (boot(), boot(), prop::option::of(any_time())).prop_map(|(current, other, conflict)| Boots {
+        current,
+        other,
+        conflict,
+    })
+}
+
 prop_compose! {
     fn any_workflow()(
         prepares: bool,
@@ -118,11 +130,12 @@ prop_compose! {
         preparations in 1..9_u32,
         boot_step in prop::option::of((any_time(), any_reason())),
         boot_epoch: u64,
+        boots in any_boots(),
         state in any_state(),
     ) -> Workflow {
         let plan = Plan { prepares, powers_off, time_limit, ..Plan::default() };
         let boot_step = boot_step.map(|(at, text)| BootStep { at, text });
-        Workflow { plan, actions, begun, preparations, boot_step, boot_epoch, state }
+        Workflow { plan, actions, begun, preparations, boot_step, boot_epoch, boots, state }
     }
 }
 

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::attempts;
 use crate::lifecycle::{
-    Action, ActionEnd, AfterLoss, BootStep, Lease, Plan, State, Step, Workflow, WorkflowOutcome,
-    action,
+    Action, ActionEnd, AfterLoss, BootStep, Boots, Lease, Plan, SeenBoot, State, Step, Workflow,
+    WorkflowOutcome, action,
 };
 use crate::template;
 
@@ -72,6 +72,7 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
     record.boot_epoch = workflow.boot_epoch;
     // An end does not change it: a workflow that ended while it was held back has done nothing.
     record.held &= matches!(workflow.state, State::HeldBack { .. } | State::Ended { .. });
+    record.boots = boots(&workflow.boots);
     if let Some(BootStep { at, text }) = &workflow.boot_step {
         record.boot_step_time = Some((*at).into());
         record.boot_step.clone_from(text);
@@ -103,6 +104,16 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
             record.warning = warning.clone().unwrap_or_default();
         }
     }
+}
+
+fn boots(boots: &Boots) -> Option<pb::Boots> {
+    let seen = |boot: &SeenBoot| pb::SeenBoot { id: boot.id.0.clone(), time: Some(boot.at.into()) };
+    let Boots { current, other, conflict } = boots;
+    (*boots != Boots::default()).then(|| pb::Boots {
+        current: current.as_ref().map(seen),
+        other: other.as_ref().map(seen),
+        conflict_time: conflict.map(Timestamp::from),
+    })
 }
 
 /// The cause of `outcome`, for people.

@@ -51,6 +51,8 @@ pub(crate) enum Move {
     Cancel(usize),
     /// A workflow is reconciled while its machine is in maintenance.
     Suspend(usize),
+    /// An operator confirms that a workflow's machine was restarted.
+    ConfirmRestart(usize),
     /// A machine boots.
     Boot(usize),
     /// A boot server sees a step of a boot.
@@ -109,6 +111,7 @@ pub(crate) fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(lease, message)| Move::Send { lease, message }),
         1 => (0..5_usize).prop_map(Move::Cancel),
         1 => (0..5_usize).prop_map(Move::Suspend),
+        1 => (0..5_usize).prop_map(Move::ConfirmRestart),
         1 => (0..2_usize).prop_map(Move::Boot),
         1 => (0..2_usize).prop_map(Move::BootStep),
         3 => prop::sample::select(vec![1, 30, 61, 700, 2000]).prop_map(Move::Wait),
@@ -147,6 +150,7 @@ impl Site {
             Move::Send { lease, message } => self.send(*lease, message),
             Move::Cancel(run) => self.apply(*run, Event::Cancel),
             Move::Suspend(run) => self.apply(*run, Event::Suspend),
+            Move::ConfirmRestart(run) => self.apply(*run, Event::RestartConfirmed { epoch: 0 }),
             Move::Boot(machine) => self.apply_on(*machine, &Event::Booted),
             Move::BootStep(machine) => {
                 let step = BootStep { at: self.now, text: "kernel".into() };
@@ -173,6 +177,9 @@ impl Site {
     pub(crate) fn work(&mut self, workers: Presence) {
         for run in 0..self.runs.len() {
             self.reconcile(run, false);
+            if self.runs[run].workflow.boots.conflict.is_some() {
+                self.apply(run, Event::RestartConfirmed { epoch: 0 });
+            }
         }
         for machine in 0..MACHINES {
             let prepares = |run: usize| self.runs[run].workflow.plan.prepares;

@@ -1,10 +1,14 @@
 //! Boot epochs: what a machine's tenant got hold of is good for nothing once the machine was switched off.
 
+use std::time::{Duration, SystemTime};
+
+use runtime::Clock;
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
 use tonic::{Code, Status};
 
 use crate::bmc::netboot;
+use crate::machines::NO_MACHINE;
 use crate::power::JobEnd;
 use crate::site::{Site, TWO, soon};
 use crate::worker::Worker;
@@ -85,6 +89,71 @@ async fn a_request_that_is_held_while_the_machine_is_prepared_gets_no_action() {
     let worker = site.booted(&made.id).await;
     assert_eq!(worker.begin().await.workflow_id, made.id);
     assert_eq!(soon(held).await.unwrap().unwrap_err().code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn two_boots_at_once_are_refused_until_a_restart_is_confirmed() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    let it = worker.begin().await;
+    let second = worker.again("b2", "p2");
+    let held = tokio::spawn(async move {
+        second.client.clone().next_action(second.request("")).await.map(drop)
+    });
+    site.until(&made.id, |found| found.boots.as_ref().is_some_and(|it| it.other.is_some())).await;
+    let before = site.get(&made.id).await.actions;
+    let refused = worker.finish(&it, pb::ActionState::Success, "", "").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(soon(held).await.unwrap().unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(worker.progress(&it, 1).await.unwrap_err().code(), Code::PermissionDenied);
+    let waiting = site.get(&made.id).await;
+    assert_eq!(waiting.actions, before);
+    assert!(waiting.state_reason.starts_with("two boots"), "{}", waiting.state_reason);
+    let request = pb::ConfirmRestartRequest { hardware_id: machine.to_string() };
+    let confirmed = site.workflows().confirm_restart(request).await.unwrap().into_inner();
+    assert_eq!((confirmed.boot_epoch, confirmed.workflow.unwrap().id), (1, made.id.clone()));
+    assert_eq!(all_calls(&worker, &it).await, [Code::PermissionDenied; 6]);
+    let restarted = site.channel_of(Some(runtime::Caller::worker(machine, 1)));
+    let restarted = Worker::new(restarted, "b3", "p1");
+    let again = restarted.next().await;
+    assert_eq!((again.workflow_id, again.action.unwrap().name), (made.id, it.action.unwrap().name));
+}
+
+#[tokio::test]
+async fn a_boot_that_waits_gets_the_action_when_the_one_before_it_is_silent() {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let (mut site, machine) = (Site::with_clock(clock.clone()).await, HardwareId::new());
+    let made = site.workflow(machine, TWO).await;
+    let worker = site.worker(machine);
+    worker.begin().await;
+    let second = worker.again("b2", "p2");
+    let waits = tokio::spawn(async move {
+        loop {
+            if let Some(next) = second.instruction().await.assignment {
+                return next;
+            }
+        }
+    });
+    site.until(&made.id, |found| found.boots.as_ref().is_some_and(|it| it.other.is_some())).await;
+    clock.advance(Duration::from_secs(90));
+    site.until(&made.id, |found| found.actions[0].lost_attempts == 1).await;
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(soon(waits).await.unwrap().action.unwrap().name, "write");
+}
+
+#[tokio::test]
+async fn a_restart_of_a_machine_without_a_workflow_or_a_bmc_begins_a_boot_epoch() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let old = site.worker(machine);
+    let request = pb::ConfirmRestartRequest { hardware_id: machine.to_string() };
+    let confirmed = site.workflows().confirm_restart(request).await.unwrap().into_inner();
+    assert_eq!((confirmed.boot_epoch, confirmed.workflow), (1, None));
+    let refused = old.client.clone().next_action(old.request("")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let unknown = pb::ConfirmRestartRequest { hardware_id: NO_MACHINE.into() };
+    let missing = site.workflows().confirm_restart(unknown).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
 }
 
 #[tokio::test]

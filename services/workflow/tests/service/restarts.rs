@@ -1,5 +1,8 @@
 //! Restarts of workers and machines, and late or repeated reports.
 
+use std::time::{Duration, SystemTime};
+
+use runtime::Clock;
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
 use tonic::Code;
@@ -31,13 +34,17 @@ async fn a_restarted_worker_that_still_runs_its_action_keeps_the_lease() {
 #[tokio::test]
 async fn an_interrupted_action_is_run_again_and_its_old_lease_is_refused() {
     for (boot, process) in [("b1", "p2"), ("b2", "p3")] {
-        let (mut site, machine) = (Site::new().await, HardwareId::new());
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+        let (mut site, machine) = (Site::with_clock(clock.clone()).await, HardwareId::new());
         let made = site.workflow(machine, TWO).await;
         let worker = site.worker(machine);
         let it = worker.begin().await;
-        let again = worker.again(boot, process).next().await;
-        assert_eq!(again.action.as_ref().unwrap().name, "write");
-        assert_eq!(site.get(&made.id).await.actions[0].lost_attempts, 1);
+        clock.advance(Duration::from_secs(90));
+        let next = worker.again(boot, process);
+        let next = tokio::spawn(async move { next.next().await });
+        site.until(&made.id, |found| found.actions[0].lost_attempts == 1).await;
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(soon(next).await.unwrap().action.unwrap().name, "write");
         assert_eq!(worker.start(&it, false).await.unwrap_err().code(), Code::FailedPrecondition);
         assert_eq!(worker.progress(&it, 1).await.unwrap_err().code(), Code::FailedPrecondition);
         let before = site.get(&made.id).await;

@@ -212,6 +212,7 @@ impl WorkflowService for Site {
     never_called! {
         delete_workflow(wf::DeleteWorkflowRequest) -> wf::DeleteWorkflowResponse;
         read_log(wf::ReadLogRequest) -> Self::ReadLogStream;
+        confirm_restart(wf::ConfirmRestartRequest) -> wf::ConfirmRestartResponse;
         note_boot(wf::NoteBootRequest) -> wf::NoteBootResponse;
     }
 }

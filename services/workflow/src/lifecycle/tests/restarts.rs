@@ -59,21 +59,21 @@ fn an_action_lost_by_a_restarted_worker_fails_unless_it_may_be_retried() {
 
 #[test]
 fn an_unexpected_reboot_loses_the_action_which_is_retried_if_it_may_be() {
-    let lost = with(AfterLoss::Retry).started().does(request("b2", "p2", None, "l2"), 20);
-    let again = lost.does(request("b2", "p2", None, "l2"), 21);
+    let lost = with(AfterLoss::Retry).started().does(request("b2", "p2", None, "l2"), 100);
+    let again = lost.does(request("b2", "p2", None, "l2"), 101);
     assert_eq!(
         again.lease().map(|lease| (lease.id.clone(), lease.attempt)),
         Some(("l2".into(), 2))
     );
-    let lost = with(AfterLoss::Fail).started().does(request("b2", "p2", None, "l2"), 20);
+    let lost = with(AfterLoss::Fail).started().does(request("b2", "p2", None, "l2"), 100);
     assert_eq!(lost.state.name(), "post");
 }
 
 #[test]
 fn a_worker_of_the_earlier_boot_cannot_report() {
-    let lost = with(AfterLoss::Retry).started().does(request("b2", "p2", None, "l2"), 20);
+    let lost = with(AfterLoss::Retry).started().does(request("b2", "p2", None, "l2"), 100);
     assert_eq!(
-        lost.after(report("l1", ActionEnd::Success), at(21)),
+        lost.after(report("l1", ActionEnd::Success), at(101)),
         Err(EventRefused::Superseded("l1".into()))
     );
 }
@@ -84,10 +84,10 @@ fn an_action_is_not_retried_for_ever_after_losses() {
     for round in 0..u64::from(action::MAX_LOST_ATTEMPTS) {
         let (boot, lease) = (format!("b{round}"), format!("l{round}"));
         workflow = workflow
-            .does(request(&boot, "p", None, &lease), round * 60 + 30)
-            .does(start(&lease), round * 60 + 30);
+            .does(request(&boot, "p", None, &lease), round * 200 + 30)
+            .does(start(&lease), round * 200 + 30);
         workflow =
-            workflow.does(request(&format!("b{}", round + 1), "p", None, "x"), round * 60 + 31);
+            workflow.does(request(&format!("b{}", round + 1), "p", None, "x"), round * 200 + 130);
     }
     assert_eq!(workflow.state.name(), "post");
 }

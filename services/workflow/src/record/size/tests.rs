@@ -118,7 +118,13 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         boot_epoch: u64::MAX,
         held: true,
         tenant: text(63),
+        boots: Some(pb::Boots { current: seen(), other: seen(), conflict_time: TIME }),
     }
+}
+
+/// A boot with the longest id.
+fn seen() -> Option<pb::SeenBoot> {
+    Some(pb::SeenBoot { id: text(MAX_HOLDER_ID_BYTES), time: TIME })
 }
 
 fn created(actions: usize) -> pb::Workflow {
