@@ -6,6 +6,7 @@
 //! A response is made in two steps: `respond` and [`BootScripts::respond_file`] decide, change nothing and log nothing, and
 //! [`BootScripts::apply`] applies the [`Effects`]. [`BootScripts::simulate`] discards them.
 //!
+//! - `evidence`: what was seen of a boot, without which it gets nothing.
 //! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
 //! - `events`: steps for timelines; `warning`: warnings for the log; `render`: the texts; `virtual_media`: machines that boot
@@ -13,6 +14,7 @@
 
 pub mod custom;
 mod events;
+mod evidence;
 pub mod files;
 pub mod gate;
 pub mod history;
@@ -95,12 +97,15 @@ pub struct ScriptRequest {
     pub format: ScriptFormat,
     /// Interface that the source is taken to be leased to, in a simulated request. Otherwise the leases say.
     pub leased_to: Option<Mac>,
+    /// True if nobody asked: the boot is taken to have been seen.
+    pub is_simulated: bool,
 }
 
 impl ScriptRequest {
     /// A request for iPXE from `source` that names `mac`, and no UUID.
     pub fn new(mac: Option<Mac>, source: IpAddr) -> Self {
-        Self { mac, source, uuid: None, format: ScriptFormat::Ipxe, leased_to: None }
+        let format = ScriptFormat::Ipxe;
+        Self { mac, source, uuid: None, format, leased_to: None, is_simulated: false }
     }
 }
 
@@ -142,6 +147,9 @@ pub enum BootRefusal {
     /// The client is not the machine that it is for.
     #[error("not for you: {0}")]
     NotYours(&'static str),
+    /// The machine is in a boot that was not seen from its firmware on.
+    #[error("not for this boot: neither its firmware's DHCP exchange nor its loader was seen")]
+    Unseen,
     /// The client must repeat its request.
     #[error("not now: {why}")]
     Later {
@@ -213,7 +221,8 @@ impl BootScripts {
 
     /// Returns the response to a simulated `request`, which changes nothing and is not logged.
     pub fn simulate(&self, request: &ScriptRequest, now: SystemTime) -> BootResult<Script> {
-        self.respond(request, now).0
+        let request = ScriptRequest { is_simulated: true, ..request.clone() };
+        self.respond(&request, now).0
     }
 
     /// Decides the response to `request`. Changes nothing and logs nothing.
@@ -317,6 +326,8 @@ impl BootScripts {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
         let decision = self.decision(Some(&machine), feed, false);
+        let seen = self.check_evidence(&machine, &decision, request);
+        seen.inspect_err(|_| warnings.push(Warning::UnseenBoot { hardware: machine.id, source }))?;
         let (fact, uuid) = (decision.fact, request.uuid.as_deref());
         let script = match decision.opens_a_boot()
             && self.gate_asks_uuid(&machine, &decision, uuid, source, warnings)?

@@ -20,7 +20,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Instant;
 
-use dhcp::{DropReason, ListenPort, Received, Reply, Request};
+use dhcp::{ClientClass, DropReason, ListenPort, Received, Reply, Request};
 use runtime::clock::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
 use socket2::{Domain, Protocol, Type};
@@ -275,6 +275,13 @@ impl Server {
         let (mac, effects) = (Mac(request.mac), &mut response.effects);
         if let (Some(machine), Some(uuid)) = (machine, effects.uuid) {
             scripts.history.record_uuid(machine, uuid);
+        }
+        if let Some(machine) = machine
+            && request.class.boots()
+            && response.reply.is_ok()
+        {
+            let is_loader = matches!(request.class, ClientClass::Ipxe { .. });
+            scripts.history.record_exchange(machine, is_loader);
         }
         if let (Some(machine), true) = (machine, effects.begins_boot) {
             // If the queue is full, the worker's new boot id reports the same later.

@@ -82,7 +82,7 @@ impl Http {
             tracing::info!(name, reason = %refusal, "boot refused");
         }
         match refusal {
-            BootRefusal::NotYours(_) => self.forbidden().into_response(),
+            BootRefusal::NotYours(_) | BootRefusal::Unseen => self.forbidden().into_response(),
             BootRefusal::Later { retry, .. } => {
                 let retry = [(header::RETRY_AFTER, retry.as_secs().to_string())];
                 (refusal.status(), retry).into_response()
@@ -195,7 +195,7 @@ impl BootRefusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Nothing(_) => StatusCode::NOT_FOUND,
-            Self::NotYours(_) => StatusCode::FORBIDDEN,
+            Self::NotYours(_) | Self::Unseen => StatusCode::FORBIDDEN,
             Self::Later { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }

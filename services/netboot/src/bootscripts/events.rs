@@ -61,7 +61,8 @@ impl BootScripts {
     /// Records that a loader was fetched by HTTP, for the interface that the path names, if it names one.
     pub fn record_loader(&self, mac: Option<Mac>, source: IpAddr, name: &str, at: SystemTime) {
         // A path proves nothing: only machines with a record are recorded.
-        if self.identify(mac, Some(source), at).is_some() {
+        if let Some(machine) = self.identify(mac, Some(source), at) {
+            self.history.record_loader(&machine);
             self.record(mac, source, BootStep::new(Kind::BinaryServed, name.to_owned()), at);
         }
     }
@@ -71,11 +72,10 @@ impl BootScripts {
         let file = RequestedFile::parse(request.file_name.as_bytes());
         let Ok(RequestedFile::File { mac, path }) = file else { return };
         let source = IpAddr::V4(*request.client.ip());
-        if self.identify(mac, Some(source), at).is_none() {
-            return;
-        }
+        let Some(machine) = self.identify(mac, Some(source), at) else { return };
         let step = match request.result {
             RequestResult::Transfer(TransferOutcome::Complete) => {
+                self.history.record_loader(&machine);
                 BootStep::new(Kind::BinaryServed, path)
             }
             // The client requests the file again.

@@ -10,6 +10,7 @@
 //! not be served again meanwhile. A served script is stored, since its text may be fetched after `started`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +19,7 @@ use runtime::boot_token::LIFETIME;
 use tinwright::HardwareId;
 
 use super::BootScripts;
+use super::evidence::BootEvidence;
 use crate::Mac;
 use crate::decision::ScriptSource;
 use crate::machine_view::MachineView;
@@ -28,16 +30,22 @@ const BOOT_LOOP_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// The boots of all machines.
 #[derive(Debug, Default)]
-pub struct BootHistory(Mutex<HashMap<HardwareId, MachineBoots>>);
+pub struct BootHistory {
+    machines: Mutex<HashMap<HardwareId, MachineBoots>>,
+    /// True if the feed of workflows was live at its latest change.
+    pub(super) is_live: AtomicBool,
+}
 
 /// The boots of one machine.
 #[derive(Debug, Default)]
-struct MachineBoots {
+pub(super) struct MachineBoots {
     /// SMBIOS UUID that the firmware of each interface last sent by DHCP.
     dhcp_uuids: HashMap<Mac, [u8; 16]>,
     /// Times at which it was given its last scripts.
     scripts: VecDeque<SystemTime>,
     one_shot: Option<OneShotScript>,
+    /// What was seen of its boots in the present boot epoch.
+    pub(super) evidence: BootEvidence,
 }
 
 /// A script for one boot that was served.
@@ -155,13 +163,14 @@ impl BootHistory {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<HardwareId, MachineBoots>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<HardwareId, MachineBoots>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observer for BootScripts {
-    fn machines(&self, changes: &[MachineChange], _feeds: &FeedStates) {
+    fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
+        self.history.record_epochs(changes, feeds);
         for change in changes {
             self.history.evict(change);
             self.record_phone_home(change, self.clock.wall());

@@ -18,8 +18,12 @@ impl BootScripts {
         let unknown = || BootRefusal::Nothing("no machine has this address".into());
         let machine = self.index.by_mac(mac).ok_or_else(unknown)?;
         let mut bmcs = self.site.serving.iso.iter().flat_map(|iso| &iso.sources);
-        if !machine.has(source) && !bmcs.any(|network| network.contains(&source)) {
+        let by_bmc = bmcs.any(|network| network.contains(&source));
+        if !machine.has(source) && !by_bmc {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
+        }
+        if !by_bmc {
+            self.check_exchange(&machine)?;
         }
         let decision = self.decision(Some(&machine), self.index.feed(), false);
         if decision.boot == BootTarget::Later {

@@ -1,5 +1,7 @@
 //! Warnings about script requests, which are logged when the response is applied.
 
+use std::net::IpAddr;
+
 use tinwright::HardwareId;
 
 use super::BOOT_LOOP;
@@ -23,6 +25,13 @@ pub(super) enum Warning {
         presented: String,
         /// The rule that closed the gate.
         rule: &'static str,
+    },
+    /// A boot without a DHCP exchange and a loader asks for a script.
+    UnseenBoot {
+        /// The machine.
+        hardware: HardwareId,
+        /// Address of the request.
+        source: IpAddr,
     },
     /// A kernel argument in the machine's record or in the site's settings cannot stand in a script.
     ArgumentLeftOut {
@@ -51,6 +60,12 @@ impl Warning {
             }
             Self::GateClosed { hardware, presented, rule } => {
                 tracing::warn!(hardware.id = %hardware, presented, rule, "boot gate closed");
+            }
+            Self::UnseenBoot { hardware, source } => {
+                tracing::error!(
+                    hardware.id = %hardware, %source,
+                    "script refused: the machine was not seen booting from the network, its installed system may run"
+                );
             }
             Self::ArgumentLeftOut { hardware, word } => {
                 tracing::warn!(hardware.id = %hardware, %word, "kernel argument left out");

@@ -45,7 +45,7 @@ impl From<BootRefusal> for FileError {
     fn from(refusal: BootRefusal) -> Self {
         match refusal {
             BootRefusal::Nothing(_) => Self::NotFound,
-            BootRefusal::NotYours(_) => Self::NotAllowed,
+            BootRefusal::NotYours(_) | BootRefusal::Unseen => Self::NotAllowed,
             BootRefusal::Later { .. } | BootRefusal::Broken(_) => Self::TryLater,
         }
     }
