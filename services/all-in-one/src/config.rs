@@ -16,6 +16,7 @@ mod metadata;
 mod pools;
 mod split;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,7 +66,7 @@ pub struct Options {
     #[arg(value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
     /// Call services of other processes at SERVICE=URL, or at URL for all that are not named (except netboot, which only
-    /// metadata calls, for leases). Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
+    /// metadata calls, for leases). Of several URLs for one service the first that answers is called. Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
     /// service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only)
     #[arg(value_name = "[SERVICE=]URL", value_delimiter = ',')]
     #[serde(default)]
@@ -352,7 +353,7 @@ impl Config {
     /// Returns host and port of the API for machines on the link with our address `own`: there, or at the peer that serves
     /// workflow.
     pub fn machines_api(&self, own: Ipv4Addr) -> String {
-        let peer = self.split.peer(Service::Workflow).and_then(Uri::authority);
+        let peer = self.split.peers(Service::Workflow).first().and_then(Uri::authority);
         if let Some(peer) = peer {
             return peer.to_string();
         }
@@ -364,7 +365,13 @@ impl Config {
     /// Returns the further servers of the API for machines on that link.
     pub fn further_servers(&self, own: Ipv4Addr) -> Vec<String> {
         let first = self.machines_api(own);
-        self.machines_api.iter().filter(|server| **server != first).cloned().collect()
+        let peers = self.split.peers(Service::Workflow).iter().filter_map(Uri::authority);
+        let mut further: Vec<_> = peers.map(ToString::to_string).collect();
+        further.extend(self.machines_api.iter().cloned());
+        let mut seen = BTreeSet::from([first]);
+        further.retain(|server| seen.insert(server.clone()));
+        further.truncate(split::MAX_MACHINES_API_SERVERS);
+        further
     }
 
     /// The directory of the site's secrets.

@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use clap::ValueEnum as _;
 use futures_util::Stream;
 use runtime::access::service_subject;
-use runtime::{Caller, Role, connect};
+use runtime::connect::Servers;
+use runtime::{Caller, Role};
 use tinwright::in_process;
 use tokio::io::DuplexStream;
 use tonic::transport::{Channel, Uri};
@@ -47,9 +48,10 @@ impl CallerEndpoints {
     {
         let mut remote = BTreeMap::new();
         for service in Service::value_variants() {
-            if let Some(peer) = config.split.peer(*service) {
-                let channel = remote_channel(peer, certificates);
-                remote.insert(*service, channel.with_context(|| format!("{service} at {peer}"))?);
+            let peers = config.split.peers(*service);
+            if !peers.is_empty() {
+                let channel = remote_channel(peers, certificates);
+                remote.insert(*service, channel.with_context(|| format!("peers: {service}"))?);
             }
         }
         let has_leases = config.netboot.is_some() || remote.contains_key(&Service::Netboot);
@@ -110,10 +112,8 @@ pub(crate) fn caller(services: impl IntoIterator<Item = Service>) -> anyhow::Res
     Ok(Caller::new(Role::Service, &service_subject(names.iter().map(String::as_str)))?)
 }
 
-/// Returns a channel to `peer` that presents the certificate of this process.
-fn remote_channel(peer: &Uri, certificates: &Certificates) -> anyhow::Result<Channel> {
-    match &certificates.service {
-        Some(own) if peer.scheme_str() == Some("https") => connect::tls(peer, own.client_config()?),
-        Some(_) | None => Ok(connect::plaintext(peer)),
-    }
+/// Returns a channel to the first of `peers` that answers, which presents the certificate of this process.
+fn remote_channel(peers: &[Uri], certificates: &Certificates) -> anyhow::Result<Channel> {
+    let own = certificates.service.as_ref();
+    Servers::new(peers, own.map(|own| own.client_config()).transpose()?)?.channel()
 }

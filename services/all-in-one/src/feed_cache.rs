@@ -22,7 +22,7 @@ pub(crate) async fn open(
 ) -> anyhow::Result<Option<(FleetCache, Arc<dyn Store>)>> {
     let edges = config.netboot.is_some() || !config.metadata_listen.is_empty();
     let followed = [Service::Hardware, Service::Instance, Service::Workflow];
-    let is_remote = followed.into_iter().any(|service| config.split.peer(service).is_some());
+    let is_remote = followed.into_iter().any(|service| !config.split.peers(service).is_empty());
     if !edges || !is_remote || matches!(config.store, Storage::Memory) {
         return Ok(None);
     }

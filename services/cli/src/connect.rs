@@ -1,18 +1,20 @@
 //! Finding the server, and the identity of the caller.
 //!
 //! The directory of secrets is the server's own, or a copy of three of its files: `ca.pem`, the certificate authority to
-//! trust, and `admin.pem` with `admin-key.pem`, the caller's certificate.
+//! trust, and `admin.pem` with `admin-key.pem`, the caller's certificate. A context ([`crate::context`]) names a server with its
+//! files; options replace parts of it.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use runtime::connect::{Servers, client_config};
 use tinwright::common::v1 as common;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Uri};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time without data before an HTTP/2 ping.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+use crate::context::{Contexts, Site};
+
+/// The server without a context and without options.
+const DEFAULT_SERVER: &str = "https://127.0.0.1:42113";
 
 /// The largest response in bytes: a page of the largest objects in full view.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -27,17 +29,21 @@ pub enum View {
 }
 
 /// The server, and the identity of the caller.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Connection {
-    /// Connect to this URL; http:// for a server without TLS
+    /// Connect to the server of this context, with its certificates [default: the one in use, unless --server, --secrets or
+    /// --data is given]
+    #[arg(long, global = true, env = "TINWRIGHT_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// Connect to the first of these URLs that answers; http:// for a server without TLS [default: https://127.0.0.1:42113]
     #[arg(
         long,
         global = true,
         env = "TINWRIGHT_SERVER",
         value_name = "URL",
-        default_value = "https://127.0.0.1:42113"
+        value_delimiter = ','
     )]
-    pub server: String,
+    pub server: Vec<String>,
     /// Read ca.pem, admin.pem and admin-key.pem from this directory [default: secrets in the server's data directory]
     #[arg(
         id = "connection_secrets",
@@ -62,34 +68,125 @@ pub struct Connection {
 impl Connection {
     /// Connects to the server.
     pub async fn open(&self) -> anyhow::Result<Channel> {
-        let endpoint = Endpoint::from_shared(self.server.clone())
-            .with_context(|| format!("--server {} is not a URL", self.server))?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL);
-        let endpoint = match self.server.starts_with("http://") {
-            true => endpoint,
-            false => endpoint.tls_config(self.tls()?)?,
+        let site = self.site(Contexts::open)?;
+        let servers = site.servers.join(",");
+        let channel = site.server()?.connect().await;
+        let hint = match self.is_context_used() {
+            true => "is it running, and is the context right?",
+            false => "is it running, and is --server right?",
         };
-        let channel = endpoint.connect().await;
-        let hint = "is it running, and is --server right?";
-        channel.with_context(|| format!("no server at {}: {hint}", self.server))
+        channel.with_context(|| format!("no server at {servers}: {hint}"))
     }
 
-    fn tls(&self) -> anyhow::Result<ClientTlsConfig> {
-        let directory = match (&self.secrets, &self.data) {
-            (Some(secrets), _) => secrets.clone(),
-            (None, Some(data)) => data.join("secrets"),
-            (None, None) => crate::data()?.join("secrets"),
+    /// True if the server and its files are those of a context.
+    fn is_context_used(&self) -> bool {
+        self.context.is_some() || (self.server.is_empty() && self.directory().is_none())
+    }
+
+    /// Returns the directory of secrets that an option names.
+    fn directory(&self) -> Option<PathBuf> {
+        let in_data = || self.data.as_ref().map(|data| data.join("secrets"));
+        self.secrets.clone().or_else(in_data)
+    }
+
+    /// Returns the server and its files. The `contexts` are only read where one may be used.
+    fn site(&self, contexts: impl FnOnce() -> anyhow::Result<Contexts>) -> anyhow::Result<Site> {
+        let context = match &self.context {
+            Some(name) => Some(contexts()?.get(name)?.clone()),
+            None if self.is_context_used() => contexts()?.current()?.cloned(),
+            None => None,
         };
-        let read = |name| {
-            let path = directory.join(name);
-            let hint = "give --data or --secrets, or copy the file from the server";
-            let text = std::fs::read_to_string(&path);
-            text.with_context(|| format!("reading {}: {hint}", path.display()))
+        let site = match (self.directory(), context) {
+            (Some(directory), Some(context)) => {
+                Site { servers: context.servers, ..Site::in_directory(&directory) }
+            }
+            (None, Some(context)) => context,
+            (Some(directory), None) => Site::in_directory(&directory),
+            (None, None) => Site::in_directory(&crate::data()?.join("secrets")),
         };
-        let authority = Certificate::from_pem(read("ca.pem")?);
-        let identity = Identity::from_pem(read("admin.pem")?, read("admin-key.pem")?);
-        Ok(ClientTlsConfig::new().ca_certificate(authority).identity(identity))
+        let servers = if self.server.is_empty() { site.servers } else { self.server.clone() };
+        Ok(Site { servers, ..site })
+    }
+}
+
+impl Site {
+    /// The server on this host, with the files of the operator in `directory`.
+    pub(crate) fn in_directory(directory: &Path) -> Self {
+        let [ca, certificate, key] =
+            ["ca.pem", "admin.pem", "admin-key.pem"].map(|name| directory.join(name));
+        Self { servers: vec![DEFAULT_SERVER.into()], ca, certificate, key }
+    }
+
+    /// Returns the server. The files are read if it is called with TLS.
+    pub(crate) fn server(&self) -> anyhow::Result<Servers> {
+        let parse = |url: &String| {
+            url.parse::<Uri>().with_context(|| format!("the server {url} is not a URL"))
+        };
+        let urls = self.servers.iter().map(parse).collect::<anyhow::Result<Vec<_>>>()?;
+        let is_secure = urls.iter().any(|url| url.scheme_str() == Some("https"));
+        let tls = is_secure.then(|| {
+            let read = |path: &Path| {
+                let hint = "give --context, --data or --secrets, or copy the file from the server";
+                let text = std::fs::read_to_string(path);
+                text.with_context(|| format!("reading {}: {hint}", path.display()))
+            };
+            let (ca, certificate) = (read(&self.ca)?, read(&self.certificate)?);
+            let files = [&self.ca, &self.certificate, &self.key].map(|path| path.display());
+            client_config(&ca, &certificate, &read(&self.key)?)
+                .with_context(|| format!("{}, {} or {}", files[0], files[1], files[2]))
+        });
+        Servers::new(&urls, tls.transpose()?).context("the server")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> anyhow::Result<Contexts> {
+        let mut contexts = Contexts::default();
+        for name in ["lab", "prod"] {
+            let servers = vec![format!("https://{name}:1"), format!("https://{name}:2")];
+            let site = Site { servers, ..Site::in_directory(Path::new(name)) };
+            contexts.add(name, site)?;
+        }
+        contexts.select("lab")?;
+        Ok(contexts)
+    }
+
+    fn words(list: &str) -> Vec<String> {
+        list.split(' ').filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn options_replace_parts_of_a_context_and_the_one_in_use_is_used_without_options_only() {
+        let lab = "https://lab:1 https://lab:2";
+        let prod = "https://prod:1 https://prod:2";
+        let own = crate::data().unwrap().join("secrets/ca.pem").display().to_string();
+        for (context, server, secrets, data, servers, ca) in [
+            ("", "", "", "", lab, "lab/ca.pem"),
+            ("prod", "", "", "", prod, "prod/ca.pem"),
+            ("prod", "https://a:1", "", "", "https://a:1", "prod/ca.pem"),
+            ("prod", "", "other", "", prod, "other/ca.pem"),
+            ("prod", "", "", "site", prod, "site/secrets/ca.pem"),
+            ("", "https://a:1 https://b:1", "", "", "https://a:1 https://b:1", own.as_str()),
+            ("", "", "", "site", DEFAULT_SERVER, "site/secrets/ca.pem"),
+            ("", "", "other", "site", DEFAULT_SERVER, "other/ca.pem"),
+        ] {
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let connection = Connection {
+                context: some(context),
+                server: words(server),
+                secrets: some(secrets).map(Into::into),
+                data: some(data).map(Into::into),
+            };
+            let site = connection.site(stored).unwrap();
+            assert_eq!((site.servers, site.ca), (words(servers), ca.into()), "{connection:?}");
+        }
+        let unknown = Connection { context: Some("x".into()), ..Connection::default() };
+        let error = unknown.site(stored).unwrap_err();
+        assert!(error.to_string().starts_with("no context x"), "{error}");
+        let none = Connection::default().site(|| Ok(Contexts::default())).unwrap();
+        assert_eq!(none.servers, [DEFAULT_SERVER]);
     }
 }

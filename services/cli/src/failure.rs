@@ -21,8 +21,10 @@ pub fn line(error: &anyhow::Error) -> String {
 fn hint(code: Code) -> Option<&'static str> {
     match code {
         Code::Unavailable => Some("try again in a moment"),
-        Code::Unauthenticated => Some("give the right --data or --secrets"),
-        Code::PermissionDenied => Some("use --secrets of a caller with the permission"),
+        Code::Unauthenticated => Some("give the right --context, --data or --secrets"),
+        Code::PermissionDenied => {
+            Some("use --context or --secrets of a caller with the permission")
+        }
         Code::NotFound => Some("see the existing ones: list"),
         Code::Aborted => Some("it was changed: get it, and try again"),
         Code::OutOfRange => Some("the stream was too slow: try again"),

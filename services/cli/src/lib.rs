@@ -1,6 +1,6 @@
 //! The client commands of `tinwright`.
 //!
-//! - [`connect`]: finding the server, and the identity of the caller.
+//! - [`connect`]: finding the server, and the identity of the caller; [`context`]: several sites.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
 //! - [`identity`]: client certificates and credentials.
@@ -10,11 +10,12 @@
 //! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
 //! - [`store`]: backups of a server's store.
-//! - [`osie`]: building the installation environment; the only command without a server.
+//! - [`osie`]: building the installation environment; with `context` the only commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod boot;
 pub mod connect;
+pub mod context;
 pub mod events;
 pub mod failure;
 pub mod follow;
@@ -65,6 +66,9 @@ pub enum Command {
     Boot(ServerCommand<boot::BootCommand>),
     /// Explain responses of the metadata service
     Metadata(ServerCommand<metadata::MetadataCommand>),
+    /// Manage contexts: the sites that commands can be sent to
+    #[command(subcommand)]
+    Context(context::ContextCommand),
     /// Build the installation environment
     #[command(subcommand)]
     Osie(osie::OsieCommand),
@@ -131,6 +135,7 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
             Box::pin(events::run(it.command, &it.connection.open().await?, out)).await
         }
         Command::Metadata(it) => metadata::run(it.command, &it.connection.open().await?, out).await,
+        Command::Context(command) => context::run(command, out),
         Command::Osie(command) => osie::run(command),
     }
 }

@@ -20,8 +20,8 @@ pub fn runtime() -> anyhow::Result<Runtime> {
 
 /// Connects to the hardware service of `site`.
 pub async fn hardware(site: &Site) -> anyhow::Result<HardwareServiceClient<Channel>> {
-    let server = format!("https://{SERVER}:42113");
-    let connection = Connection { server, secrets: None, data: Some(site.data()) };
+    let server = vec![format!("https://{SERVER}:42113")];
+    let connection = Connection { server, data: Some(site.data()), ..Connection::default() };
     Ok(HardwareServiceClient::new(connection.open().await?))
 }
 

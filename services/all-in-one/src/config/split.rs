@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Deserialize;
 use tonic::codegen::http::uri::Authority;
@@ -13,7 +12,9 @@ use tonic::transport::Uri;
 use super::Options;
 
 /// The most further servers for machines: they are in the kernel's command line.
-const MAX_MACHINES_API_SERVERS: usize = 4;
+pub(super) const MAX_MACHINES_API_SERVERS: usize = 4;
+/// The most addresses of one service.
+const MAX_PEERS: usize = 8;
 
 /// A service that another process can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
@@ -122,7 +123,8 @@ impl TryFrom<String> for Peer {
 pub struct Split {
     /// The services of this process; none stands for all.
     pub only: Option<BTreeSet<Service>>,
-    peers: BTreeMap<Service, Uri>,
+    /// The addresses of each other service that is called from here.
+    peers: BTreeMap<Service, Vec<Uri>>,
 }
 
 impl Split {
@@ -133,41 +135,48 @@ impl Split {
         let (peers, tls) = (options.peers.clone(), !options.insecure);
         let unused = only.is_none() && !peers.is_empty();
         anyhow::ensure!(!unused, "peers is given, but only is not: every service is served here");
-        let (mut split, mut others) = (Self { only, peers: BTreeMap::new() }, None);
+        let (mut split, mut others) = (Self { only, peers: BTreeMap::new() }, Vec::new());
         for Peer { service, url } in peers {
             let clear = url.scheme_str() == Some("http");
             anyhow::ensure!(!(clear && tls), "peers: {url} has no TLS: set insecure to allow this");
-            let previous = match service {
-                None => others.replace(url),
+            let addresses = match service {
+                None => &mut others,
                 Some(service) => {
                     anyhow::ensure!(
                         service.uses_store(),
                         "peers names {service}, which no service calls"
                     );
-                    split.peers.insert(service, url)
+                    split.peers.entry(service).or_default()
                 }
             };
             let name = service.map_or_else(|| "all others".into(), |service| service.to_string());
-            anyhow::ensure!(previous.is_none(), "peers has two addresses for {name}");
+            let is_new = !addresses.contains(&url);
+            anyhow::ensure!(is_new, "peers has the address {url} for {name} twice");
+            addresses.push(url);
+            anyhow::ensure!(
+                addresses.len() <= MAX_PEERS,
+                "peers has over {MAX_PEERS} addresses for {name}"
+            );
         }
         // Services of this process are called here: one file may configure several processes.
         let Self { only, peers } = &mut split;
         peers.retain(|service, _| only.as_ref().is_some_and(|only| !only.contains(service)));
-        split.with_default(others.as_ref())
+        split.with_default(&others)
     }
 
-    /// Adds `others` as the address of services that are called from here and not named.
-    fn with_default(mut self, others: Option<&Uri>) -> anyhow::Result<Self> {
+    /// Adds `others` as the addresses of services that are called from here and not named.
+    fn with_default(mut self, others: &[Uri]) -> anyhow::Result<Self> {
         let here: Vec<_> = self.served().collect();
         for caller in here {
             for called in caller.calls() {
                 if self.serves(*called) || self.peers.contains_key(called) {
                     continue;
                 }
-                let url = others.with_context(|| {
-                    format!("{caller} calls {called}, which is not served here: set its address in peers")
-                })?;
-                self.peers.insert(*called, url.clone());
+                anyhow::ensure!(
+                    !others.is_empty(),
+                    "{caller} calls {called}, which is not served here: set its address in peers"
+                );
+                self.peers.insert(*called, others.to_vec());
             }
         }
         Ok(self)
@@ -196,25 +205,22 @@ impl Split {
         all.any(|service| service.uses_store() && self.serves(*service))
     }
 
-    /// Returns the address of `service` if it is called from here and another process serves it.
-    pub fn peer(&self, service: Service) -> Option<&Uri> {
-        self.peers.get(&service)
+    /// Returns the addresses of `service`, of which the first that answers is called; none if it is not called from here, or is
+    /// served here.
+    pub fn peers(&self, service: Service) -> &[Uri] {
+        self.peers.get(&service).map_or(&[], Vec::as_slice)
     }
 
     /// True if a service is called with TLS.
     pub fn has_tls_peers(&self) -> bool {
-        self.peers.values().any(|peer| peer.scheme_str() == Some("https"))
+        self.peers.values().flatten().any(|peer| peer.scheme_str() == Some("https"))
     }
 
     /// Fails if workers on machines could not reach the workflow service.
     pub(super) fn check_reachable_by_machines(&self) -> anyhow::Result<()> {
-        let Some(peer) = self.peer(Service::Workflow) else { return Ok(()) };
-        let host = peer.host().unwrap_or_default();
-        anyhow::ensure!(
-            !super::is_local(peer),
-            "peers: machines that netboot boots do not reach workflow at {host}"
-        );
-        Ok(())
+        let local = self.peers(Service::Workflow).iter().find(|peer| super::is_local(peer));
+        let Some(host) = local.map(|peer| peer.host().unwrap_or_default()) else { return Ok(()) };
+        anyhow::bail!("peers: machines that netboot boots do not reach workflow at {host}")
     }
 }
 

@@ -154,12 +154,21 @@ fn a_password_is_sent_to_another_host_without_tls_only_with_etcd_insecure() {
 #[test]
 fn without_only_every_service_is_here_and_with_it_the_others_are_at_peers() {
     let split = load("", &[]).unwrap().split;
-    assert!(split.serves(Service::Power) && split.peer(Service::Power).is_none());
+    assert!(split.serves(Service::Power) && split.peers(Service::Power).is_empty());
     let split = load("only = ['instance', 'power']\npeers = ['hardware=https://a:1', 'instance=https://b:1', 'https://c:1']", &[]).unwrap().split;
-    let at = |service| split.peer(service).map(ToString::to_string);
+    let at = |service| split.peers(service).first().map(ToString::to_string);
     assert_eq!(at(Service::Hardware).as_deref(), Some("https://a:1/"));
     assert_eq!(at(Service::Workflow).as_deref(), Some("https://c:1/"));
     assert_eq!((at(Service::Instance), at(Service::Power)), (None, None));
+}
+
+#[test]
+fn a_service_may_have_several_addresses() {
+    let text = "only = ['instance']\npeers = ['workflow=https://a:1', 'https://c:1', 'workflow=https://b:1', 'https://d:1']";
+    let split = load(text, &[]).unwrap().split;
+    let at = |service| split.peers(service).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(at(Service::Workflow), ["https://a:1/", "https://b:1/"]);
+    assert_eq!(at(Service::Power), ["https://c:1/", "https://d:1/"]);
 }
 
 #[test]
@@ -179,8 +188,8 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
             "peers is given, but only is not: every service is served here",
         ),
         (
-            "only = ['power']\npeers = ['https://a:1', 'https://b:1']",
-            "peers has two addresses for all others",
+            "only = ['power']\npeers = ['https://a:1', 'https://b:1', 'https://a:1']",
+            "peers has the address https://a:1/ for all others twice",
         ),
         (
             "only = ['power']\npeers = ['metadata=https://a:1']",
@@ -237,12 +246,13 @@ fn metadata_options_are_read_and_trusting_everybody_is_refused() {
 #[test]
 fn machines_get_the_address_of_the_workflow_service() {
     let config = load(
-        "only = ['netboot']\npeers = ['https://192.0.2.7:42113']\n\
+        "only = ['netboot']\npeers = ['https://192.0.2.7:42113', 'https://192.0.2.8:42113']\n\
          netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'",
         &[],
     )
     .unwrap();
     assert_eq!(config.machines_api(Ipv4Addr::LOCALHOST), "192.0.2.7:42113");
+    assert_eq!(config.further_servers(Ipv4Addr::LOCALHOST), ["192.0.2.8:42113"]);
 }
 
 #[test]
