@@ -6,6 +6,8 @@
 //!
 //! While the feed is cut, the identities that were revoked before stay refused.
 
+mod calls;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+pub use self::calls::refuse_revoked;
 use crate::feed::{self, FeedEvent};
 
 /// The revoked identities, by name: `certificate:<serial number>` or `credential:<id>`. Clones share them.
@@ -40,6 +43,19 @@ impl Revocations {
         if tables.wait_for(|table| table.revoked.contains(identity)).await.is_err() {
             // Not reached: the sender lives as long as this value.
             std::future::pending().await
+        }
+    }
+
+    /// Does `work`; stops and returns none once `identity` is revoked.
+    pub async fn unless_revoked<T>(
+        &self,
+        identity: &str,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.revoked(identity) => None,
+            done = work => Some(done),
         }
     }
 

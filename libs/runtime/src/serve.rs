@@ -43,6 +43,7 @@ use self::limits::{OpenConnections, Place};
 pub use self::plaintext::HopLimit;
 use self::plaintext::Plaintext;
 use crate::identity::{Caller, Role};
+use crate::serial::Serial;
 
 /// The longest time for a TLS handshake, and for the head of a request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -291,7 +292,14 @@ impl<A: App> Connection<A> {
                 let shown = stream.get_ref().1.peer_certificates();
                 let leaf = shown.and_then(|chain| chain.first());
                 let caller = leaf.and_then(|leaf| Caller::in_certificate(leaf));
-                self.run(stream, caller, Some(peers), place).await;
+                let Some(serial) = leaf.and_then(|leaf| Serial::in_certificate(leaf)) else {
+                    return self.run(stream, caller, Some(peers), place).await;
+                };
+                let revocations = self.limits.revocations.clone();
+                let served = self.run(stream, caller, Some(peers), place);
+                if revocations.unless_revoked(&serial.identity(), served).await.is_none() {
+                    tracing::info!(%serial, remote = %peers.remote, "connection of a revoked certificate closed");
+                }
             }
             Ok(Err(error)) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no TLS agreed on");

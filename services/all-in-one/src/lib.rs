@@ -33,13 +33,15 @@ mod store_health;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::FleetCache;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::overdue_metric::OverdueMetric;
-use runtime::serve::{self, Transport};
+use runtime::revocation::Revocations;
+use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, Readiness};
 use runtime::{Caller, Clock, Role};
@@ -51,13 +53,17 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificates::Certificates;
-use crate::config::{Config, Storage};
+use crate::config::{Config, Service, Storage};
 use crate::edges::{Edges, Metadata};
 use crate::endpoints::{CallerEndpoints, Pipe};
 use crate::events::refusals::Refusals;
 use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics};
 use crate::services::Services;
 use crate::store_health::Health;
+
+/// The time for which the API is not served while the revoked certificates are not known: without the identity service, machines
+/// are served nevertheless.
+const REVOCATIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server with bound sockets and an open store.
 pub struct Server {
@@ -138,7 +144,8 @@ impl Server {
         health.set(Readiness::Starting).await;
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
         let refusals = Refusals::new(Clock::system());
-        let app = services.app(health_service, edge_apis, &vitals, &refusals)?;
+        let revocations = follow_revocations(&endpoints, &mut edges);
+        let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations)?;
         for Pipe { caller, connections } in pipes {
             let (app, until) = (app.clone(), inner.stop.clone());
             inner.tasks.spawn(serve::in_process(connections, caller, app, until));
@@ -151,7 +158,7 @@ impl Server {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
         }
 
-        serve_grpc(grpc, &certificates, app, &mut edges)?;
+        serve_grpc(grpc, &certificates, app, &revocations, &mut edges)?;
         edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
         edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
@@ -200,6 +207,7 @@ fn serve_grpc(
     listeners: Vec<TcpListener>,
     certificates: &Certificates,
     app: impl serve::App,
+    revocations: &Revocations,
     edges: &mut Tier,
 ) -> anyhow::Result<()> {
     let transport = match &certificates.server {
@@ -207,11 +215,31 @@ fn serve_grpc(
         None => Transport::TrustedPlaintext,
     };
     let limits = api_limits::connections(open_files::limit());
+    let limits = ConnectionLimits { revocations: revocations.clone(), ..limits };
     for listener in listeners {
         let (transport, limits, until) = (transport.clone(), limits.clone(), edges.stop.clone());
-        edges.tasks.spawn(serve::limited_tcp(listener, transport, limits, app.clone(), until));
+        let (revocations, app) = (revocations.clone(), app.clone());
+        edges.tasks.spawn(async move {
+            let known = tokio::time::timeout(REVOCATIONS_TIMEOUT, revocations.ready());
+            if let Some(Err(_)) = until.run_until_cancelled(known).await {
+                tracing::warn!("revoked certificates are not known yet; serving without");
+            }
+            serve::limited_tcp(listener, transport, limits, app, until).await
+        });
     }
     Ok(())
+}
+
+/// Follows the revoked certificates.
+fn follow_revocations(endpoints: &CallerEndpoints, edges: &mut Tier) -> Revocations {
+    let revocations = Revocations::default();
+    let identity = endpoints.of(Service::Identity).identity;
+    let (feed, until) = (revocations.clone(), edges.stop.clone());
+    edges.tasks.spawn(async move {
+        feed.follow(identity, until).await;
+        Ok(())
+    });
+    revocations
 }
 
 /// Does `work`, then waits for `stop`: a task that ends before would be reported as a failed service.

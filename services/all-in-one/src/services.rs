@@ -13,6 +13,7 @@ use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
 use runtime::call_metrics::{self, CallMetrics};
 use runtime::overdue_metric::OverdueMetric;
+use runtime::revocation::{Revocations, refuse_revoked};
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
@@ -108,6 +109,7 @@ impl Services {
         ),
         vitals: &Diagnostics,
         refusals: &Refusals,
+        revocations: &Revocations,
     ) -> anyhow::Result<Router> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -141,6 +143,7 @@ impl Services {
         let admission = vitals.register(Admission::new);
         Ok(app
             .layer(from_fn(origin::record))
+            .layer(from_fn_with_state(revocations.clone(), refuse_revoked))
             .layer(from_fn_with_state(admission, admission::admit))
             .layer(from_fn(access::check))
             .layer(from_fn_with_state(refusals.clone(), refusals::record))

@@ -4,7 +4,7 @@
 
 mod credential;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -123,29 +123,20 @@ async fn issue(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let IssueOptions { role, subject, tenant, lifetime, csr, out: prefix } = options;
-    let file = |end: &str| {
-        let mut path = prefix.clone().into_os_string();
-        path.push(end);
-        PathBuf::from(path)
-    };
-    let (certificate_file, key_file, authority_file) =
-        (file(".pem"), file("-key.pem"), file("-ca.pem"));
-    let (certificate_request, key) = match csr {
+    // The files come first: a certificate that cannot be stored is not issued.
+    let mut files = NewFiles::default();
+    let mut certificate_file = files.create(&prefix, ".pem")?;
+    let mut authority_file = files.create(&prefix, "-ca.pem")?;
+    let certificate_request = match csr {
         Some(path) => {
-            let read = std::fs::read(&path);
-            (read.with_context(|| format!("reading {}", path.display()))?, None)
+            std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?
         }
         None => {
             let (request, key) = authority::request_certificate()?;
-            (request, Some(key))
+            write(&mut files.create(&prefix, "-key.pem")?, key.expose())?;
+            request
         }
     };
-    // The files come first: a certificate that cannot be stored is not issued.
-    let certificate_to = create(&certificate_file)?;
-    let authority_to = create(&authority_file)?;
-    if let Some(key) = &key {
-        write(&mut create(&key_file)?, &key_file, key.expose())?;
-    }
     let request = pb::IssueCertificateRequest {
         role: role as i32,
         subject,
@@ -153,35 +144,48 @@ async fn issue(
         lifetime: lifetime.map(prost_types::Duration::try_from).transpose()?,
         certificate_request,
     };
-    let issued = client(channel).issue_certificate(request).await;
-    let issued = match issued {
-        Ok(issued) => issued.into_inner(),
-        Err(refused) => {
-            let written = [&certificate_file, &authority_file].into_iter();
-            for path in written.chain(key.is_some().then_some(&key_file)) {
-                drop(std::fs::remove_file(path));
-            }
-            return Err(refused.into());
-        }
-    };
-    for (mut to, path, text) in [
-        (certificate_to, &certificate_file, &issued.certificate_pem),
-        (authority_to, &authority_file, &issued.authority_pem),
-    ] {
-        write(&mut to, path, text)?;
-    }
+    let issued = client(channel).issue_certificate(request).await?.into_inner();
+    write(&mut certificate_file, &issued.certificate_pem)?;
+    write(&mut authority_file, &issued.authority_pem)?;
+    files.keep();
     print_list(out, &[required(issued.certificate)?], Format::Table)
 }
 
-/// Creates the file at `path`, which only its owner may read. A file that is there is not replaced.
-fn create(path: &Path) -> anyhow::Result<std::fs::File> {
-    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    created.with_context(|| format!("creating {}", path.display()))
+/// Files that are removed again unless they are complete.
+#[derive(Debug, Default)]
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// Creates the file `prefix` with this end, which only its owner may read. A file that is there is not replaced.
+    fn create(&mut self, prefix: &Path, end: &str) -> anyhow::Result<File> {
+        let mut path = prefix.to_owned().into_os_string();
+        path.push(end);
+        let path = PathBuf::from(path);
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let created = created.with_context(|| format!("creating {}", path.display()))?;
+        self.0.push(path);
+        Ok(created)
+    }
+
+    /// Keeps the files.
+    fn keep(mut self) {
+        self.0.clear();
+    }
 }
 
-fn write(file: &mut std::fs::File, path: &Path, text: &str) -> anyhow::Result<()> {
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.with_context(|| format!("writing {}", path.display()))
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Without a certificate they are of no use; one that cannot be removed harms nobody.
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+fn write(file: &mut File, text: &str) -> anyhow::Result<()> {
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .context("writing the certificate")
 }
 
 impl Row for pb::Certificate {

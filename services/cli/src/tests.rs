@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod hardware;
+mod identities;
 mod templates;
 mod workflows;
 

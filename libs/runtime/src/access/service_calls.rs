@@ -90,6 +90,9 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The calls that every process makes, whatever services it has.
+const COMMON_CALLS: &[&str] = &["/tinwright.identity.v1.IdentityService/WatchRevocations"];
+
 /// Returns the subject of a process with these services, or of the pipe of one of them.
 pub fn service_subject<'a>(services: impl IntoIterator<Item = &'a str>) -> String {
     KIND.to_owned() + &services.into_iter().collect::<Vec<_>>().join(".")
@@ -97,7 +100,7 @@ pub fn service_subject<'a>(services: impl IntoIterator<Item = &'a str>) -> Strin
 
 /// Returns the names of the services that make the call `path`.
 pub(super) fn callers(path: &str) -> impl Iterator<Item = &'static str> {
-    let makes_call = move |calls: &[&str]| calls.contains(&path);
+    let makes_call = move |calls: &[&str]| COMMON_CALLS.contains(&path) || calls.contains(&path);
     SERVICE_CALLS.iter().filter(move |(_, calls)| makes_call(calls)).map(|(service, _)| *service)
 }
 
@@ -142,6 +145,14 @@ mod tests {
             assert_eq!(is_of(&service(subject), GET_HARDWARE), gets_hardware, "{subject}");
             assert_eq!(is_of(&service(subject), WATCH_LEASES), watches_leases, "{subject}");
         }
+    }
+
+    #[test]
+    fn every_service_follows_the_revocations() {
+        for (name, _) in SERVICE_CALLS {
+            assert!(is_of(&service(&service_subject([*name])), COMMON_CALLS[0]), "{name}");
+        }
+        assert!(!is_of(&service("service:other"), COMMON_CALLS[0]));
     }
 
     /// The calls of the contract: path, package without version, name as a method of a client.

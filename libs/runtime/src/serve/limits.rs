@@ -11,6 +11,7 @@ use super::HANDSHAKE_TIMEOUT;
 use crate::client_address::TrustedProxies;
 use crate::clock::Clock;
 use crate::rate_limit::{Rate, TokenBucket};
+use crate::revocation::Revocations;
 
 /// The most calls that one connection may have open, unless limited: in the process, one connection carries all of a client's.
 const MAX_CONCURRENT_STREAMS: u32 = 4096;
@@ -32,6 +33,8 @@ pub struct ConnectionLimits {
     pub head_timeout: Duration,
     /// The most calls that one HTTP/2 connection may have open.
     pub max_concurrent_streams: u32,
+    /// Certificates whose connections are closed.
+    pub revocations: Revocations,
     /// Further limits on connections whose client has no role, if there are any.
     pub anonymous: Option<AnonymousLimits>,
 }
@@ -45,6 +48,7 @@ impl Default for ConnectionLimits {
             max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: HANDSHAKE_TIMEOUT,
             max_concurrent_streams: MAX_CONCURRENT_STREAMS,
+            revocations: Revocations::default(),
             anonymous: None,
         }
     }

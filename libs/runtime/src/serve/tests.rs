@@ -1,5 +1,7 @@
 //! Connections over real sockets.
 
+mod revoked;
+
 use std::sync::Mutex;
 
 use axum::Router;

@@ -47,16 +47,16 @@ impl Service {
         Self::Netboot,
     ];
 
-    /// The services that this one always calls. Metadata calls netboot too if its address is configured, for leases.
+    /// The services that this one always calls; identity for the revoked certificates. Metadata calls netboot too if its address is configured, for leases.
     fn calls(self) -> &'static [Self] {
         match self {
-            Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power],
-            Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power],
-            Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power],
+            Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power, Self::Identity],
+            Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power, Self::Identity],
+            Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power, Self::Identity],
             Self::Identity => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Power],
-            Self::Power => &[],
-            Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow],
-            Self::Metadata => &[Self::Hardware, Self::Instance],
+            Self::Power => &[Self::Identity],
+            Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
+            Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],
         }
     }
 

@@ -81,7 +81,7 @@ impl Service {
             max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: HEAD_TIMEOUT,
             max_concurrent_streams: MAX_CALLS_PER_CONNECTION,
-            anonymous: None,
+            ..ConnectionLimits::default()
         }
     }
 }
