@@ -98,9 +98,10 @@ impl<K: Bounded> Tracker<K> {
         }
     }
 
-    /// Returns the number of records that are overdue at `now` in each state, and 0 for states where one was.
+    /// Returns the number of records that are overdue at `now`, and marked, in each state, and 0 for states where one was.
     pub(super) fn overdue(&mut self, now: SystemTime) -> BTreeMap<String, usize> {
-        let overdue = self.stays.values().filter(|stay| stay.due <= now);
+        let is_overdue = |stay: &&Stay| stay.due <= now && stay.marked_at.is_none();
+        let overdue = self.stays.values().filter(is_overdue);
         let mut counts: BTreeMap<_, _> = self.states.iter().map(|it| (it.clone(), 0)).collect();
         for stay in overdue {
             *counts.entry(stay.state.clone()).or_default() += 1;
