@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::authority::{RenewableCertificate, SiteAuthority};
-use crate::connect;
+use crate::connect::Servers;
 use crate::revocation::Revocations;
 
 /// A server whose answer never ends, and a channel to it with the certificate of the services.
@@ -32,7 +32,10 @@ async fn site(revocations: Revocations) -> (tempfile::TempDir, Serial, impl Fn()
     // Without the authority's key the stored certificate is presented.
     std::fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
     let own = RenewableCertificate::service(authority, Role::Service.into()).unwrap();
-    let open = move || connect::tls(&url, own.client_config().unwrap()).unwrap();
+    let open = move || {
+        let tls = Some(own.client_config().unwrap());
+        Servers::new(std::slice::from_ref(&url), tls).unwrap().channel().unwrap()
+    };
     (folder, Serial::in_certificate(&pem).unwrap(), open)
 }
 
