@@ -18,8 +18,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 /// Returns true if the server at `to` refuses a caller with these TLS settings.
 async fn is_refused(to: std::net::SocketAddr, tls: ClientTlsConfig) -> bool {
     let Ok(channel) = connect(to, tls).await else { return true };
-    let listed =
-        HardwareServiceClient::new(channel).list_hardware(hw::ListHardwareRequest::default());
+    let mut client = HardwareServiceClient::new(channel);
+    let listed = client.list_hardware(hw::ListHardwareRequest::default());
     listed.await.is_err()
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request without a [`Caller`] in its extensions comes from a connection without a role. Inside the process the caller is the
-//! calling service, such as `service:instance`. The caller of a call that a door forwards is the door's client ([`crate::forwarding`]).
+//! calling service, such as `service:instance`. The caller of a call that a door forwards is the door's client (module `forwarding`).
 
 use std::fmt;
 use std::iter;

@@ -57,7 +57,7 @@ pub trait Kind: fmt::Debug + 'static {
         Vec::new()
     }
 
-    /// True if changes that callers ask for, and changes of the state, are recorded as [`events`](crate::events).
+    /// True if changes that callers ask for, and changes of the state, are recorded as events.
     const EVENTS: bool = false;
 
     /// Returns the state of a record in its lifecycle, as events name it; empty if records of this kind have none.
@@ -75,7 +75,7 @@ pub trait Kind: fmt::Debug + 'static {
         false
     }
 
-    /// True if a record is marked as too long in its state ([`overdue`](crate::overdue)). Becoming so is an alarm.
+    /// True if a record is marked as too long in its state. Becoming so is an alarm.
     fn is_overdue(_: &Self::Record) -> bool {
         false
     }
@@ -96,7 +96,7 @@ pub trait Kind: fmt::Debug + 'static {
     }
 }
 
-/// The records of a kind that a [mirror](crate::mirror) holds in memory. Its watchers get the changes of every record.
+/// The records of a kind that a mirror holds in memory. Its watchers get the changes of every record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mirrored {
     /// All.

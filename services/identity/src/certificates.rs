@@ -19,11 +19,9 @@ use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
 
 use crate::revocations::{self, Revocations};
-use crate::tenants::Tenants;
+use crate::tenants::{CERTIFICATE_INDEX, Tenants};
 use crate::{Error, roles};
 
-/// The index of certificates by tenant.
-pub(crate) const TENANT_INDEX: &str = "certificate-tenant";
 const MIN_LIFETIME: Duration = Duration::from_secs(60);
 
 /// The kind of these records.
@@ -35,7 +33,7 @@ impl Kind for CertificateKind {
     type Id = Serial;
     const NOUN: &'static str = "certificate";
     const KIND: &'static str = "certificate";
-    const INDEXES: &'static [&'static str] = &[TENANT_INDEX];
+    const INDEXES: &'static [&'static str] = &[CERTIFICATE_INDEX];
 
     fn id(certificate: &pb::Certificate) -> &str {
         &certificate.serial
@@ -47,7 +45,7 @@ impl Kind for CertificateKind {
 
     fn indexes(certificate: &pb::Certificate) -> Vec<Index> {
         let is_listed = !certificate.tenant.is_empty() && certificate.revoke_time.is_none();
-        let index = is_listed.then(|| Index::shared(TENANT_INDEX, &certificate.tenant));
+        let index = is_listed.then(|| Index::shared(CERTIFICATE_INDEX, &certificate.tenant));
         index.into_iter().collect()
     }
 

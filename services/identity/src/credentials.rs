@@ -18,11 +18,9 @@ use tinwright::{CredentialId, Object as _, check};
 
 use crate::digest::{self, Digests};
 use crate::revocations::{CREDENTIAL_RETENTION, Revocations};
-use crate::tenants::Tenants;
+use crate::tenants::{CREDENTIAL_INDEX, Tenants};
 use crate::{Error, roles};
 
-/// The index of credentials by tenant.
-pub(crate) const TENANT_INDEX: &str = "credential-tenant";
 /// The field of a generated API key.
 const API_KEY_FIELD: &str = "api_key";
 
@@ -46,7 +44,7 @@ impl Kind for CredentialKind {
     type Id = CredentialId;
     const NOUN: &'static str = "credential";
     const KIND: &'static str = "credential";
-    const INDEXES: &'static [&'static str] = &[TENANT_INDEX];
+    const INDEXES: &'static [&'static str] = &[CREDENTIAL_INDEX];
 
     fn id(credential: &pb::Credential) -> &str {
         &credential.id
@@ -58,7 +56,7 @@ impl Kind for CredentialKind {
 
     fn indexes(credential: &pb::Credential) -> Vec<Index> {
         let tenant = Some(&credential.tenant).filter(|tenant| !tenant.is_empty());
-        tenant.map(|tenant| Index::shared(TENANT_INDEX, tenant)).into_iter().collect()
+        tenant.map(|tenant| Index::shared(CREDENTIAL_INDEX, tenant)).into_iter().collect()
     }
 
     const EVENTS: bool = true;

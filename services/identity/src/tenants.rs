@@ -14,8 +14,10 @@ use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{Object as _, TenantId, TenantName, check, field_mask};
 
-use crate::{certificates, credentials};
-
+/// The index of credentials by tenant.
+pub(crate) const CREDENTIAL_INDEX: &str = "credential-tenant";
+/// The index of certificates by tenant.
+pub(crate) const CERTIFICATE_INDEX: &str = "certificate-tenant";
 /// The index of tenants by name.
 pub const NAME_INDEX: &str = "tenant-name";
 
@@ -100,7 +102,7 @@ impl Tenants {
     /// Deletes a tenant, unless there are identities of it.
     pub async fn delete(&self, id: TenantId, revision: i64) -> Result<(), crate::Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        for index in [credentials::TENANT_INDEX, certificates::TENANT_INDEX] {
+        for index in [CREDENTIAL_INDEX, CERTIFICATE_INDEX] {
             let prefix = format!("{index}/{}/", old.name);
             let found = self.records.store().list(&prefix, "", 1).await.map_err(Error::from)?;
             if !found.pairs.is_empty() {

@@ -26,10 +26,10 @@ const MAX_QUEUED: usize = 256;
 
 /// The record of refused calls.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusals(Arc<Shared>);
+pub(crate) struct Refusals(Arc<SharedRefusals>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedRefusals {
     limiter: RateLimiter<(String, String)>,
     clock: Clock,
     queue: mpsc::Sender<Refusal>,
@@ -47,7 +47,7 @@ impl Refusals {
     pub(crate) fn new(clock: Clock) -> Self {
         let limiter = RateLimiter::new(Rate::new(INTERVAL, 1)).with_max_keys(MAX_KEYS);
         let (queue, queued) = mpsc::channel(MAX_QUEUED);
-        Self(Arc::new(Shared { limiter, clock, queue, queued: Mutex::new(queued) }))
+        Self(Arc::new(SharedRefusals { limiter, clock, queue, queued: Mutex::new(queued) }))
     }
 
     /// Records that the call `path` of `caller` was refused, unless it was recorded in the last minute.

@@ -143,7 +143,7 @@ impl Noun {
 
 /// An object that has not ended.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct LiveObject {
     state: i32,
     machine: Option<Uuid>,
     instance: Option<Uuid>,
@@ -154,7 +154,7 @@ struct Row {
 #[derive(Debug)]
 struct Table {
     noun: Noun,
-    rows: HashMap<Uuid, Row>,
+    rows: HashMap<Uuid, LiveObject>,
     /// Ended objects that were counted.
     counted: BoundedMap<Uuid, ()>,
     /// The time of the first snapshot.
@@ -202,7 +202,7 @@ impl Table {
     }
 
     /// Takes the state of an object, which was `old`, and counts it if it has ended.
-    fn put(&mut self, object: Observation, old: Option<Row>) {
+    fn put(&mut self, object: Observation, old: Option<LiveObject>) {
         let Observation { id, state, machine, instance, took, created, has_ended } = object;
         // An object that is neither known nor new may have ended long ago.
         let is_new = self.synced_at.is_some_and(|synced_at| created >= Some(synced_at));
@@ -217,7 +217,7 @@ impl Table {
         }
         if !has_ended {
             let is_counted = took.is_some() || old.is_some_and(|row| row.is_counted);
-            self.rows.insert(id, Row { state, machine, instance, is_counted });
+            self.rows.insert(id, LiveObject { state, machine, instance, is_counted });
         }
     }
 
