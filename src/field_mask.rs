@@ -37,7 +37,7 @@ pub fn merge<M: Message + Name + Default>(
     M::decode(new.encode_to_vec().as_slice()).map_err(|error| failed(error.into()))
 }
 
-/// Returns the names of the updatable fields that differ, in the order of the contract.
+/// Returns the names of the updatable fields that differ, in the order of their numbers.
 pub fn changed_fields<M: Message + Name>(old: &M, new: &M) -> Vec<String> {
     let (Ok(old), Ok(new)) = (json::dynamic(old), json::dynamic(new)) else { return Vec::new() };
     let differs = |field: &FieldDescriptor| {
@@ -114,7 +114,7 @@ mod tests {
     fn changed_fields_are_those_that_an_update_may_name() {
         let new = merged(Instance { hostname: "db".into(), ..Default::default() }, &[]).unwrap();
         let new = Instance { revision: 7, state_reason: "x".into(), ..new };
-        assert_eq!(changed_fields(&old(), &new), ["hostname", "tags", "operating_system"]);
+        assert_eq!(changed_fields(&old(), &new), ["hostname", "operating_system", "tags"]);
         assert!(changed_fields(&new, &new).is_empty());
     }
 

@@ -415,14 +415,19 @@ mod tests {
         let verbs = ["Explain", "Get", "List", "Read", "Watch"];
         let reads = verbs.iter().any(|verb| method.name().starts_with(verb));
         let is_workers = method.parent_service().name() == "WorkerService";
-        let gives_rights =
-            ["CreateCredential", "DeleteCredential", "IssueCertificate", "RevokeCertificate"];
+        let for_admins = [
+            "Backup",
+            "CreateCredential",
+            "DeleteCredential",
+            "IssueCertificate",
+            "RevokeCertificate",
+        ];
         match caller {
             _ if method.name() == "Redeem" => true,
             _ if method.name() == "Authenticate" => {
                 matches!(caller, Some(Role::Door | Role::Service))
             }
-            _ if gives_rights.contains(&method.name()) => caller == Some(Role::Admin),
+            _ if for_admins.contains(&method.name()) => caller == Some(Role::Admin),
             Some(Role::Viewer) if is_internal => false,
             Some(Role::Machine(_, MachinePurpose::Work)) => is_workers,
             Some(Role::Viewer) => reads,
