@@ -216,7 +216,7 @@ async fn a_change_that_is_not_committed_leaves_no_event() {
 async fn a_record_leaves_room_for_the_events_of_its_later_changes() {
     let house = House::new();
     let mut door = front("open");
-    door.keys = (0..90).map(|n| n.to_string()).collect();
+    door.keys = (0..100).map(|n| n.to_string()).collect();
     let refused = house.ask("Doors/Create", |doors| doors.to_create(&door)).await;
     assert!(matches!(refused, Err(Error::Store(crate::Error::Refused(_)))), "{refused:?}");
     door.keys.pop();
