@@ -100,16 +100,16 @@ impl Api {
     }
 
     /// Passes if the caller is not limited to a tenant, or the instance `id` is one of that tenant. It remains one: neither the
-    /// tenant nor the id changes hands.
+    /// tenant nor the id changes hands. Returns the instance if the caller is limited.
     async fn check_tenant(
         &self,
         id: InstanceId,
         tenant: Option<&TenantName>,
-    ) -> Result<(), records::Error> {
-        if tenant.is_some() {
-            self.find(&Selector::Id(id.to_string()), false, tenant).await?;
+    ) -> Result<Option<pb::Instance>, records::Error> {
+        match tenant {
+            Some(_) => self.find(&Selector::Id(id.to_string()), false, tenant).await.map(Some),
+            None => Ok(None),
         }
-        Ok(())
     }
 
     /// Checks that records and claims agree; with `repair`, corrects the claims. No service may have the store open meanwhile.
@@ -182,8 +182,10 @@ impl InstanceService for Api {
         let mut update = Violations::require("instance", instance)?;
         let id: InstanceId = Violations::parse("instance.id", &update.id)?;
         update.id = id.to_string();
-        self.check_tenant(id, tenant.as_ref()).await?;
         let paths = update_mask.unwrap_or_default().paths;
+        if let Some(old) = self.check_tenant(id, tenant.as_ref()).await? {
+            check_clean_up(&old, &update, &paths)?;
+        }
         let updated = self.instances.update(update, &paths).await;
         let new = updated.map_err(|error| describe(error, tenant.as_ref()))?;
         Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(new.without_secrets()) }))
@@ -197,7 +199,12 @@ impl InstanceService for Api {
         let tenant = access::tenant(&request).cloned();
         let pb::DeleteInstanceRequest { id, revision, force } = request.into_inner();
         let id = Violations::parse("id", &id)?;
-        self.check_tenant(id, tenant.as_ref()).await?;
+        let own = self.check_tenant(id, tenant.as_ref()).await?;
+        if force && own.is_some() {
+            return Err(Status::permission_denied(
+                "a tenant cannot delete with force: the machine would not be wiped",
+            ));
+        }
         let deleted = self.instances.delete(id, revision, force).await?;
         let instance = Some(deleted.without_secrets());
         Ok(Response::new(pb::DeleteInstanceResponse { instance }))
@@ -297,6 +304,21 @@ fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violat
             Selector::Index("address", address.to_string())
         }
     })
+}
+
+/// Passes unless a tenant's `update` changes how the machine of its instance is cleaned: a template of its own might not wipe the
+/// disks.
+fn check_clean_up(
+    old: &pb::Instance,
+    update: &pb::Instance,
+    paths: &[String],
+) -> Result<(), Status> {
+    let field = "deprovision_template_id";
+    let is_updated = paths.is_empty() || paths.iter().any(|path| path == field);
+    match is_updated && update.deprovision_template_id != old.deprovision_template_id {
+        true => Err(Status::permission_denied(format!("a tenant cannot change {field}"))),
+        false => Ok(()),
+    }
 }
 
 /// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.

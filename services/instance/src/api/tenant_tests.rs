@@ -123,6 +123,35 @@ async fn nobody_changes_an_instance_of_another_tenant() {
 }
 
 #[tokio::test]
+async fn a_tenant_cannot_prevent_that_its_machine_is_cleaned() {
+    let Bench { api, own, .. } = Bench::new().await;
+    let update = async |change: &dyn Fn(&mut pb::Instance), paths: &[&str]| {
+        let mut instance = own.clone();
+        instance.revision = 0;
+        change(&mut instance);
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let request = pb::UpdateInstanceRequest { instance: Some(instance), update_mask };
+        api.update_instance(of_acme(request)).await
+    };
+    let template = tinwright::TemplateId::new().to_string();
+    let other_clean_up = |it: &mut pb::Instance| it.deprovision_template_id.clone_from(&template);
+    for paths in [&["deprovision_template_id"][..], &[]] {
+        let refused = update(&other_clean_up, paths).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        assert!(refused.message().contains("deprovision_template_id"), "{refused}");
+    }
+    update(&|it| it.hostname = "mine".into(), &[]).await.unwrap();
+    let request = pb::DeleteInstanceRequest { id: own.id.clone(), revision: 0, force: true };
+    let refused = api.delete_instance(of_acme(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let after = api.get_instance(of_site(by_id(&own.id))).await.unwrap().into_inner().instance;
+    let after = after.unwrap();
+    assert_eq!((after.hostname.as_str(), after.deprovision_template_id.as_str()), ("mine", ""));
+    assert_eq!(after.state(), own.state());
+}
+
+#[tokio::test]
 async fn a_taken_address_does_not_name_the_instance_of_another_tenant() {
     let Bench { api, own, other } = Bench::new().await;
     let update = pb::Instance { ips: other.ips.clone(), ..own };
