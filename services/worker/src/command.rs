@@ -67,11 +67,11 @@ impl Runner {
         let status = self.stop.run_until_cancelled(child.wait()).await;
         // Kills processes left behind, so that they do not write to the disk any more. Maybe there are none.
         let _already_ended = group.map(|group| kill_process_group(group, Signal::KILL));
-        let Some(status) = status else {
+        if status.is_none() {
             let _reaped = child.wait().await;
-            return Err(Error::Cancelled);
-        };
+        }
         let (command, output) = (words.join(" "), tail.last().await);
+        let Some(status) = status else { return Err(Error::Cancelled) };
         match status {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(Error::CommandFailed { command, ending: ending(status), output }),

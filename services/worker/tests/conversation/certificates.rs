@@ -7,7 +7,7 @@ use runtime::{Caller, Role};
 
 use crate::disk::LoopDisk;
 use crate::files::Files;
-use crate::machine::Machine;
+use crate::machine::{Machine, until};
 use crate::plane::ControlPlane;
 use crate::work::shell;
 
@@ -89,14 +89,14 @@ async fn a_worker_whose_certificate_expired_reboots() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_action_ends_before_a_machine_without_a_valid_certificate_reboots() {
     let (disk, gate) = (LoopDisk::ext4(), tempfile::tempdir().unwrap());
-    let [open, end] = ["open", "end"].map(|name| gate.path().join(name));
+    let [begun, open, end] = ["begun", "open", "end"].map(|name| gate.path().join(name));
     let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
-    let line = format!("{wait}; echo end > {}", end.display());
+    let line = format!(": > {}; {wait}; echo end > {}", begun.display(), end.display());
     let mut plane = ControlPlane::serve([shell("l1", &disk, &line)]).await;
     plane.update(|state| state.lifetime = Some(Duration::from_secs(5)));
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
-    plane.until(|state| !state.starts.is_empty()).await;
+    until(|| begun.exists()).await;
     plane.kill().await;
     machine.until_logged("certificate expired").await;
     assert!(!machine.console().contains("would reboot"));

@@ -5,7 +5,6 @@ use std::fs;
 use tempfile::NamedTempFile;
 use tinwright::workflow::v1::ActionState;
 use tonic::Status;
-use uuid::Uuid;
 
 use crate::disk::LoopDisk;
 use crate::files::Files;
@@ -55,7 +54,8 @@ async fn the_whole_log_arrives_although_the_server_was_killed() {
     fs::write(&open, "").unwrap();
     until(|| machine.attempt().unwrap().contains("\"ended\"")).await;
     plane.start().await;
-    assert_eq!(plane.result("l1").await.state(), ActionState::Success);
+    let result = plane.result("l1").await;
+    assert_eq!(result.state(), ActionState::Success, "{result:?}");
     assert!(plane.state().log("l1") == format!("begun\n{}", numbers()));
 }
 
@@ -72,7 +72,8 @@ async fn lost_parts_of_a_log_are_sent_again() {
     plane.until(|state| state.log("l1").len() > 20_000).await;
     plane.update(|state| state.logs.get_mut("l1").unwrap().truncate(5000));
     fs::write(&open, "").unwrap();
-    plane.result("l1").await;
+    let result = plane.result("l1").await;
+    assert_eq!(result.state(), ActionState::Success, "{result:?}");
     let state = plane.state();
     assert!(state.resumptions > 0 && state.log("l1") == format!("{}end\n", numbers()));
 }
@@ -156,13 +157,12 @@ async fn a_worker_starts_again_without_the_boot_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_interrupted_by_a_crash_is_not_reported_and_its_processes_are_killed() {
     let disk = LoopDisk::ext4();
-    let lease = Uuid::new_v4().to_string();
-    let plane = ControlPlane::serve([shell(&lease, &disk, "echo $$; exec sleep 100")]).await;
+    let plane = ControlPlane::serve([shell("l1", &disk, "echo $$; exec sleep 100")]).await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
-    let begun = plane.until(|state| state.log(&lease).ends_with('\n')).await;
+    let begun = plane.until(|state| state.log("l1").ends_with('\n')).await;
     machine.kill().await;
-    let command = format!("/proc/{}/cmdline", begun.log(&lease).trim());
+    let command = format!("/proc/{}/cmdline", begun.log("l1").trim());
     assert!(fs::read_to_string(&command).unwrap().starts_with("sleep"));
     plane.update(|state| state.queue.clear());
     machine.start();
@@ -176,17 +176,16 @@ async fn an_action_interrupted_by_a_crash_is_not_reported_and_its_processes_are_
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_crash_during_a_reaction_the_same_result_is_reported_again() {
     let disk = LoopDisk::ext4();
-    let lease = Uuid::new_v4().to_string();
-    let failing = shell(&lease, &disk, "exit 4");
+    let failing = shell("l1", &disk, "exit 4");
     let plane =
         ControlPlane::serve([reacting(failing, &["sh", "-c", "echo $$; exec sleep 100"], &[])])
             .await;
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     let head = "on-failure:\n";
-    let begun = plane.until(|state| state.log(&lease).len() > head.len()).await;
+    let begun = plane.until(|state| state.log("l1").len() > head.len()).await;
     machine.kill().await;
-    let command = format!("/proc/{}/cmdline", begun.log(&lease).trim_start_matches(head).trim());
+    let command = format!("/proc/{}/cmdline", begun.log("l1").trim_start_matches(head).trim());
     assert!(fs::read_to_string(&command).unwrap().starts_with("sleep"));
     machine.start();
     let state = plane.until(|state| state.polls.len() > 1).await;
@@ -212,7 +211,8 @@ async fn a_worker_goes_on_with_the_next_server() {
         replica.address,
         plane.ca_sha256()
     ));
-    plane.until(|state| !state.starts.is_empty()).await;
+    // Once the action runs, the response of StartAction has arrived.
+    until(|| mark.exists()).await;
     plane.kill().await;
     fs::write(&open, "").unwrap();
     let result = replica.result("l1").await;

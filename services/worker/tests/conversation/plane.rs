@@ -203,6 +203,17 @@ impl Service {
         Some((Clock::system().wall() + lifetime).into())
     }
 
+    /// The end of each lease id that the worker gets. Like all leases, those of two tests that run at once differ: a worker
+    /// kills what it finds under its lease.
+    fn lease_suffix(&self) -> String {
+        format!("-{}", self.roles[0])
+    }
+
+    /// Returns the lease id in the state for `sent`, that of a request.
+    fn lease(&self, sent: &str) -> String {
+        sent.strip_suffix(&self.lease_suffix()).expect("a lease of this control plane").to_owned()
+    }
+
     /// Records a call in the state. Returns the result of `change`.
     fn record<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut result = None;
@@ -261,7 +272,8 @@ impl WorkerService for Service {
         let some = state.wait_for(|state| !state.queue.is_empty() || state.reboot);
         let _held = tokio::time::timeout(Duration::from_millis(500), some).await;
         let state = self.state.borrow();
-        let (assignment, reboot) = (state.queue.front().cloned(), state.reboot);
+        let (mut assignment, reboot) = (state.queue.front().cloned(), state.reboot);
+        assignment.iter_mut().for_each(|it| it.lease_id += &self.lease_suffix());
         Ok(Response::new(NextActionResponse { assignment, reboot }))
     }
 
@@ -270,8 +282,10 @@ impl WorkerService for Service {
         request: Request<StartActionRequest>,
     ) -> ServiceResult<StartActionResponse> {
         Self::machine(&request)?;
+        let mut start = request.into_inner();
+        start.lease_id = self.lease(&start.lease_id);
         let refuse = self.record(|state| {
-            state.starts.push(request.into_inner());
+            state.starts.push(start);
             if state.refuse_start {
                 state.queue.pop_front();
             }
@@ -288,8 +302,10 @@ impl WorkerService for Service {
         request: Request<ReportProgressRequest>,
     ) -> ServiceResult<ReportProgressResponse> {
         Self::machine(&request)?;
+        let mut progress = request.into_inner();
+        progress.lease_id = self.lease(&progress.lease_id);
         let stop = self.record(|state| {
-            state.progress.push(request.into_inner());
+            state.progress.push(progress);
             state.stop
         });
         Ok(Response::new(ReportProgressResponse { stop }))
@@ -302,6 +318,7 @@ impl WorkerService for Service {
         Self::machine(&request)?;
         let AppendLogRequest { lease_id, offset, data, .. } = request.into_inner();
         assert!(data.len() <= 16 << 10);
+        let lease_id = self.lease(&lease_id);
         self.record(|state| {
             let log = state.logs.entry(lease_id).or_default();
             let Some(overlap) = log.len().checked_sub(usize::try_from(offset).unwrap()) else {
@@ -318,7 +335,8 @@ impl WorkerService for Service {
         request: Request<FinishActionRequest>,
     ) -> ServiceResult<FinishActionResponse> {
         Self::machine(&request)?;
-        let finish = request.into_inner();
+        let mut finish = request.into_inner();
+        finish.lease_id = self.lease(&finish.lease_id);
         self.record(|state| {
             state.sent.push(finish.clone());
             if let Some(status) = state.refuse_result.and_then(|refuse| refuse(&finish)) {

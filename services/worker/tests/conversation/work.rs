@@ -84,12 +84,15 @@ async fn an_unsupported_image_fails_in_one_line_and_the_next_action_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_action_is_reported_as_failed() {
-    let disk = LoopDisk::ext4();
-    let endless = shell("l1", &disk, "echo begun; exec sleep 3600");
+    let (disk, marks) = (LoopDisk::ext4(), tempfile::tempdir().unwrap());
+    let begun = marks.path().join("begun");
+    let line = format!("echo begun; : > {}; exec sleep 3600", begun.display());
+    let endless = shell("l1", &disk, &line);
     let plane = ControlPlane::serve([reacting(endless, &["echo", "not run"], &[])]).await;
-    plane.update(|state| state.stop = true);
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let machine = Machine::boot(&plane, &files);
+    until(|| begun.exists()).await;
+    plane.update(|state| state.stop = true);
     let result = plane.result("l1").await;
     assert_eq!(result.state(), ActionState::Failed);
     assert_eq!(
