@@ -14,6 +14,9 @@ use tempfile::TempDir;
 use crate::SERVER;
 use setup::run;
 
+/// Number of lines of each log that are printed if a test fails.
+const PRINTED_LINES: usize = 100;
+
 /// Time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(10);
 
@@ -75,9 +78,10 @@ impl Lab {
         command
     }
 
-    /// Starts `command` as `name`; its output goes to the file `name.log`.
+    /// Starts `command` as `name`; its output is appended to the file `name.log`.
     pub fn start(&mut self, name: &str, command: &mut Command) -> anyhow::Result<()> {
-        let log = File::create(self.path(format!("{name}.log")))?;
+        let log =
+            File::options().create(true).append(true).open(self.path(format!("{name}.log")))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
         self.running.push((name.to_owned(), child));
@@ -106,6 +110,21 @@ impl Lab {
         std::fs::read_to_string(self.path(format!("{name}.log"))).unwrap_or_default()
     }
 
+    /// Prints the last lines of all logs and serial consoles, for a test that failed.
+    fn print_logs(&self) {
+        let files = std::fs::read_dir(self.dir()).into_iter().flatten().flatten();
+        let paths = files.map(|file| file.path());
+        for path in
+            paths.filter(|path| path.extension().is_some_and(|it| it == "log" || it == "serial"))
+        {
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            let lines: Vec<_> = text.lines().rev().take(PRINTED_LINES).collect();
+            println!("last lines of {}:", path.display());
+            lines.iter().rev().for_each(|line| println!("  {line}"));
+        }
+    }
+
     /// Returns the pids of all processes in the namespace.
     fn pids(&self) -> Vec<Pid> {
         let output = Command::new("ip").args(["netns", "pids", &self.name]).output();
@@ -119,6 +138,9 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print_logs();
+        }
         for signal in [Signal::TERM, Signal::KILL] {
             for pid in self.pids() {
                 // Fails harmlessly if the process has just ended.

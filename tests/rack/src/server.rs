@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,6 +25,11 @@ pub fn osie() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
+/// Answers once the server is ready.
+const READY: &str = "http://127.0.0.1:9464/readyz";
+/// The longest time until the server is ready, on a busy host.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// The server's settings.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -35,6 +41,8 @@ pub struct Server {
     pub files: PathBuf,
     /// The API's address outside the lab.
     pub api: SocketAddr,
+    /// The API's socket. It stays open while the server is down, so that nobody else gets its port.
+    socket: Arc<TcpListener>,
     /// Additional command-line flags.
     pub flags: Vec<String>,
 }
@@ -42,17 +50,18 @@ pub struct Server {
 impl Server {
     /// Creates the settings of a server with its data in the lab. The server is not started.
     pub fn new(lab: &Lab, osie: &Path, files: &Path) -> anyhow::Result<Self> {
-        // The listener is closed again at once; its port is very likely still free when the server starts.
-        let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let socket =
+            Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the API's socket")?);
+        let api = socket.local_addr()?;
         let (osie, files) = (osie.to_owned(), files.to_owned());
-        Ok(Self { data: lab.path("data"), osie, files, api, flags: Vec::new() })
+        Ok(Self { data: lab.path("data"), osie, files, api, socket, flags: Vec::new() })
     }
 
     /// Starts the server, with its API on a socket that was created outside the lab, and waits until it is ready.
     pub fn start(&self, lab: &mut Lab) -> anyhow::Result<()> {
-        let socket = TcpListener::bind(self.api).context("the API's socket")?;
-        let number = socket.as_raw_fd();
-        fcntl_setfd(&socket, FdFlags::empty())?;
+        let inherited = self.socket.try_clone()?;
+        fcntl_setfd(&inherited, FdFlags::empty())?;
+        let number = inherited.as_raw_fd();
         // LISTEN_FDS requires descriptor 3 and the server's own pid; the shell's exec keeps the pid.
         let line =
             format!("exec 3<&{number}; LISTEN_FDS=1 LISTEN_FDNAMES=grpc LISTEN_PID=$$ exec \"$@\"");
@@ -67,18 +76,16 @@ impl Server {
         command.args(["--metadata-listen", "169.254.169.254:80"]);
         command.args(["--console", "ttyS0"]).args(&self.flags);
         lab.start("tinwright", &mut command)?;
-        let ready = wait("the server", Duration::from_secs(30), || {
+        let started = wait("the server", START_TIMEOUT, || {
+            if lab.has_ended("tinwright").ok()? {
+                return Some(false);
+            }
             let mut curl = lab.command("curl");
-            curl.args([
-                "--silent",
-                "--fail",
-                "--output",
-                "/dev/null",
-                "http://127.0.0.1:9464/readyz",
-            ]);
-            curl.status().ok()?.success().then_some(())
+            curl.args(["--silent", "--fail", "--output", "/dev/null", READY]);
+            curl.status().ok()?.success().then_some(true)
         });
-        ready.with_context(|| lab.log("tinwright"))
+        anyhow::ensure!(started?, "the server ended: {}", lab.log("tinwright"));
+        Ok(())
     }
 
     /// Returns a channel to the API with the operator's certificate.

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use rack::client::Client;
-use rack::lab::Lab;
+use rack::lab::{Lab, wait};
 use rack::server::Server;
 use rcgen::{CertificateParams, KeyPair};
 use tinwright::hardware::v1 as hw;
@@ -59,8 +60,21 @@ async fn site() -> Site {
             hw::CreateHardwareRequest { hardware: Some(hardware_record), ..Default::default() };
         let created = hardware.create_hardware(request).await.unwrap().into_inner();
         ids.push(created.hardware.unwrap().id);
+        wait("the edges to know the machine", Duration::from_secs(60), || {
+            (script_status(&lab, mac) == "403").then_some(())
+        })
+        .unwrap();
     }
     Site { lab, server, ids }
+}
+
+/// Returns the status of the boot script of `mac`, requested by the server's host: 404 if the machine is unknown, else 403.
+fn script_status(lab: &Lab, mac: &str) -> String {
+    let url = format!("{SERVER}/{}/auto.ipxe", mac.replace(':', "-"));
+    let mut curl = lab.command("curl");
+    let output =
+        curl.args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}", &url]);
+    String::from_utf8(output.output().unwrap().stdout).unwrap()
 }
 
 /// Runs udhcpc. Returns the environment of its script once an address is bound, `None` if it got no address.

@@ -3,10 +3,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use rack::lab::Lab;
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
-use rack::provision::{image, images};
-use rack::server::{Server, osie};
+use rack::provision::{Operator, image, images};
+use rack::server::osie;
 use rack::site::Site;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -17,25 +16,39 @@ use tinwright::instance::v1::{Instance, State};
 const SEED_VARIABLE: &str = "RACK_SEED";
 /// The shortest time between two kills.
 const MIN_GAP: Duration = Duration::from_secs(2);
-/// The longest time between two kills: three times the longest single fetch, that of the initramfs on a busy host.
+/// The longest time between two kills at first: three times the longest single fetch, that of the initramfs. It is doubled
+/// with each preparation that is repeated: where fetches take longer, the server has to live longer.
 const MAX_GAP: Duration = Duration::from_secs(45);
-/// The longest time of an installation or a clean-up. A boot that was cut off is repeated after two or three minutes.
-const STEP_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// The longest time of an installation or a clean-up. A boot that was cut off is repeated after three or four minutes.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The interval between two requests for a state.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Kills the server at random moments, and starts it again each time. Ends never.
-async fn restart_at_random(lab: &mut Lab, server: &Server, seed: u64) {
+/// Kills the server at random moments, and starts it again each time. Never ends.
+async fn restart_at_random(site: &mut Site, hardware: &[&str], seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     for kills in 1.. {
-        let gap = random.random_range(MIN_GAP.as_millis()..=MAX_GAP.as_millis());
+        let max_gap = MAX_GAP * 2_u32.pow(repeated_preparations(&site.operator, hardware).await);
+        let gap = random.random_range(MIN_GAP.as_millis()..=max_gap.as_millis());
         tokio::time::sleep(Duration::from_millis(gap.try_into().unwrap())).await;
         tokio::task::block_in_place(|| {
-            lab.kill("tinwright").unwrap();
-            server.start(lab).unwrap();
+            site.lab.kill("tinwright").unwrap();
+            site.server.start(&mut site.lab).unwrap();
         });
-        println!("server killed and started, {kills} times");
+        println!("server killed and started, {kills} times, {gap} of {} ms", max_gap.as_millis());
     }
+}
+
+/// Returns how often the preparation of one of the machines was repeated, because its worker did not come.
+async fn repeated_preparations(operator: &Operator, hardware: &[&str]) -> u32 {
+    let mut repeated = 0;
+    for id in hardware {
+        let workflows =
+            until("the workflows", async || Ok(Some(operator.workflows(id).await?))).await;
+        let more = workflows.iter().map(|workflow| (workflow.preparations - 1).max(0));
+        repeated = repeated.max(more.sum::<i32>());
+    }
+    repeated.unsigned_abs()
 }
 
 /// Calls `request` until it returns a value. Calls fail while the server is down.
@@ -56,7 +69,7 @@ where
 }
 
 /// Provisions `machine`, whose hardware id is `id`, then deletes the instance and waits until the machine is free.
-async fn provision_and_free(operator: &rack::provision::Operator, id: &str, instance: &Instance) {
+async fn provision_and_free(operator: &Operator, id: &str, instance: &Instance) {
     let name = &instance.hostname;
     until(&format!("{name} is active"), async || {
         let current = operator.instance(&instance.id).await?.unwrap();
@@ -84,7 +97,7 @@ async fn machines_are_provisioned_and_freed_while_the_server_is_killed_at_random
     let seed = std::env::var(SEED_VARIABLE).map_or(since.as_secs(), |text| text.parse().unwrap());
     println!("{SEED_VARIABLE}={seed}");
     let (osie, images) = (osie().unwrap(), images().unwrap());
-    let flags = ["--boot-silent-minutes=3", "--boot-step-minutes=2"].map(str::to_owned);
+    let flags = ["--boot-silent-minutes=4", "--boot-step-minutes=3"].map(str::to_owned);
     let mut site = Site::start_with(&osie, &images, &flags).await.unwrap();
     let template = site.operator.create_template().await.unwrap();
     let mut machines = Vec::new();
@@ -96,8 +109,9 @@ async fn machines_are_provisioned_and_freed_while_the_server_is_killed_at_random
     }
     let operator = site.operator.clone();
     let [(_, first_id, first), (_, second_id, second)] = &machines[..] else { unreachable!() };
+    let hardware = [&**first_id, second_id];
     tokio::select! {
-        () = restart_at_random(&mut site.lab, &site.server, seed) => {}
+        () = restart_at_random(&mut site, &hardware, seed) => {}
         _ = async {
             tokio::join!(
                 provision_and_free(&operator, first_id, first),
