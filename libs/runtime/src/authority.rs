@@ -1,7 +1,7 @@
 //! The site's certificate authority and the certificates that it issues.
 //!
 //! ```text
-//! <secrets>/site.key          32 bytes: every symmetric key is derived from it
+//! <secrets>/site.key          32 bytes: every symmetric key is derived from it (`site_key`: while another one replaces it)
 //! <secrets>/ca-key.pem        the authority's key; copies for split-off edges are without it
 //! <secrets>/ca.pem            its certificate; written last, so it also marks a complete folder
 //! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
@@ -15,6 +15,7 @@
 
 mod documents;
 mod renewal;
+mod site_key;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -37,10 +38,13 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 
 pub use self::renewal::RenewableCertificate;
+pub use self::site_key::MAX_KEY_USE;
+use self::site_key::StoredKeys;
 use crate::clock::Clock;
 use crate::identity::{Caller, Role};
-use crate::secret::{KEY_BYTES, Secret, SiteKey};
+use crate::secret::{Secret, SiteKey};
 use crate::serial::Serial;
+use crate::site_keys::SiteKeys;
 
 /// The time before its issue from which on a certificate is valid.
 const BACKDATED: Duration = Duration::days(1);
@@ -83,6 +87,9 @@ pub enum Error {
         "{0} has ended, or is damaged: copy it anew, with its key, from a process that has the authority's"
     )]
     Ended(PathBuf),
+    /// A rotation was begun before, and is not finished.
+    #[error("a rotation of the {0} is not finished")]
+    Rotating(&'static str),
     /// TLS refuses an issued certificate.
     #[error("TLS set-up")]
     Tls(#[from] rustls::Error),
@@ -116,7 +123,7 @@ pub struct IssuedCertificate {
 pub struct SiteAuthority {
     folder: PathBuf,
     authority: String,
-    key: SiteKey,
+    keys: SiteKeys,
     clock: Clock,
 }
 
@@ -132,21 +139,14 @@ impl SiteAuthority {
         if !mark.exists() {
             create_secrets(folder, &clock)?;
         }
-        let key_file = folder.join("site.key");
-        let bytes = fs::read(&key_file).map_err(file(&key_file))?;
-        let bytes: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| Error::Damaged(key_file))?;
+        let keys = StoredKeys::read(folder)?.into_keys();
         let authority = read(&mark)?;
-        Ok(Self { folder: folder.to_owned(), authority, key: SiteKey::new(bytes), clock })
+        Ok(Self { folder: folder.to_owned(), authority, keys, clock })
     }
 
     /// Returns the authority's certificate in PEM, which all clients trust.
     pub fn authority(&self) -> &str {
         &self.authority
-    }
-
-    /// Returns the key from which the others are derived.
-    pub fn key(&self) -> &SiteKey {
-        &self.key
     }
 
     /// Issues the certificate of a server with these `names`, host names or addresses. Without the authority's key it is the
@@ -281,12 +281,7 @@ impl SiteAuthority {
             return Ok(());
         }
         // Key and certificate are two files: between them there is no certificate, rather than one of another key.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(file(&path)(error));
-            }
-            Ok(()) | Err(_) => {}
-        }
+        remove(&path)?;
         write(&self.folder.join(format!("{name}-key.pem")), own.key.expose().as_bytes())?;
         write(&path, own.certificate.as_bytes())
     }
@@ -406,6 +401,16 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     written().map_err(file(path))
 }
 
+/// Removes a file durably, if it is there.
+fn remove(path: &Path) -> Result<(), Error> {
+    let removed = || match fs::remove_file(path) {
+        Ok(()) => path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed().map_err(file(path))
+}
+
 fn file(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     |source| Error::File { path, source }
@@ -427,7 +432,7 @@ mod tests {
         let first = SiteAuthority::open(&folder).unwrap();
         let again = SiteAuthority::open(&folder).unwrap();
         assert_eq!(first.authority(), again.authority());
-        assert_eq!(first.key().expose(), again.key().expose());
+        assert_eq!(first.keys().get(), again.keys().get());
         for name in ["site.key", "ca-key.pem", "ca.pem"] {
             let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o077, 0, "{name}");

@@ -20,7 +20,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tinwright::HardwareId;
 
 use crate::seal::Seal;
-use crate::secret::{CryptoError, SiteKey};
+use crate::secret::CryptoError;
+use crate::site_keys::SiteKeys;
 
 /// The use of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +73,8 @@ pub enum InvalidToken {
 pub struct BootTokens(Seal);
 
 impl BootTokens {
-    /// Derives the key for tokens from the key of `site`.
-    pub fn new(site: &SiteKey) -> Result<Self, CryptoError> {
+    /// Derives the keys for tokens from those of `site`.
+    pub fn new(site: impl Into<SiteKeys>) -> Result<Self, CryptoError> {
         Seal::new(site, "boot token").map(Self)
     }
 
@@ -153,6 +154,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::secret::SiteKey;
 
     fn tokens(site: u8) -> BootTokens {
         BootTokens::new(&SiteKey::new([site; 32])).unwrap()

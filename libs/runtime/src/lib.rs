@@ -1,7 +1,8 @@
 //! Everything that each process of Tinwright needs once. There is no store in here: workers and nodes import it too.
 //!
 //! Identity and secrets:
-//! - [`secret`]: values that no log shows, and the site's key; [`seal`]: encryption of secrets at rest.
+//! - [`secret`]: values that no log shows, and the site's key; [`site_keys`]: several of them, while one replaces another;
+//!   [`seal`]: encryption of secrets at rest.
 //! - [`authority`]: the site's certificate authority, and the certificates that it issues.
 //! - [`boot_token`]: the tokens in boot scripts.
 //! - [`identity`]: the caller, read from a certificate; [`access`]: the roles that may make each call, one table;
@@ -50,6 +51,7 @@ pub mod seal;
 pub mod secret;
 pub mod serial;
 pub mod serve;
+pub mod site_keys;
 pub mod supervise;
 pub mod telemetry;
 pub mod work_queue;

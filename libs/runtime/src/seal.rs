@@ -1,4 +1,5 @@
-//! Encryption of stored secrets with a key of the site, bound to their owner.
+//! Encryption of stored secrets with the newest key of the site, bound to their owner. What an older one encrypted can be opened while
+//! that one is accepted.
 //!
 //! ```text
 //! nonce (12) ‖ AES-256-GCM( secret )       associated data: the owner's name
@@ -7,10 +8,15 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 
 use crate::secret::{CryptoError, Secret, SiteKey};
+use crate::site_keys::{Derived, SiteKeys};
 
 /// Seals and opens secrets of one kind.
 #[derive(Debug)]
-pub struct Seal {
+pub struct Seal(Derived<KeySeal>);
+
+/// A [`Seal`] with one key.
+#[derive(Debug)]
+struct KeySeal {
     key: RandomizedNonceKey,
 }
 
@@ -20,24 +26,45 @@ pub struct Seal {
 pub struct UnsealError(String);
 
 impl Seal {
-    /// Derives the key for secrets of this `kind` from the key of `site`.
-    pub fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
+    /// Derives the keys for secrets of this `kind` from those of `site`.
+    pub fn new(site: impl Into<SiteKeys>, kind: &'static str) -> Result<Self, CryptoError> {
+        Derived::new(site, |site| KeySeal::new(site, kind)).map(Self)
+    }
+
+    /// Encrypts `secret` of `owner` with the newest key.
+    pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        self.0.get().newest.seal(owner, secret)
+    }
+
+    /// Decrypts the secret of `owner` in `sealed`.
+    pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
+        let keys = self.0.get();
+        let opened = keys.all().find_map(|key| key.open(owner, sealed).ok());
+        opened.ok_or_else(|| UnsealError(owner.to_owned()))
+    }
+
+    /// True if the newest key opens `sealed` of `owner`.
+    pub fn is_newest(&self, owner: &str, sealed: &[u8]) -> bool {
+        self.0.get().newest.open(owner, sealed).is_ok()
+    }
+}
+
+impl KeySeal {
+    fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
         let key = site.derive(&format!("seal {kind}"))?;
         let key =
             RandomizedNonceKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
         Ok(Self { key })
     }
 
-    /// Encrypts `secret` of `owner`.
-    pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut sealed = secret.to_vec();
         let nonce = self.key.seal_in_place_append_tag(Aad::from(owner.as_bytes()), &mut sealed);
         let nonce = nonce.map_err(|_| CryptoError::KEY)?;
         Ok([&nonce.as_ref()[..], &sealed].concat())
     }
 
-    /// Decrypts the secret of `owner` in `sealed`.
-    pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
+    fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
         let broken = || UnsealError(owner.to_owned());
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or_else(broken)?;
         let (nonce, mut rest) = (Nonce::from(nonce), rest.to_vec());
@@ -49,32 +76,29 @@ impl Seal {
 /// The length of a key's id in bytes.
 const KEY_ID_BYTES: usize = 4;
 
-/// Seals with the newest of several keys of the site, and opens what any of them sealed.
+/// Seals with the newest key of the site, and opens what any of them sealed; the key's id is in clear.
 ///
 /// ```text
 /// key id (4) ‖ nonce (12) ‖ AES-256-GCM( secret )
 /// ```
 #[derive(Debug)]
-pub struct SealRing {
-    newest: ([u8; KEY_ID_BYTES], Seal),
-    older: Vec<([u8; KEY_ID_BYTES], Seal)>,
-}
+pub struct SealRing(Derived<([u8; KEY_ID_BYTES], KeySeal)>);
 
 impl SealRing {
-    /// Derives the keys for secrets of this `kind` from `newest`, and from `older` ones that are still accepted.
-    pub fn new(newest: &SiteKey, older: &[SiteKey], kind: &str) -> Result<Self, CryptoError> {
-        let key = |site: &SiteKey| {
+    /// Derives the keys for secrets of this `kind` from those of `site`.
+    pub fn new(site: impl Into<SiteKeys>, kind: &'static str) -> Result<Self, CryptoError> {
+        let key = move |site: &SiteKey| {
             let id = site.derive(&format!("seal {kind} key id"))?;
             let id = id.expose().first_chunk().copied().ok_or(CryptoError::KEY)?;
-            Ok((id, Seal::new(site, kind)?))
+            Ok((id, KeySeal::new(site, kind)?))
         };
-        let older = older.iter().map(key).collect::<Result<_, CryptoError>>()?;
-        Ok(Self { newest: key(newest)?, older })
+        Derived::new(site, key).map(Self)
     }
 
     /// Encrypts `secret` of `owner` with the newest key.
     pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        let (id, seal) = &self.newest;
+        let keys = self.0.get();
+        let (id, seal) = &keys.newest;
         Ok([&id[..], &seal.seal(owner, secret)?].concat())
     }
 
@@ -82,14 +106,14 @@ impl SealRing {
     pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
         let broken = || UnsealError(owner.to_owned());
         let (id, sealed) = sealed.split_first_chunk().ok_or_else(broken)?;
-        let mut keys = std::iter::once(&self.newest).chain(&self.older);
-        let (_, seal) = keys.find(|(key, _)| key == id).ok_or_else(broken)?;
+        let keys = self.0.get();
+        let (_, seal) = keys.all().find(|(key, _)| key == id).ok_or_else(broken)?;
         seal.open(owner, sealed)
     }
 
     /// True if the newest key sealed `sealed`.
     pub fn is_newest(&self, sealed: &[u8]) -> bool {
-        sealed.starts_with(&self.newest.0)
+        sealed.starts_with(&self.0.get().newest.0)
     }
 }
 
@@ -113,9 +137,10 @@ mod tests {
     #[test]
     fn a_ring_opens_what_its_older_keys_sealed_and_seals_with_the_newest() {
         let (old, new) = (SiteKey::new([1; 32]), SiteKey::new([2; 32]));
-        let before = SealRing::new(&old, &[], "record").unwrap();
-        let during = SealRing::new(&new, std::slice::from_ref(&old), "record").unwrap();
-        let after = SealRing::new(&new, &[], "record").unwrap();
+        let both = SiteKeys::new(new.clone(), vec![old.clone()]);
+        let before = SealRing::new(&old, "record").unwrap();
+        let during = SealRing::new(&both, "record").unwrap();
+        let after = SealRing::new(&new, "record").unwrap();
         let sealed = before.seal("a", b"hunter2").unwrap();
         assert_eq!(during.open("a", &sealed).unwrap().expose(), b"hunter2");
         assert!(during.open("b", &sealed).is_err() && after.open("a", &sealed).is_err());
@@ -124,5 +149,20 @@ mod tests {
         assert_eq!(after.open("a", &sealed).unwrap().expose(), b"hunter2");
         assert!(during.is_newest(&sealed) && before.open("a", &sealed).is_err());
         assert!(after.open("a", b"abc").is_err());
+    }
+
+    #[test]
+    fn a_seal_follows_a_rotation() {
+        let (old, new) = (SiteKey::new([1; 32]), SiteKey::new([2; 32]));
+        let keys = SiteKeys::from(&old);
+        let seal = Seal::new(&keys, "bmc").unwrap();
+        let sealed = seal.seal("a", b"hunter2").unwrap();
+        assert!(seal.is_newest("a", &sealed));
+        keys.set(new.clone(), vec![old]);
+        assert_eq!(seal.open("a", &sealed).unwrap().expose(), b"hunter2");
+        assert!(!seal.is_newest("a", &sealed));
+        let again = seal.seal("a", b"hunter2").unwrap();
+        keys.set(new, vec![]);
+        assert!(seal.open("a", &sealed).is_err() && seal.open("a", &again).is_ok());
     }
 }

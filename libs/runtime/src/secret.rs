@@ -41,7 +41,7 @@ impl CryptoError {
 pub const KEY_BYTES: usize = 32;
 
 /// The site's one symmetric key. Every other key is derived from it by a label, so replicas have the same keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteKey(Secret<[u8; KEY_BYTES]>);
 
 impl SiteKey {

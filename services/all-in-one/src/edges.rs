@@ -153,7 +153,7 @@ async fn bind_netboot(
         let http = Sockets::bind("boot HTTP", (link.address, link.http_port).into()).await?;
         let settings = settings(config, options, link, http.local_addr()?.port(), site)?;
         let mut netboot = match bound {
-            None => Netboot::bind(settings, site.key(), http, Clock::system()).await?,
+            None => Netboot::bind(settings, site.keys(), http, Clock::system()).await?,
             Some(mut netboot) => {
                 netboot.attach(settings, http).await?;
                 netboot

@@ -32,7 +32,7 @@ pub(crate) async fn open(
     let opening = || format!("opening the feed cache in {shown}: it may be removed");
     let store: Arc<dyn Store> = Arc::new(opened.with_context(opening)?);
     store::schema::migrate(&store, &[]).await.with_context(opening)?;
-    let seal: Arc<dyn Sealer> = Arc::new(SiteSealer(Seal::new(site.key(), "feeds")?));
+    let seal: Arc<dyn Sealer> = Arc::new(SiteSealer(Seal::new(site.keys(), "feeds")?));
     let contents =
         if has_metadata { CacheContents::WHOLE } else { netboot::feed_cache::CACHE_CONTENTS };
     Ok(Some((FleetCache::new(store.clone(), &seal, contents), store)))

@@ -7,7 +7,8 @@
 //! - `overdue`: alarms for objects that stay in a state for too long.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
-//!   `sealing`: the secret fields of records are stored encrypted. `store_health`: the health of a process follows its store.
+//!   `sealing`: the secret fields of records are stored encrypted. `site_keys`: the key for that is replaced while the process runs.
+//!   `store_health`: the health of a process follows its store.
 //! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets. `api_limits`: the limits on
 //!   connections to the API. `certificates`: those of this process, renewed while it runs. `metrics`: those of objects, store
 //!   and certificates.
@@ -29,6 +30,7 @@ mod overdue;
 mod sealing;
 mod services;
 mod site_identity;
+mod site_keys;
 mod store_health;
 
 use std::net::SocketAddr;
@@ -59,6 +61,7 @@ use crate::endpoints::{CallerEndpoints, Pipe};
 use crate::events::refusals::Refusals;
 use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics};
 use crate::services::Services;
+use crate::site_keys::KeyRotation;
 use crate::store_health::Health;
 
 /// The time for which the API is not served while the revoked certificates are not known: without the identity service, machines
@@ -159,6 +162,8 @@ impl Server {
         }
 
         serve_grpc(grpc, &certificates, app, &revocations, &mut edges)?;
+        let rotation = KeyRotation::new(site, followed_store.clone());
+        edges.tasks.spawn(rotation.run(edges.stop.clone()));
         edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
         edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;

@@ -12,7 +12,7 @@ pub(crate) fn sealed(
     store: Arc<dyn Store>,
     site: &SiteAuthority,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let ring = SealRing::new(site.key(), &[], "record")?;
+    let ring = SealRing::new(site.keys(), "record")?;
     Ok(Arc::new(SealedStore::new(store, Arc::new(RecordSealer(ring)))))
 }
 

@@ -62,9 +62,9 @@ impl Services {
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear =
             if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
-        let bmcs = Bmcs::new(store(), Seal::new(site.key(), "bmc")?, clear, Clock::system());
+        let bmcs = Bmcs::new(store(), Seal::new(site.keys(), "bmc")?, clear, Clock::system());
         let (tokens, issuer) =
-            (Arc::new(BootTokens::new(site.key())?), Arc::new(Issuer(site.clone())));
+            (Arc::new(BootTokens::new(site.keys())?), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
         let owned = owned.map(|owner| owner.to_string());

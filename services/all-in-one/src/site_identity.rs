@@ -1,7 +1,8 @@
 //! The site that a store belongs to. Other secrets cannot open what is sealed in it. All replicas need the same ones, because each
-//! also trusts what another one signed.
+//! also trusts what another one signed. While one of the site's keys replaces another, the mark of both is accepted.
 
 use anyhow::Context as _;
+use runtime::SiteKey;
 use runtime::authority::SiteAuthority;
 use store::{Commit, Error, Expect, Store, Write};
 
@@ -10,7 +11,8 @@ const KEY: &str = "site";
 
 /// Checks that `store` belongs to `site`. A store without a mark is marked as this site's.
 pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
-    let own = mark(site)?;
+    let keys = site.keys().get();
+    let own = mark(site, &keys.newest)?;
     let read = async || store.get(KEY).await.context("reading the site of the store");
     // Nothing is written to a marked store, which may be on a full disk.
     if read().await?.is_none() {
@@ -21,18 +23,32 @@ pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyh
             Err(error) => return Err(error).context("marking the store with the site"),
         }
     }
-    let same = read().await?.is_some_and(|found| found.value == own);
+    let found = read().await?.map(|found| found.value);
+    let mut accepted = keys.all().map(|key| mark(site, key)).collect::<Result<Vec<_>, _>>()?;
+    accepted.retain(|mark| found.as_ref().is_some_and(|found| found == mark));
     anyhow::ensure!(
-        same,
+        !accepted.is_empty(),
         "the store belongs to another site than these secrets: copy the directory of secrets of a server that uses it"
     );
     Ok(())
 }
 
-/// Returns the text that identifies `site` without its secrets: the fingerprint of the authority's certificate, and a derived key
-/// that is used for nothing else.
-fn mark(site: &SiteAuthority) -> anyhow::Result<String> {
-    let key = site.key().derive("mark of the site")?;
+/// Marks `store` with the newest secrets of `site`, which it belongs to.
+pub(crate) async fn mark_again(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
+    let own = mark(site, &site.keys().get().newest)?;
+    let found = store.get(KEY).await.context("reading the site of the store")?;
+    if let Some(found) = found.filter(|found| found.value != own) {
+        let expect = vec![Expect::At(KEY.into(), found.revision)];
+        let writes = vec![Write::Put(KEY.into(), own.into())];
+        store.commit(Commit { expect, writes }).await.context("marking the store with the site")?;
+    }
+    Ok(())
+}
+
+/// Returns the text that identifies `site` with `key` without its secrets: the fingerprint of the authority's certificate, and a
+/// derived key that is used for nothing else.
+fn mark(site: &SiteAuthority, key: &SiteKey) -> anyhow::Result<String> {
+    let key = key.derive("mark of the site")?;
     let hex: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{} {hex}", site.fingerprint()?))
 }
@@ -54,5 +70,23 @@ mod tests {
         // The same authority with another site key cannot decrypt the stored passwords.
         std::fs::copy(theirs.path().join("site.key"), ours.path().join("site.key")).unwrap();
         assert!(claim_store(&store, &SiteAuthority::open(ours.path()).unwrap()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_store_is_opened_with_both_keys_of_a_rotation_and_only_with_the_new_one_after_it() {
+        let [ours, before] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let (store, site) = (MemoryStore::default(), SiteAuthority::open(ours.path()).unwrap());
+        claim_store(&store, &site).await.unwrap();
+        for file in ["site.key", "ca.pem"] {
+            std::fs::copy(ours.path().join(file), before.path().join(file)).unwrap();
+        }
+        let former = SiteAuthority::open(before.path()).unwrap();
+        site.use_next_key().unwrap();
+        claim_store(&store, &site).await.unwrap();
+        claim_store(&store, &former).await.unwrap();
+        mark_again(&store, &site).await.unwrap();
+        site.drop_old_key().unwrap();
+        claim_store(&store, &site).await.unwrap();
+        assert!(claim_store(&store, &former).await.is_err());
     }
 }

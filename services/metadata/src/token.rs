@@ -6,12 +6,15 @@
 //!
 //! as base64url. The instance id is signed, but not contained: a token reveals nothing, and is worthless for the machine's
 //! next instance. The key is derived from the site key for the day on which the token was created: today or yesterday, since no token
-//! lives longer than six hours; or tomorrow, if the clock of the replica that created it is a little ahead.
+//! lives longer than six hours; or tomorrow, if the clock of the replica that created it is a little ahead. While a site key replaces
+//! another one, tokens of both are valid.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::{hkdf, hmac, rand};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+use runtime::secret::CryptoError;
+use runtime::site_keys::{Derived, SiteKeys};
 
 /// The longest time to live of a token.
 pub const MAX_TTL_SECONDS: u32 = 21_600;
@@ -24,9 +27,7 @@ const VERSION: u8 = 2;
 
 /// Creates and checks tokens.
 #[derive(Debug)]
-pub struct Tokens {
-    site: hkdf::Prk,
-}
+pub struct Tokens(Derived<hkdf::Prk>);
 
 /// No token can be created: the system has no randomness, or the key could not be derived.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,9 +96,10 @@ impl Claims {
 }
 
 impl Tokens {
-    /// Tokens under the site's key, of at least 32 bytes.
-    pub fn new(site_key: &[u8]) -> Self {
-        Self { site: hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(site_key) }
+    /// Tokens under the keys of `site`.
+    pub fn new(site: impl Into<SiteKeys>) -> Result<Self, CryptoError> {
+        let salt = || hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
+        Derived::new(site, move |key| Ok(salt().extract(key.expose()))).map(Self)
     }
 
     /// Returns a token for this instance that is valid for `ttl` seconds.
@@ -106,7 +108,7 @@ impl Tokens {
         let expiry = now + u64::from(ttl.min(MAX_TTL_SECONDS));
         let mut claims = Claims { created_millis, expiry, nonce: [0; 16] };
         rand::fill(&mut claims.nonce).map_err(|_| MintError)?;
-        let key = self.key(now / DAY).ok_or(MintError)?;
+        let key = day_key(&self.0.get().newest, now / DAY).ok_or(MintError)?;
         let signature = hmac::sign(&key, &claims.signed(instance_id));
         Ok(BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat()))
     }
@@ -123,9 +125,12 @@ impl Tokens {
         let now = milliseconds(now) / 1000;
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError::Foreign)?;
         let (claims, signature) = Claims::decode(&bytes).ok_or(TokenError::Foreign)?;
-        let key = claims.day(now).and_then(|day| self.key(day)).ok_or(TokenError::Foreign)?;
-        hmac::verify(&key, &claims.signed(instance_id), signature)
-            .map_err(|_| TokenError::Foreign)?;
+        let day = claims.day(now).ok_or(TokenError::Foreign)?;
+        let (sites, signed) = (self.0.get(), claims.signed(instance_id));
+        let mut keys = sites.all().filter_map(|site| day_key(site, day));
+        if !keys.any(|key| hmac::verify(&key, &signed, signature).is_ok()) {
+            return Err(TokenError::Foreign);
+        }
         if now >= claims.expiry {
             return Err(TokenError::Expired);
         }
@@ -134,11 +139,12 @@ impl Tokens {
             false => Ok(()),
         }
     }
+}
 
-    fn key(&self, day: u64) -> Option<hmac::Key> {
-        let info = [LABEL, &day.to_be_bytes()];
-        Some(self.site.expand(&info, hmac::HMAC_SHA256).ok()?.into())
-    }
+/// Returns the key for tokens that were created on `day`.
+fn day_key(site: &hkdf::Prk, day: u64) -> Option<hmac::Key> {
+    let info = [LABEL, &day.to_be_bytes()];
+    Some(site.expand(&info, hmac::HMAC_SHA256).ok()?.into())
 }
 
 /// Returns the time since 1970; 0 before that.
@@ -151,13 +157,14 @@ fn milliseconds(at: SystemTime) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use runtime::SiteKey;
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
     fn tokens() -> Tokens {
-        Tokens::new(&[7; 32])
+        Tokens::new(&SiteKey::new([7; 32])).unwrap()
     }
 
     #[test]
@@ -172,9 +179,23 @@ mod tests {
         let token = tokens().mint("i-1", 60, at(1000)).unwrap();
         assert_eq!(tokens().check(&token, "i-2", None, at(1001)), Err(TokenError::Foreign));
         assert_eq!(
-            Tokens::new(&[8; 32]).check(&token, "i-1", None, at(1001)),
+            Tokens::new(&SiteKey::new([8; 32])).unwrap().check(&token, "i-1", None, at(1001)),
             Err(TokenError::Foreign)
         );
+    }
+
+    #[test]
+    fn a_token_of_the_older_key_is_valid_until_the_rotation_is_finished() {
+        let (old, new) = (SiteKey::new([7; 32]), SiteKey::new([8; 32]));
+        let keys = SiteKeys::from(&old);
+        let tokens = Tokens::new(&keys).unwrap();
+        let token = tokens.mint("i-1", 60, at(1000)).unwrap();
+        keys.set(new.clone(), vec![old]);
+        assert_eq!(tokens.check(&token, "i-1", None, at(1001)), Ok(()));
+        let later = tokens.mint("i-1", 60, at(1000)).unwrap();
+        keys.set(new, vec![]);
+        assert_eq!(tokens.check(&token, "i-1", None, at(1001)), Err(TokenError::Foreign));
+        assert_eq!(tokens.check(&later, "i-1", None, at(1001)), Ok(()));
     }
 
     #[test]
@@ -216,7 +237,8 @@ mod tests {
     fn an_expired_token_is_refused_by_a_clock_of_yesterday_too() {
         let mut claims = Claims { created_millis: DAY * 1000, expiry: DAY - 10, nonce: [0; 16] };
         let refused = |claims: &Claims| {
-            let signature = hmac::sign(&tokens().key(1).unwrap(), &claims.signed("i-1"));
+            let signature =
+                hmac::sign(&day_key(&tokens().0.get().newest, 1).unwrap(), &claims.signed("i-1"));
             let token =
                 BASE64_URL_SAFE_NO_PAD.encode([&claims.encoded(), signature.as_ref()].concat());
             tokens().check(&token, "i-1", None, at(DAY - 5)).err()

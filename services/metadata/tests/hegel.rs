@@ -164,7 +164,10 @@ async fn required_tokens_are_required_of_calls() {
     let server = server_of(Some(vec![machine])).await;
     assert_eq!(server.get(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(server.subscribe(NODE1).await.unwrap_err().code(), Code::Unauthenticated);
-    let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
+    let token = Tokens::new(&runtime::SiteKey::new([7; 32]))
+        .unwrap()
+        .mint("i-0001", 60, SystemTime::now())
+        .unwrap();
     assert!(server.get_with(TOKEN, &token).await.is_ok());
     assert_eq!(server.get_with(TOKEN, "bad").await, Err(Code::Unauthenticated));
 }
@@ -230,7 +233,10 @@ async fn a_subscription_ends_with_the_address_and_sends_nothing_of_the_next_owne
 async fn a_subscription_ends_when_its_token_becomes_invalid() {
     let machine = Machine { tokens: TokenPolicy::Required, ..at(node1(), NODE1) };
     let server = server_of(Some(vec![machine.clone()])).await;
-    let token = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
+    let token = Tokens::new(&runtime::SiteKey::new([7; 32]))
+        .unwrap()
+        .mint("i-0001", 60, SystemTime::now())
+        .unwrap();
     let mut request = Request::new(SubscribeRequest { id: String::new() });
     request.metadata_mut().insert(TOKEN, token.parse().unwrap());
     let mut stream = server.client(NODE1).await.subscribe(request).await.unwrap().into_inner();

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::Observer;
+use runtime::Clock;
 use runtime::boot_token::BootTokens;
 use runtime::serve::Transport;
-use runtime::{Clock, SiteKey};
+use runtime::site_keys::SiteKeys;
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -100,15 +101,15 @@ pub struct Netboot {
 }
 
 impl Netboot {
-    /// Binds the ports of `site`; its HTTP listens on `http`. The files and subnets of `site` apply to all links.
+    /// Binds the ports of `site`, whose tokens are made with `keys`; its HTTP listens on `http`. The files and subnets of `site` apply to all links.
     pub async fn bind(
         site: Site,
-        key: &SiteKey,
+        keys: impl Into<SiteKeys>,
         http: TcpListener,
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let shared = SharedState::new(&site, clock)?;
-        let mut boots = BootScripts::new(shared.index.clone(), BootTokens::new(key)?, site);
+        let mut boots = BootScripts::new(shared.index.clone(), BootTokens::new(keys)?, site);
         boots.timeline = shared.timeline.clone();
         let first = LinkServer::bind(boots, http, &shared.loader_grants).await?;
         Ok(Self { links: vec![first], shared })

@@ -9,7 +9,7 @@ use runtime::Clock;
 use runtime::seal::Seal;
 use runtime::secret::Secret;
 use store::records::requests::IdempotentRequest;
-use store::records::{Change, Kind as _, Listing, Records};
+use store::records::{self, Change, Kind as _, Listing, Records};
 use store::{Commit, Expect, ScopedStore, Store};
 use tinwright::BmcId;
 use tinwright::field_mask;
@@ -21,6 +21,9 @@ use crate::check;
 use crate::conflicts::retry;
 use crate::redfish::Target;
 use crate::stored::{Bmc, Password, Queue};
+
+/// Passwords that are read at a time to encrypt them with another key.
+const RESEALED_AT_ONCE: usize = 100;
 
 /// The rule for BMCs without TLS, whose passwords can be read on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +155,36 @@ impl Bmcs {
             password: Secret::new(String::from_utf8_lossy(password.expose()).into_owned()),
             certificate: check::digest(&bmc.certificate_sha256),
         })
+    }
+
+    /// Encrypts all passwords with the newest key, where they are not. Returns the number of changed records.
+    pub async fn reseal(&self) -> Result<usize, Error> {
+        let (mut after, mut changed) = (String::new(), 0);
+        loop {
+            let page = self.passwords.list(&after, RESEALED_AT_ONCE, |_| true).await?;
+            for stored in page.records {
+                changed += usize::from(self.reseal_password(&stored).await?);
+            }
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(changed),
+            }
+        }
+    }
+
+    async fn reseal_password(&self, stored: &Password) -> Result<bool, Error> {
+        if self.seal.is_newest(&stored.id, &stored.sealed) {
+            return Ok(false);
+        }
+        let password = self.seal.open(&stored.id, &stored.sealed)?;
+        let sealed = self.seal.seal(&stored.id, password.expose())?;
+        let new = Password { sealed, ..stored.clone() };
+        match self.passwords.commit(self.passwords.to_replace(stored, &new)).await {
+            Ok(_) => Ok(true),
+            // Whoever changed it has encrypted it with the newest key.
+            Err(records::Error::Changed { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn encrypt(&self, id: &str, password: &str) -> Result<Password, Error> {

@@ -176,14 +176,15 @@ fn service(tokens: MetadataTokens, rate_limits: bool) -> anyhow::Result<Service>
     let relay = Ipv4Addr::from(RELAY);
     let trusted_proxies = TrustedProxies::new([format!("{relay}/32").parse()?])?;
     let config = Config { trusted_proxies, rate_limits, ..Config::default() };
-    let tokens = Tokens::new(&[7; 32]);
+    let tokens = Tokens::new(&runtime::SiteKey::new([7; 32]))?;
     Ok(Service::new(index, tokens, Arc::new(DiscardPhoneHome), config, Clock::system()))
 }
 
 /// Returns headers with session tokens: one of each machine, an expired one, and one made with another site's key.
 fn token_headers() -> anyhow::Result<Vec<Vec<u8>>> {
     let now = std::time::SystemTime::now();
-    let (own_site, other_site) = (Tokens::new(&[7; 32]), Tokens::new(&[8; 32]));
+    let tokens_of = |key| Tokens::new(&runtime::SiteKey::new([key; 32]));
+    let (own_site, other_site) = (tokens_of(7)?, tokens_of(8)?);
     let [_, second] = machines();
     let tokens = [
         own_site.mint("i-0001", 21_600, now)?,

@@ -83,7 +83,7 @@ impl Bound {
             source_check: options.source_check,
             rate_limits: config.rate_limits,
         };
-        let tokens = Tokens::new(site.key().expose());
+        let tokens = Tokens::new(site.keys())?;
         let contents = contents(site, config)?;
         Ok(Some(Self { listeners, grpc, link_local, neighbours, settings, tokens, contents }))
     }
@@ -175,7 +175,7 @@ fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::
 fn contents(site: &SiteAuthority, config: &Config) -> anyhow::Result<Contents> {
     let key = site.document_key().context("opening the key for identity documents")?;
     let signer = key.map(|key| Signer::new(&key)).transpose()?;
-    let boot_tokens = Some(boot_token::BootTokens::new(site.key())?);
+    let boot_tokens = Some(boot_token::BootTokens::new(site.keys())?);
     let endpoints = config.metadata.endpoints.clone();
     Ok(Contents { signer, boot_tokens, endpoints })
 }

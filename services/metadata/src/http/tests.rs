@@ -50,7 +50,7 @@ struct Site {
 fn site_with(machines: Vec<Machine>, reports: Reports, config: Config) -> Site {
     let (index, reports) = (Arc::new(Index::default()), Arc::new(reports));
     index.replace(machines);
-    let tokens = Tokens::new(&[7; 32]);
+    let tokens = Tokens::new(&runtime::SiteKey::new([7; 32])).unwrap();
     let clock = Clock::system();
     let service = Arc::new(Service::new(index.clone(), tokens, reports.clone(), config, clock));
     Site { index, reports, service }
@@ -152,7 +152,8 @@ async fn an_unknown_address_and_a_wrong_path_get_the_same_response() {
 
 #[tokio::test]
 async fn before_the_first_snapshot_every_request_is_to_be_repeated() {
-    let (tokens, reports) = (Tokens::new(&[7; 32]), Arc::new(Reports::default()));
+    let (tokens, reports) =
+        (Tokens::new(&runtime::SiteKey::new([7; 32])).unwrap(), Arc::new(Reports::default()));
     let (config, clock) = (Config::default(), Clock::system());
     let service = Service::new(Arc::default(), tokens, reports.clone(), config, clock);
     let site = Site { index: Arc::default(), reports, service: Arc::new(service) };

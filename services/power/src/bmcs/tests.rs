@@ -2,8 +2,8 @@
 
 use super::*;
 use runtime::secret::SiteKey;
+use runtime::site_keys::SiteKeys;
 use store::memory::MemoryStore;
-use store::records;
 use tinwright::HardwareId;
 
 fn bmcs() -> (Arc<MemoryStore>, Bmcs) {
@@ -35,6 +35,27 @@ async fn a_password_is_stored_encrypted_and_never_returned() {
     assert_eq!(all.len(), 3, "record, index, password");
     assert!(!all.iter().any(|(_, at)| at.value.windows(7).any(|part| part == b"hunter2")));
     assert_eq!(password(&bmcs, &made).await, "hunter2");
+}
+
+#[tokio::test]
+async fn passwords_are_encrypted_with_the_new_key_and_the_former_one_is_not_needed_any_more() {
+    let (old, new) = (SiteKey::new([7; 32]), SiteKey::new([8; 32]));
+    let keys = SiteKeys::from(&old);
+    let store = Arc::new(MemoryStore::default());
+    let seal = Seal::new(&keys, "bmc").unwrap();
+    let bmcs = Bmcs::new(store, seal, PlaintextHttp::Refused, Clock::system());
+    let mut made = Vec::new();
+    for _ in 0..RESEALED_AT_ONCE + 1 {
+        made.push(bmcs.create(bmc(HardwareId::new()), None).await.unwrap());
+    }
+    assert_eq!(bmcs.reseal().await.unwrap(), 0);
+    keys.set(new.clone(), vec![old]);
+    let later = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    assert_eq!(bmcs.reseal().await.unwrap(), made.len());
+    keys.set(new, vec![]);
+    for bmc in made.iter().chain([&later]) {
+        assert_eq!(password(&bmcs, bmc).await, "hunter2");
+    }
 }
 
 #[tokio::test]

@@ -55,7 +55,10 @@ async fn a_foreign_ethernet_address_is_refused_at_every_path() {
     }
     site.send(NODE1, "PUT", "/latest/api/token", &[(TTL, "60")]).await.refused(403);
     site.call_home("").await.refused(403);
-    let stolen = Tokens::new(&[7; 32]).mint("i-0001", 60, SystemTime::now()).unwrap();
+    let stolen = Tokens::new(&runtime::SiteKey::new([7; 32]))
+        .unwrap()
+        .mint("i-0001", 60, SystemTime::now())
+        .unwrap();
     site.get_with(&stolen).await.refused(403);
     assert!(site.reports.calls.lock().unwrap().is_empty());
     let page = page(&registry);

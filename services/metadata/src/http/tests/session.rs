@@ -73,7 +73,10 @@ async fn a_token_is_invalid_for_the_next_instance() {
 /// A token of this instance and site that was created `ago` seconds ago.
 fn minted(instance_id: &str, site_key: u8, ago: u64) -> String {
     let then = SystemTime::now() - std::time::Duration::from_secs(ago);
-    Tokens::new(&[site_key; 32]).mint(instance_id, 60, then).unwrap()
+    Tokens::new(&runtime::SiteKey::new([site_key; 32]))
+        .unwrap()
+        .mint(instance_id, 60, then)
+        .unwrap()
 }
 
 #[tokio::test]

@@ -1,0 +1,193 @@
+//! The site's keys while one replaces another: their files are read again while the process runs, and what the former key encrypted is
+//! encrypted with the new one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hardware::records::HardwareKind;
+use identity::credentials::CredentialKind;
+use instance::instances::InstanceKind;
+use power::{Bmcs, PlaintextHttp};
+use runtime::authority::SiteAuthority;
+use runtime::seal::Seal;
+use runtime::{Clock, SiteKey};
+use store::records::{Kind, Records};
+use store::{ScopedStore, Store};
+use tokio_util::sync::CancellationToken;
+use workflow::workflows::WorkflowKind;
+
+use crate::site_identity;
+
+/// The time between two looks at the files.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The keys of the site, and the store whose records they encrypt.
+#[derive(Clone)]
+pub(crate) struct KeyRotation {
+    site: Arc<SiteAuthority>,
+    /// None if no service of this process owns records.
+    store: Option<Arc<dyn Store>>,
+}
+
+impl fmt::Debug for KeyRotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyRotation").finish_non_exhaustive()
+    }
+}
+
+impl KeyRotation {
+    /// Keys of `site`, for the records in `store` if services of this process own them.
+    pub(crate) fn new(site: Arc<SiteAuthority>, store: Option<Arc<dyn Store>>) -> Self {
+        Self { site, store }
+    }
+
+    /// Takes keys that another process, or a person, puts into the directory of secrets, until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut resealed = None;
+        loop {
+            if let Err(error) = self.follow(&mut resealed).await {
+                let error = AsRef::<dyn std::error::Error>::as_ref(&error);
+                tracing::warn!(error, "the site's keys are not followed; trying again");
+            }
+            let pause = tokio::time::sleep(RELOAD_INTERVAL);
+            if stop.run_until_cancelled(pause).await.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the files, and encrypts records if a former key is there and that was not done with the newest one.
+    async fn follow(&self, resealed: &mut Option<SiteKey>) -> anyhow::Result<()> {
+        let site = self.site.clone();
+        let (changed, old) = tokio::task::spawn_blocking(move || {
+            Ok::<_, runtime::authority::Error>((site.reload_keys()?, site.old_key()?))
+        })
+        .await??;
+        if changed {
+            tracing::info!(accepted = self.site.keys().get().all().count(), "site keys changed");
+        }
+        let newest = self.site.keys().get().newest.clone();
+        if old.is_none() || resealed.as_ref() == Some(&newest) {
+            return Ok(());
+        }
+        self.reseal().await?;
+        *resealed = Some(newest);
+        Ok(())
+    }
+
+    /// Encrypts all records with the newest key, and marks the store with it. Returns the number of changed records.
+    pub(crate) async fn reseal(&self) -> anyhow::Result<usize> {
+        let Some(store) = &self.store else { return Ok(0) };
+        site_identity::mark_again(&**store, &self.site).await?;
+        let seal = Seal::new(self.site.keys(), "bmc")?;
+        let bmcs = Bmcs::new(store.clone(), seal, PlaintextHttp::Refused, Clock::system());
+        let records = reseal::<HardwareKind>(store, "hardware").await?
+            + reseal::<InstanceKind>(store, "instance").await?
+            + reseal::<WorkflowKind>(store, "workflow").await?
+            + reseal::<CredentialKind>(store, "identity").await?
+            + bmcs.reseal().await.context("encrypting the passwords of BMCs")?;
+        tracing::info!(records, "records are encrypted with the newest site key");
+        Ok(records)
+    }
+}
+
+async fn reseal<K: Kind>(store: &Arc<dyn Store>, service: &'static str) -> anyhow::Result<usize> {
+    let records = Records::<K>::new(ScopedStore::new(store.clone(), service));
+    records.reseal().await.with_context(|| format!("encrypting the records of {service}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hardware::HardwareRecords;
+    use store::memory::MemoryStore;
+    use tinwright::HardwareId;
+    use tinwright::hardware::v1::{Hardware, Interface};
+
+    use super::*;
+
+    const SECRET: &str = r#"{"password":"hunter2"}"#;
+
+    /// A process with the secrets in a folder.
+    struct Process {
+        site: Arc<SiteAuthority>,
+        store: Arc<dyn Store>,
+        rotation: KeyRotation,
+    }
+
+    async fn process(folder: &std::path::Path, store: &Arc<MemoryStore>) -> Process {
+        let site = Arc::new(SiteAuthority::open(folder).unwrap());
+        site_identity::claim_store(&**store, &site).await.unwrap();
+        let store = crate::sealing::sealed(store.clone(), &site).unwrap();
+        let rotation = KeyRotation::new(site.clone(), Some(store.clone()));
+        Process { site, store, rotation }
+    }
+
+    impl Process {
+        /// Creates a machine at `mac` with a secret, and returns its id.
+        async fn plant(&self, mac: &str) -> HardwareId {
+            let interfaces = vec![Interface { mac: mac.into(), ..Interface::default() }];
+            let hardware = Hardware { interfaces, extra: SECRET.into(), ..Hardware::default() };
+            let records = HardwareRecords::new(self.store.clone(), Clock::system());
+            records.create(hardware, None).await.unwrap().id.parse().unwrap()
+        }
+
+        async fn secret(&self, id: HardwareId) -> Option<Vec<u8>> {
+            let records = HardwareRecords::new(self.store.clone(), Clock::system());
+            records.records().require(&id.to_string()).await.ok().map(|it| it.extra)
+        }
+    }
+
+    #[tokio::test]
+    async fn records_are_encrypted_with_a_key_that_appears_and_the_former_one_opens_none_afterwards()
+     {
+        let [ours, before] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = Arc::new(MemoryStore::default());
+        let first = process(ours.path(), &store).await;
+        for file in ["site.key", "ca.pem"] {
+            std::fs::copy(ours.path().join(file), before.path().join(file)).unwrap();
+        }
+        let former = process(before.path(), &store).await;
+        let (id, mut resealed) = (first.plant("02:00:00:00:00:01").await, None);
+        first.rotation.follow(&mut resealed).await.unwrap();
+        assert_eq!((resealed.is_none(), former.secret(id).await.is_some()), (true, true));
+
+        // Another process rotates the key in the files.
+        SiteAuthority::open(ours.path()).unwrap().use_next_key().unwrap();
+        first.rotation.follow(&mut resealed).await.unwrap();
+        assert_eq!(resealed, Some(first.site.keys().get().newest.clone()));
+        assert_eq!(former.secret(id).await, None);
+        assert_eq!(first.secret(id).await.unwrap(), SECRET.as_bytes());
+        SiteAuthority::open(ours.path()).unwrap().drop_old_key().unwrap();
+        first.rotation.follow(&mut resealed).await.unwrap();
+        assert_eq!(first.site.keys().get().others, []);
+        assert_eq!(first.secret(id).await.unwrap(), SECRET.as_bytes());
+        assert!(site_identity::claim_store(&*store, &former.site).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_replica_accepts_a_key_before_another_one_uses_it() {
+        let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = Arc::new(MemoryStore::default());
+        let first = process(here.path(), &store).await;
+        for file in ["site.key", "ca.pem"] {
+            std::fs::copy(here.path().join(file), there.path().join(file)).unwrap();
+        }
+        let second = process(there.path(), &store).await;
+        first.site.prepare_key().unwrap();
+        let next = "site.key.next";
+        std::fs::copy(here.path().join(next), there.path().join(next)).unwrap();
+        second.rotation.follow(&mut None).await.unwrap();
+        first.site.use_next_key().unwrap();
+        first.rotation.follow(&mut None).await.unwrap();
+        for (writer, reader, mac) in
+            [(&first, &second, "02:00:00:00:00:01"), (&second, &first, "02:00:00:00:00:02")]
+        {
+            let id = writer.plant(mac).await;
+            assert_eq!(reader.secret(id).await.unwrap(), SECRET.as_bytes());
+        }
+        // It also starts with the mark of the newer key.
+        site_identity::claim_store(&*store, &second.site).await.unwrap();
+    }
+}
