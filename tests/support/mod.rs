@@ -93,3 +93,14 @@ pub async fn connect(
 pub fn stranger(dir: &Path) -> SiteAuthority {
     SiteAuthority::open(dir).unwrap()
 }
+
+/// Waits until `condition` holds, at most a minute.
+pub async fn until(mut condition: impl AsyncFnMut() -> bool, text: &str) {
+    for _ in 0..6000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within a minute: {text}");
+}

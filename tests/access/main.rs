@@ -1,0 +1,15 @@
+//! The rights of every caller, through the API's listener: `docs/reference/access.md`.
+//!
+//! - `calls`: any call of the contract, made by its descriptor. `content`: all that a server has stored.
+//! - `site`: a server with an object of every noun. `requests`: a request for each call that would change something.
+//! - `table`: every call by every caller. `request_ids`: those of several callers.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod calls;
+mod content;
+mod request_ids;
+mod requests;
+mod site;
+#[path = "../support/mod.rs"]
+mod support;
+mod table;

@@ -1,0 +1,57 @@
+//! Request ids count for one caller and one call.
+
+use runtime::{Caller, Role};
+use serde_json::{Value, json};
+
+use crate::calls::methods;
+use crate::site::{Site, TEMPLATE, client};
+
+/// Returns a request of each call that takes a request id; the request of another caller has another `n`.
+fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
+    let machine = site.id(["free", "spare"][n]);
+    let mac = format!("02:00:00:00:02:{n:02x}");
+    let bmc = json!({"hardware_id": machine, "redfish_url": "https://127.0.0.1:1"});
+    let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
+    vec![
+        ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
+        ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
+        ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": machine}})),
+        ("PowerService/CreateBmc", json!({"bmc": bmc})),
+        ("PowerService/CreatePowerJob", job),
+        (
+            "TemplateService/CreateTemplate",
+            json!({"template": {"name": format!("n{n}"), "data": TEMPLATE}}),
+        ),
+        ("TenantService/CreateTenant", json!({"tenant": {"name": format!("n{n}")}})),
+        ("WorkflowService/CreateWorkflow", crate::site::on_machine(&site.id("maintained"))),
+    ]
+}
+
+#[tokio::test]
+async fn one_request_id_of_two_callers_makes_two_objects_and_a_repeated_one_makes_none() {
+    let site = Site::start().await;
+    let mut clients = Vec::new();
+    for subject in ["person:anna", "person:bob"] {
+        clients.push(client(&site.server, Caller::new(Role::Admin, subject).unwrap()).await);
+    }
+    let has_request_id =
+        |it: &prost_reflect::MethodDescriptor| it.input().get_field_by_name("request_id").is_some();
+    assert_eq!(methods().into_iter().filter(has_request_id).count(), requests(&site, 0).len());
+    let mut created = Vec::new();
+    for (n, client) in clients.iter().enumerate() {
+        for (call, mut json) in requests(&site, n) {
+            json["request_id"] = "the same".into();
+            let mut ids = Vec::new();
+            for _ in 0..2 {
+                let response = client.call(call, json.clone()).await;
+                let response = response.unwrap_or_else(|e| panic!("{call}: {e}"));
+                let mut objects = response.as_object().unwrap().values();
+                ids.push(objects.find_map(|it| it["id"].as_str()).unwrap().to_owned());
+            }
+            assert_eq!(ids[0], ids[1], "{call}: repeated");
+            assert!(!created.contains(&ids[0]), "{call}: of the other caller");
+            created.extend(ids.into_iter().take(1));
+        }
+    }
+    site.server.end().await;
+}

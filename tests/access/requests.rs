@@ -1,0 +1,116 @@
+//! A request for each call that would change something, if it were admitted.
+
+use prost_reflect::Value as Field;
+use runtime::authority::request_certificate;
+use serde_json::{Value, json};
+
+use crate::calls::{self, method};
+use crate::site::{Site, TEMPLATE, on_machine};
+
+/// Calls that change nothing in this site: they need an edge, a BMC that answers, a failed instance, a prepared
+/// workflow, or a leased action.
+pub const WITHOUT_CHANGE: &[&str] = &[
+    "IdentityService/Authenticate",
+    "InstanceService/RetryInstance",
+    "LeaseService/DeleteLease",
+    "PowerService/CancelPowerJob",
+    "StoreService/Backup",
+    "WorkerService/AppendLog",
+    "WorkerService/FinishAction",
+    "WorkerService/Redeem",
+    "WorkerService/Renew",
+    "WorkerService/ReportProgress",
+    "WorkerService/StartAction",
+    "WorkflowService/NoteBoot",
+];
+
+/// Returns the requests, in an order in which each one changes something.
+pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
+    [hardware(site), instances(site), workflows(site), power(site), identities(site)].concat()
+}
+
+fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
+    let new = json!({"interfaces": [{"mac": "02:00:00:00:01:00"}]});
+    let renamed = json!({"id": site.id("spare"), "name": "x"});
+    let state = json!({"id": site.id("spare"), "state": "STATE_MAINTENANCE", "reason": "x"});
+    vec![
+        ("HardwareService/CreateHardware", json!({"hardware": new})),
+        ("HardwareService/UpdateHardware", json!({"hardware": renamed, "update_mask": "name"})),
+        ("HardwareService/SetHardwareState", state),
+        ("HardwareService/DeleteHardware", json!({"id": site.id("spare")})),
+    ]
+}
+
+fn instances(site: &Site) -> Vec<(&'static str, Value)> {
+    let (id, machine) = (site.id("instance"), site.id("occupied"));
+    let renamed = json!({"id": id, "hostname": "x"});
+    let report =
+        json!({"hardware_id": machine, "instance_id": id, "generation": 1, "started": true});
+    vec![
+        ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": site.id("free")}})),
+        ("InstanceService/ReportPhoneHome", json!({"hardware_id": machine, "instance_id": id})),
+        ("InstanceService/ReportScript", report),
+        ("InstanceService/UpdateInstance", json!({"instance": renamed, "update_mask": "hostname"})),
+        ("InstanceService/RetryInstance", json!({"id": id})),
+        ("InstanceService/DeleteInstance", json!({"id": id, "force": true})),
+    ]
+}
+
+fn workflows(site: &Site) -> Vec<(&'static str, Value)> {
+    let id = |name| json!({"id": site.id(name)});
+    let renamed = json!({"id": site.id("template"), "name": "x"});
+    let of_lease = json!({"workflow_id": site.id("current"), "lease_id": "x"});
+    let holder = json!({"boot_id": "11111111-1111-1111-1111-111111111111", "process_id": "p"});
+    vec![
+        ("TemplateService/CreateTemplate", json!({"template": {"name": "n", "data": TEMPLATE}})),
+        ("TemplateService/UpdateTemplate", json!({"template": renamed, "update_mask": "name"})),
+        ("TemplateService/DeleteTemplate", id("template")),
+        ("WorkflowService/CreateWorkflow", on_machine(&site.id("maintained"))),
+        ("WorkflowService/ReleaseWorkflow", id("held")),
+        ("WorkflowService/CancelWorkflow", id("pending")),
+        ("WorkflowService/DeleteWorkflow", id("ended")),
+        ("WorkflowService/NoteBoot", json!({"hardware_id": site.id("working"), "step": "x"})),
+        ("WorkflowService/ConfirmRestart", json!({"hardware_id": site.id("maintained")})),
+        ("WorkerService/NextAction", json!({"holder": holder})),
+        ("WorkerService/StartAction", of_lease.clone()),
+        ("WorkerService/ReportProgress", of_lease.clone()),
+        ("WorkerService/AppendLog", of_lease.clone()),
+        ("WorkerService/FinishAction", of_lease),
+    ]
+}
+
+fn power(site: &Site) -> Vec<(&'static str, Value)> {
+    let machine = site.id("maintained");
+    let renamed = json!({"id": site.id("bmc"), "username": "x"});
+    let bmc = json!({"hardware_id": machine, "redfish_url": "https://127.0.0.1:1"});
+    let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
+    vec![
+        ("PowerService/CreateBmc", json!({"bmc": bmc})),
+        ("PowerService/UpdateBmc", json!({"bmc": renamed, "update_mask": "username"})),
+        ("PowerService/CreatePowerJob", job),
+        ("PowerService/DeleteBmc", json!({"id": site.id("bmc")})),
+    ]
+}
+
+fn identities(site: &Site) -> Vec<(&'static str, Value)> {
+    let described = json!({"id": site.id("tenant"), "description": "x"});
+    let credential = json!({"role": "ROLE_VIEWER"});
+    vec![
+        ("TenantService/CreateTenant", json!({"tenant": {"name": "new"}})),
+        ("TenantService/UpdateTenant", json!({"tenant": described, "update_mask": "description"})),
+        ("TenantService/DeleteTenant", json!({"id": site.id("tenant")})),
+        ("IdentityService/CreateCredential", json!({"credential": credential})),
+        ("IdentityService/DeleteCredential", json!({"id": site.id("credential")})),
+        ("IdentityService/IssueCertificate", certificate()),
+        ("IdentityService/RevokeCertificate", json!({"serial": "7f"})),
+    ]
+}
+
+fn certificate() -> Value {
+    let method = method("IdentityService/IssueCertificate");
+    let json = json!({"role": "ROLE_VIEWER", "subject": "person:anna"});
+    let mut request = calls::request(&method, json);
+    let (certificate_request, _) = request_certificate().unwrap();
+    request.set_field_by_name("certificate_request", Field::Bytes(certificate_request.into()));
+    calls::json(&request)
+}
