@@ -101,6 +101,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.identity.v1.IdentityService/ListCertificates", Audience::Viewers),
     ("/tinwright.identity.v1.IdentityService/ListCredentials", Audience::Viewers),
     ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
+    ("/tinwright.identity.v1.IdentityService/RotateSiteKey", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Services),
     ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/DeleteTenant", Audience::Operators),
@@ -421,6 +422,7 @@ mod tests {
             "DeleteCredential",
             "IssueCertificate",
             "RevokeCertificate",
+            "RotateSiteKey",
         ];
         match caller {
             _ if method.name() == "Redeem" => true,

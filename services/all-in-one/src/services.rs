@@ -33,6 +33,7 @@ use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
 use crate::metrics::ObjectFeeds;
 use crate::overdue;
+use crate::site_keys::KeyRotation;
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
@@ -79,8 +80,11 @@ impl Services {
             }),
             site_events: serves(Service::Identity)
                 .then(|| identity::EventApi::new(endpoints.of(Service::Identity).owners(), stop())),
-            identity: serves(Service::Identity)
-                .then(|| identity::Api::new(store(), site.clone(), Clock::system(), stop())),
+            identity: serves(Service::Identity).then(|| {
+                let rotation = KeyRotation::new(site.clone(), Some(store()));
+                let (resealer, clock) = (Arc::new(rotation), Clock::system());
+                identity::Api::new(store(), site.clone(), resealer, clock, stop())
+            }),
             instance: serves(Service::Instance).then(|| {
                 let Endpoints { hardware, workflow, power, .. } = endpoints.of(Service::Instance);
                 instance::Api::new(store(), hardware, workflow, power, Clock::system(), stop())

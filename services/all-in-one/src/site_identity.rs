@@ -40,7 +40,10 @@ pub(crate) async fn mark_again(store: &dyn Store, site: &SiteAuthority) -> anyho
     if let Some(found) = found.filter(|found| found.value != own) {
         let expect = vec![Expect::At(KEY.into(), found.revision)];
         let writes = vec![Write::Put(KEY.into(), own.into())];
-        store.commit(Commit { expect, writes }).await.context("marking the store with the site")?;
+        match store.commit(Commit { expect, writes }).await {
+            Ok(_) | Err(Error::Conflict(_)) => {} // a conflict: another process marked it meanwhile
+            Err(error) => return Err(error).context("marking the store with the site"),
+        }
     }
     Ok(())
 }

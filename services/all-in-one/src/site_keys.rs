@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hardware::records::HardwareKind;
 use identity::credentials::CredentialKind;
+use identity::rotation::Resealer;
 use instance::instances::InstanceKind;
 use power::{Bmcs, PlaintextHttp};
 use runtime::authority::SiteAuthority;
@@ -90,6 +91,13 @@ impl KeyRotation {
             + bmcs.reseal().await.context("encrypting the passwords of BMCs")?;
         tracing::info!(records, "records are encrypted with the newest site key");
         Ok(records)
+    }
+}
+
+#[tonic::async_trait]
+impl Resealer for KeyRotation {
+    async fn reseal(&self) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.reseal().await?)
     }
 }
 

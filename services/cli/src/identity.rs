@@ -3,6 +3,7 @@
 //! The key of a certificate is generated here, and never leaves this computer.
 
 mod credential;
+mod rotate;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -40,6 +41,9 @@ pub enum IdentityCommand {
         #[arg(value_name = "SERIAL", required = true)]
         serials: Vec<String>,
     },
+    /// Replace the site's keys while servers run
+    #[command(subcommand)]
+    Rotate(rotate::RotateCommand),
     /// Manage the credentials of clients of other protocols, such as API keys
     #[command(subcommand)]
     Credential(credential::CredentialCommand),
@@ -113,6 +117,7 @@ pub async fn run(
             }
             Ok(())
         }
+        IdentityCommand::Rotate(command) => rotate::run(command, channel, out).await,
         IdentityCommand::Credential(command) => credential::run(command, channel, out).await,
     }
 }

@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status};
 use crate::certificates::Certificates;
 use crate::credentials::Credentials;
 use crate::revocations::{RevocationKind, Revocations};
+use crate::rotation::{Resealer, Rotation};
 use crate::tenants::{NAME_INDEX, TenantKind, Tenants};
 
 /// Interval at which expired certificates and revocations are deleted.
@@ -33,16 +34,19 @@ pub struct Api {
     credentials: Credentials,
     certificates: Certificates,
     revocations: Revocations,
+    rotation: Rotation,
     mirrors: (Mirror<TenantKind>, Mirror<RevocationKind>),
     clock: Clock,
     stop: CancellationToken,
 }
 
 impl Api {
-    /// Serves the identities in `store`. Certificates are issued by `authority`. Watches end at `stop`.
+    /// Serves the identities in `store`. Certificates are issued by `authority`; when its keys are replaced, `resealer` encrypts records.
+    /// Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
         authority: Arc<SiteAuthority>,
+        resealer: Arc<dyn Resealer>,
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
@@ -52,6 +56,7 @@ impl Api {
         let mirrors =
             (Mirror::new(tenants.records().clone()), Mirror::new(revocations.records().clone()));
         Self {
+            rotation: Rotation::new(authority.clone(), resealer, store.clone()),
             credentials: Credentials::new(store.clone(), clock.clone()),
             certificates: Certificates::new(store, authority, clock.clone()),
             tenants,

@@ -21,6 +21,12 @@ pub enum Error {
     /// The certificate cannot be issued.
     #[error("issuing the certificate")]
     Authority(#[source] authority::Error),
+    /// What was made with the former key may be in use for this time.
+    #[error("what was made with the former key may be in use for another {} minutes: try later, or use force", .0.as_secs().div_ceil(60))]
+    InUseFor(std::time::Duration),
+    /// A step of replacing a key failed, and may be repeated.
+    #[error("replacing the key")]
+    Rotation(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The cryptographic library failed.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
@@ -51,6 +57,14 @@ impl From<Error> for Status {
                 let text =
                     format!("this server cannot issue certificates: {} is missing", path.display());
                 status::failed_precondition("NO_AUTHORITY_KEY", "certificate", text)
+            }
+            Error::Authority(cause @ authority::Error::Rotating(_)) => {
+                status::failed_precondition("ROTATION_NOT_FINISHED", "key", cause.to_string())
+            }
+            Error::InUseFor(_) => status::failed_precondition("KEY_IN_USE", "key", text),
+            Error::Rotation(cause) => {
+                tracing::error!(error = &*cause as &dyn std::error::Error, "key not replaced");
+                Self::unavailable(format!("{text}: {cause}; repeat the step"))
             }
             Error::Authority(cause) => {
                 tracing::error!(error = &cause as &dyn std::error::Error, "certificate not issued");

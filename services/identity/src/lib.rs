@@ -5,6 +5,7 @@
 //! - [`credentials`]: fields by which the clients of doors identify themselves; [`digest`]: their stored form.
 //! - [`certificates`]: the client certificates that were issued here.
 //! - [`revocations`]: identities that are refused before they expire.
+//! - [`rotation`]: replaces the site's key.
 //! - [`events`]: the events of all services, merged by time.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -17,6 +18,7 @@ mod error;
 pub mod events;
 pub mod revocations;
 pub mod roles;
+pub mod rotation;
 pub mod tenants;
 
 pub use api::Api;

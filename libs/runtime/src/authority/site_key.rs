@@ -117,8 +117,8 @@ impl SiteAuthority {
         Ok(existed)
     }
 
-    /// Returns the time for which tokens of the former key may still be valid; zero if there are none.
-    pub fn key_use_left(&self) -> Result<Duration, Error> {
+    /// Returns what is left of `validity` since the former key was replaced; zero if there is none.
+    pub fn key_use_left(&self, validity: Duration) -> Result<Duration, Error> {
         let path = self.key_file(OLD);
         let replaced = match fs::metadata(&path).and_then(|it| it.modified()) {
             Ok(replaced) => replaced,
@@ -127,7 +127,7 @@ impl SiteAuthority {
             }
             Err(error) => return Err(file(&path)(error)),
         };
-        Ok(time_left(replaced, MAX_KEY_USE, self.clock.wall()))
+        Ok(time_left(replaced, validity, self.clock.wall()))
     }
 
     fn key_file(&self, name: &str) -> PathBuf {
@@ -219,10 +219,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::manual(SystemTime::now());
         let site = SiteAuthority::open_at(folder.path(), clock.clone()).unwrap();
-        assert_eq!(site.key_use_left().unwrap(), Duration::ZERO);
+        assert_eq!(site.key_use_left(MAX_KEY_USE).unwrap(), Duration::ZERO);
         site.use_next_key().unwrap();
-        assert!(site.key_use_left().unwrap() > MAX_KEY_USE / 2);
+        assert!(site.key_use_left(MAX_KEY_USE).unwrap() > MAX_KEY_USE / 2);
         clock.advance(2 * MAX_KEY_USE);
-        assert_eq!(site.key_use_left().unwrap(), Duration::ZERO);
+        assert_eq!(site.key_use_left(MAX_KEY_USE).unwrap(), Duration::ZERO);
     }
 }

@@ -20,6 +20,7 @@ mod peer;
 mod process;
 mod readdress;
 mod replicas;
+mod rotation;
 mod scripts;
 mod split;
 mod strangers;

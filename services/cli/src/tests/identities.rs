@@ -61,6 +61,7 @@ fake! {
         delete_credential: DeleteCredentialRequest => DeleteCredentialResponse,
         authenticate: AuthenticateRequest => AuthenticateResponse,
         list_certificates: ListCertificatesRequest => ListCertificatesResponse,
+        rotate_site_key: RotateSiteKeyRequest => RotateSiteKeyResponse,
         revoke_certificate: RevokeCertificateRequest => RevokeCertificateResponse,
     }
 }
@@ -100,6 +101,17 @@ async fn a_refused_certificate_leaves_no_file() {
     let (_, result) = tinwright(&line, server()).await;
     assert!(result.unwrap_err().starts_with("viewers only"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_rotation_is_forced_at_its_end_only() {
+    use clap::Parser as _;
+    let parsed = |text: &str| {
+        let words = ["tinwright", "identity", "rotate", "site-key"].into_iter();
+        super::Program::try_parse_from(words.chain(text.split_whitespace())).is_ok()
+    };
+    assert!(["", "--prepare", "--finish", "--finish --force"].into_iter().all(parsed));
+    assert!(!["--force", "--prepare --finish", "--prepare --force"].into_iter().any(parsed));
 }
 
 #[tokio::test]

@@ -116,6 +116,17 @@ impl IdentityService for Api {
         Ok(Response::new(pb::RevokeCertificateResponse { certificate }))
     }
 
+    #[tracing::instrument(skip_all)]
+    async fn rotate_site_key(
+        &self,
+        request: Request<pb::RotateSiteKeyRequest>,
+    ) -> Result<Response<pb::RotateSiteKeyResponse>, Status> {
+        let request = request.into_inner();
+        let resealed = self.rotation.site_key(request.step(), request.force).await?;
+        let resealed_records = i64::try_from(resealed).unwrap_or(i64::MAX);
+        Ok(Response::new(pb::RotateSiteKeyResponse { resealed_records }))
+    }
+
     type WatchRevocationsStream = serving::Events<pb::WatchRevocationsResponse>;
 
     #[tracing::instrument(skip_all)]

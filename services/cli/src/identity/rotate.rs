@@ -1,0 +1,65 @@
+//! Replacing the site's keys.
+
+use std::io::Write;
+
+use tinwright::identity::v1 as pb;
+use tonic::transport::Channel;
+
+use super::client;
+use crate::output::print_line;
+
+/// Commands that replace the site's keys.
+#[derive(Debug, clap::Subcommand)]
+pub enum RotateCommand {
+    /// Replace the site key, with which stored secrets are encrypted and tokens are made
+    SiteKey(Step),
+}
+
+/// A step of replacing a key.
+#[derive(Debug, clap::Args)]
+pub struct Step {
+    /// Only make the next key, to copy it to the other processes of the site before it is used
+    #[arg(long, conflicts_with_all = ["finish", "force"])]
+    prepare: bool,
+    /// Drop the former key: what was made with it is refused
+    #[arg(long)]
+    finish: bool,
+    /// Drop it a minute after it was replaced at the earliest, although something made with it may be in use
+    #[arg(long, requires = "finish")]
+    force: bool,
+}
+
+impl Step {
+    fn step(&self) -> pb::RotationStep {
+        match (self.prepare, self.finish) {
+            (true, _) => pb::RotationStep::Prepare,
+            (_, true) => pb::RotationStep::Finish,
+            (false, false) => pb::RotationStep::Replace,
+        }
+    }
+}
+
+/// Runs `command`.
+pub(super) async fn run(
+    command: RotateCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let RotateCommand::SiteKey(options) = command;
+    let step = options.step();
+    let request = pb::RotateSiteKeyRequest { step: step.into(), force: options.force };
+    let response = client(channel).rotate_site_key(request).await?.into_inner();
+    let records = response.resealed_records;
+    let text = match step {
+        pb::RotationStep::Prepare => {
+            "next site key made; copy site.key.next to the secrets of the other processes, then run this without --prepare".into()
+        }
+        pb::RotationStep::Finish => {
+            format!("former site key dropped; {records} records encrypted with the new one")
+        }
+        pb::RotationStep::Replace | pb::RotationStep::Unspecified => format!(
+            "site key replaced; {records} records encrypted with the new one; copy site.key.old and site.key to the secrets of the other processes, and run this with --finish after six hours"
+        ),
+    };
+    print_line(out, &text)
+}
