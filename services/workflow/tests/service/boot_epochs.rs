@@ -1,15 +1,20 @@
 //! Boot epochs: what a machine's tenant got hold of is good for nothing once the machine was switched off.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use runtime::Clock;
+use store::memory::MemoryStore;
+use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
 use tinwright::workflow::v1 as pb;
 use tonic::{Code, Status};
 
 use crate::bmc::netboot;
 use crate::machines::NO_MACHINE;
-use crate::power::JobEnd;
+use crate::power::{FakePower, JobEnd};
 use crate::site::{Site, TWO, soon};
 use crate::worker::Worker;
 
@@ -73,22 +78,58 @@ async fn an_identity_of_another_boot_epoch_makes_no_call_and_changes_nothing() {
     worker.succeed(&it).await;
 }
 
+/// Counts the reads of boot epochs.
+#[derive(Default)]
+struct EpochReads {
+    store: MemoryStore,
+    count: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for EpochReads {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        let found = self.store.get(key).await;
+        if key.contains("/epoch/") {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    async fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        self.store.list(prefix, after, limit).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Revision, Error> {
+        self.store.commit(commit).await
+    }
+
+    async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
+        self.store.changed(prefix, after).await
+    }
+}
+
 #[tokio::test]
 async fn a_request_that_is_held_while_the_machine_is_prepared_gets_no_action() {
-    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let (store, machine) = (Arc::new(EpochReads::default()), HardwareId::new());
+    let mut site = Site::over(store.clone(), FakePower::default()).await;
     site.power.set_end(JobEnd::Never);
     let made = site.workflow_with(machine, TWO, netboot(false)).await;
     while site.power.jobs().is_empty() {
         tokio::task::yield_now().await;
     }
+    assert_eq!(store.count.load(Ordering::Relaxed), 0);
     let tenant = site.worker(machine);
     let held = tokio::spawn(async move {
         tenant.client.clone().next_action(tenant.request("")).await.map(drop)
     });
+    // The identity is of the present epoch when the call arrives. From here on only the lifecycle refuses it.
+    while store.count.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
     site.power.finish();
+    assert_eq!(soon(held).await.unwrap().unwrap_err().code(), Code::PermissionDenied);
     let worker = site.booted(&made.id).await;
     assert_eq!(worker.begin().await.workflow_id, made.id);
-    assert_eq!(soon(held).await.unwrap().unwrap_err().code(), Code::PermissionDenied);
 }
 
 #[tokio::test]
