@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! "tinwright store 1\n"
+//! length ‖ Entry            the pair of the site, if the store belongs to one
 //! length ‖ Entry            a pair, or the deletion of one; a later entry of a key replaces an earlier one
 //! length ‖ Entry            the last one: no key, and the SHA-256 of all bytes before it
 //! ```
@@ -27,6 +28,8 @@ pub use self::api::Api;
 pub use self::restore::{RestoreError, restore};
 use crate::{Changes, Error, Revision, Store, limits};
 
+/// The key of the mark of the site that a store belongs to. It is outside of the keys of services, as is that of the schema.
+pub const SITE_KEY: &str = "site";
 /// The first bytes of a backup.
 const HEADER: &[u8] = b"tinwright store 1\n";
 /// Pairs that are listed at a time.
@@ -80,11 +83,18 @@ pub async fn write(store: &dyn Store, out: &mpsc::Sender<Bytes>) -> Result<Revis
         store.changed("", Revision::UNKNOWN).await?;
     let (chunk, digest, changed) = (HEADER.to_vec(), Sha256::new(), BTreeSet::new());
     let mut backup = Backup { store, out, chunk, digest, changed, noted };
+    // The mark comes first, so that a restore can refuse a backup of another site before it writes anything.
+    if let Some(site) = store.get(SITE_KEY).await? {
+        backup.push(Entry { key: SITE_KEY.into(), value: Some(site.value) }).await?;
+    }
     let mut after = String::new();
     loop {
         let page = store.list("", &after, PAGE_PAIRS).await?;
         for (key, found) in page.pairs {
             after.clone_from(&key);
+            if key == SITE_KEY {
+                continue; // a newer one is among the changed keys
+            }
             backup.push(Entry { key, value: Some(found.value) }).await?;
         }
         backup.note_changes()?;

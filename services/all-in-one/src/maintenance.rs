@@ -43,7 +43,8 @@ pub async fn restore(config: &Config, from: impl Read) -> anyhow::Result<usize> 
     );
     let site = SiteAuthority::open(&secrets).context("opening the site's secrets")?;
     let store = crate::open_engine(config).await?;
-    let restored = store::backup::restore(&*store, &mut BufReader::new(from)).await?;
+    let marks = crate::site_identity::accepted_marks(&site)?;
+    let restored = store::backup::restore(&*store, &marks, &mut BufReader::new(from)).await?;
     crate::site_identity::claim_store(&*store, &site).await?;
     Ok(restored)
 }

@@ -4,10 +4,8 @@
 use anyhow::Context as _;
 use runtime::SiteKey;
 use runtime::authority::SiteAuthority;
+use store::backup::SITE_KEY as KEY;
 use store::{Commit, Error, Expect, Store, Write};
-
-/// The key of the site's mark, outside of the keys of services, as is that of the schema.
-const KEY: &str = "site";
 
 /// Checks that `store` belongs to `site`. A store without a mark is marked as this site's.
 pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
@@ -24,13 +22,17 @@ pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyh
         }
     }
     let found = read().await?.map(|found| found.value);
-    let mut accepted = keys.all().map(|key| mark(site, key)).collect::<Result<Vec<_>, _>>()?;
-    accepted.retain(|mark| found.as_ref().is_some_and(|found| found == mark));
+    let accepted = accepted_marks(site)?;
     anyhow::ensure!(
-        !accepted.is_empty(),
+        found.is_some_and(|found| accepted.iter().any(|mark| found == *mark)),
         "the store belongs to another site than these secrets: copy the directory of secrets of a server that uses it"
     );
     Ok(())
+}
+
+/// Returns the marks of the stores that belong to `site`, one for each key that it has.
+pub(crate) fn accepted_marks(site: &SiteAuthority) -> anyhow::Result<Vec<String>> {
+    site.keys().get().all().map(|key| mark(site, key)).collect()
 }
 
 /// Marks `store` with the newest secrets of `site`, which it belongs to.

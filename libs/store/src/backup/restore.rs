@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{Entry, HEADER, MAX_ENTRY_BYTES};
+use super::{Entry, HEADER, MAX_ENTRY_BYTES, SITE_KEY};
 use crate::{Commit, Error, Expect, Store, Write, limits, schema};
 
 /// The value of the schema's key until everything is restored. No program opens such a store.
@@ -23,6 +23,11 @@ pub enum RestoreError {
     /// The file is something else.
     #[error("this is no backup of a store, or one of a newer program")]
     NoBackup,
+    /// The backup is of a store of another site, or does not say of which.
+    #[error(
+        "this is the backup of another site than these secrets: copy the directory of secrets of the server that was backed up"
+    )]
+    OtherSite,
     /// The file ends too early, or was changed.
     #[error(
         "the backup is cut or damaged: nothing can be done with the store it was restored into"
@@ -36,17 +41,27 @@ pub enum RestoreError {
     Store(#[from] Error),
 }
 
-/// Restores the backup in `from` into `store`, which has to be empty. Returns the number of restored entries.
-pub async fn restore(store: &dyn Store, from: &mut impl BufRead) -> Result<usize, RestoreError> {
+/// Restores the backup in `from` into `store`, which has to be empty. The backup has to begin with one of the site's
+/// `marks`: else nothing is written. Returns the number of restored entries.
+pub async fn restore(
+    store: &dyn Store,
+    marks: &[String],
+    from: &mut impl BufRead,
+) -> Result<usize, RestoreError> {
     let mut source = Source { from, digest: Sha256::new() };
     source.header()?;
+    let first = source.next()?.filter(|entry| entry.key == SITE_KEY);
+    let first = first
+        .filter(|entry| marks.iter().any(|mark| entry.value.as_deref() == Some(mark.as_bytes())));
+    let first = first.ok_or(RestoreError::OtherSite)?;
     if !store.list("", "", 1).await?.pairs.is_empty() {
         return Err(RestoreError::NotEmpty);
     }
     let expect = vec![Expect::Absent(schema::KEY.into())];
     let writes = vec![Write::Put(schema::KEY.into(), RESTORING.into())];
     store.commit(Commit { expect, writes }).await?;
-    let (mut batch, mut count, mut version) = (Batch::default(), 0, None);
+    let (mut batch, mut count, mut version) = (Batch::default(), 1, None);
+    batch.push(first);
     while let Some(entry) = source.next()? {
         count += 1;
         if entry.key == schema::KEY {

@@ -4,9 +4,15 @@ use super::*;
 use crate::memory::MemoryStore;
 use crate::{Commit, Write};
 
+const SITE: &str = "ours";
+
+fn marks() -> [String; 1] {
+    [SITE.into()]
+}
+
 async fn filled() -> MemoryStore {
     let store = MemoryStore::default();
-    let pairs = [("schema", "2"), ("a/1", "one"), ("a/2", "")];
+    let pairs = [("schema", "2"), (SITE_KEY, SITE), ("a/1", "one"), ("a/2", "")];
     let writes = pairs.map(|(key, value)| Write::Put(key.into(), value.into())).into();
     store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
     store
@@ -32,7 +38,7 @@ async fn pairs(store: &MemoryStore) -> Vec<(String, Bytes)> {
 #[tokio::test]
 async fn a_restored_store_has_the_same_pairs() {
     let restored = MemoryStore::default();
-    assert_eq!(restore(&restored, &mut backup().await.as_slice()).await.unwrap(), 3);
+    assert_eq!(restore(&restored, &marks(), &mut backup().await.as_slice()).await.unwrap(), 4);
     assert_eq!(pairs(&restored).await, pairs(&filled().await).await);
 }
 
@@ -41,9 +47,17 @@ async fn a_store_with_anything_in_it_is_left_as_it_is() {
     let store = MemoryStore::default();
     let writes = vec![Write::Put("a/1".into(), "mine".into())];
     store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
-    let refused = restore(&store, &mut backup().await.as_slice()).await;
+    let refused = restore(&store, &marks(), &mut backup().await.as_slice()).await;
     assert!(matches!(refused, Err(RestoreError::NotEmpty)));
     assert_eq!(pairs(&store).await, [("a/1".into(), "mine".into())]);
+}
+
+#[tokio::test]
+async fn a_backup_of_another_site_is_refused_before_anything_is_written() {
+    let store = MemoryStore::default();
+    let refused = restore(&store, &["theirs".into()], &mut backup().await.as_slice()).await;
+    assert!(matches!(refused, Err(RestoreError::OtherSite)));
+    assert_eq!(pairs(&store).await, []);
 }
 
 #[tokio::test]
@@ -57,7 +71,7 @@ async fn whatever_byte_is_missing_or_changed_the_store_is_not_opened() {
     }
     for bytes in broken {
         let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(MemoryStore::default());
-        assert!(restore(&*store, &mut bytes.as_slice()).await.is_err());
+        assert!(restore(&*store, &marks(), &mut bytes.as_slice()).await.is_err());
         let begun = !store.list("", "", 1).await.unwrap().pairs.is_empty();
         assert_eq!(crate::schema::migrate(&store, &[]).await.is_err(), begun);
     }

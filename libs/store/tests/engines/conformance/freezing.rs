@@ -15,6 +15,7 @@ const FILLERS: usize = 1200;
 
 pub(super) async fn all(store: &dyn Store) {
     store.commit(put("schema", "2")).await.unwrap();
+    store.commit(put(backup::SITE_KEY, "ours")).await.unwrap();
     for n in (0..FILLERS).step_by(100) {
         let writes = (n..n + 100).map(|n| Write::Put(format!("filler/{n:04}"), "filler".into()));
         store.commit(Commit { writes: writes.collect(), ..Commit::default() }).await.unwrap();
@@ -50,7 +51,7 @@ pub(super) async fn all(store: &dyn Store) {
     let (_, (), bytes) = tokio::join!(writing, copying, receiving);
     assert!(written.get() > 0);
     let restored = MemoryStore::default();
-    backup::restore(&restored, &mut bytes.as_slice()).await.unwrap();
+    backup::restore(&restored, &["ours".into()], &mut bytes.as_slice()).await.unwrap();
     for n in 0..PAIRS {
         let [a, z] = [format!("a/{n}"), format!("z/{n}")];
         let value = async |key: &str| restored.get(key).await.unwrap().map(|found| found.value);
