@@ -19,10 +19,23 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, Status>>>(
     noun: &'static str,
     open: impl Fn() -> F,
+    handle: impl FnMut(FeedEvent<W::Object>),
+    stop: CancellationToken,
+) {
+    follow_with_backoff(noun, BACKOFF, open, handle, stop).await;
+}
+
+/// Does the same as [`follow`], with the delays of `backoff` between two attempts.
+pub async fn follow_with_backoff<
+    W: WatchResponse,
+    F: Future<Output = Result<Streaming<W>, Status>>,
+>(
+    noun: &'static str,
+    mut backoff: Backoff,
+    open: impl Fn() -> F,
     mut handle: impl FnMut(FeedEvent<W::Object>),
     stop: CancellationToken,
 ) {
-    let mut backoff = BACKOFF;
     let endless = async {
         loop {
             let mut live = false;

@@ -4,21 +4,29 @@
 //! identity service ─WatchRevocations─▶ Revocations ─▶ connections and calls of revoked callers are refused, open ones end
 //! ```
 //!
-//! While the feed is cut, the identities that were revoked before stay refused.
+//! While the feed is cut, the identities that were revoked before stay refused. It is opened again after two seconds at most, so
+//! that a revocation made meanwhile holds soon.
 
 mod calls;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
-use tinwright::identity::v1::{Revocation, WatchRevocationsRequest};
+use tinwright::identity::v1::{Revocation, WatchRevocationsRequest, WatchRevocationsResponse};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 pub use self::calls::refuse_revoked;
 use crate::feed::{self, FeedEvent};
+use crate::retry::Backoff;
+
+/// The delays before the feed is opened again. A process that cannot reach the identity service accepts what is revoked meanwhile, so
+/// the longest one is short.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
 /// The revoked identities, by name: `certificate:<serial number>` or `credential:<id>`. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -85,14 +93,27 @@ impl Revocations {
             let mut client = IdentityServiceClient::new(channel.clone());
             Ok(client.watch_revocations(WatchRevocationsRequest {}).await?.into_inner())
         };
-        feed::follow("revocation", open, |event| self.apply(event), stop).await;
+        self.follow_watch(open, stop).await;
+    }
+
+    /// Follows the watch that `open` opens until `stop`.
+    async fn follow_watch<F>(&self, open: impl Fn() -> F, stop: CancellationToken)
+    where
+        F: Future<Output = Result<Streaming<WatchRevocationsResponse>, Status>>,
+    {
+        let handle = |event| self.apply(event);
+        feed::follow_with_backoff("revocation", BACKOFF, open, handle, stop).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Mutex;
+
     use futures_util::FutureExt as _;
+    use tokio::time::Instant;
+
+    use super::*;
 
     fn revocation(id: &str) -> Revocation {
         Revocation { id: id.into(), ..Revocation::default() }
@@ -111,6 +132,25 @@ mod tests {
         assert!(revocations.contains("certificate:0a") && revocations.contains("certificate:0b"));
         revocations.apply(FeedEvent::Deleted("certificate:0b".into()));
         assert!(!revocations.contains("certificate:0b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_feed_that_was_cut_is_opened_again_every_two_seconds_at_least() {
+        let (attempts, stop) = (Mutex::new(Vec::new()), CancellationToken::new());
+        let open = || {
+            let mut attempts = attempts.lock().unwrap();
+            attempts.push(Instant::now());
+            if attempts.len() == 20 {
+                stop.cancel();
+            }
+            std::future::ready(Err(Status::unavailable("the service is away")))
+        };
+        Revocations::default().follow_watch(open, stop.clone()).await;
+        let attempts = attempts.lock().unwrap();
+        assert_eq!(attempts.len(), 20);
+        // The clock is paused: these are the delays themselves, rounded up to a millisecond.
+        let longest = attempts.windows(2).map(|pair| pair[1].duration_since(pair[0])).max();
+        assert!(longest <= Some(Duration::from_millis(2001)), "{longest:?}");
     }
 
     #[tokio::test]
