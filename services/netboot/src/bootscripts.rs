@@ -45,7 +45,6 @@ use crate::ipxe;
 use crate::machine_view::{Index, MachineView};
 use crate::site::Site;
 use crate::timeline::{BootStep, Event, Timeline};
-use tinwright::netboot::v1::BootEventKind as Kind;
 
 /// Hardware id in the tokens of machines without a record: no machine has it.
 const NO_HARDWARE: [u8; 16] = [0; 16];
@@ -241,8 +240,7 @@ impl BootScripts {
             Ok(script)
         });
         if let Err(refusal) = &reply {
-            effects.event =
-                self.event(mac, source, BootStep::new(Kind::GateRefused, refusal.to_string()), now);
+            effects.event = self.event(mac, source, BootStep::refused(refusal), now);
         }
         (reply, effects)
     }

@@ -30,6 +30,7 @@ use tinwright::HardwareId;
 use tinwright::netboot::v1::{BootEventKind as Kind, ScriptKind};
 
 use crate::Mac;
+use crate::bootscripts::BootRefusal;
 use crate::decision::Fact;
 use crate::ipxe::kind_label;
 use crate::machine_view::MachineView;
@@ -67,12 +68,20 @@ pub struct BootStep {
     pub script: Option<(ScriptKind, Fact)>,
     /// The detail, for people: the name of a file, or the reason of a failure or refusal.
     pub detail: Cow<'static, str>,
+    /// True for the refusal of a boot that was not seen from its firmware on.
+    pub is_unseen: bool,
 }
 
 impl BootStep {
     /// A step of a kind that has nothing but a detail.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, class: None, script: None, detail: detail.into() }
+        Self { kind, class: None, script: None, detail: detail.into(), is_unseen: false }
+    }
+
+    /// A boot that was refused.
+    pub fn refused(refusal: &BootRefusal) -> Self {
+        let is_unseen = *refusal == BootRefusal::Unseen;
+        Self { is_unseen, ..Self::new(Kind::GateRefused, refusal.to_string()) }
     }
 
     /// A request of a client of `class`.

@@ -15,7 +15,7 @@ use tinwright::workflow::v1 as pb;
 use crate::turn::QueueState;
 
 pub use read::{Damaged, read};
-pub use write::{new_record, write};
+pub use write::{REFUSED_BOOT, new_record, write};
 
 /// Returns the place of a workflow in its machine's queue, by its record alone.
 pub fn queue_state(record: &pb::Workflow) -> QueueState {

@@ -380,6 +380,19 @@ impl Workflows {
         }
     }
 
+    /// Records that a boot of `machine` was refused while its worker is awaited: an alarm, once in each preparation.
+    pub async fn record_refused_boot(&self, machine: HardwareId) -> Result<(), Error> {
+        let Some(holder) = self.holder(machine).await? else { return Ok(()) };
+        let Ok(id) = holder.id.parse() else { return Ok(()) };
+        let warn = |new: &mut pb::Workflow| {
+            let is_awaited = new.state() == pb::WorkflowState::Pending && new.prepared;
+            if is_awaited && new.warning.is_empty() {
+                new.warning = record::REFUSED_BOOT.to_owned();
+            }
+        };
+        self.edit(id, warn).await.map(drop)
+    }
+
     /// Changes fields outside of the lifecycle with `edit`, also of a workflow that has ended.
     pub async fn edit(
         &self,

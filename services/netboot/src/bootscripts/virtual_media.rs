@@ -10,6 +10,7 @@ use super::{BootRefusal, BootResult, BootScripts};
 use crate::Mac;
 use crate::decision::BootTarget;
 use crate::machine_view::MachineView;
+use crate::timeline::{BootStep, Event};
 
 impl BootScripts {
     /// Refuses the image of the machine at `mac` to `source`, unless that is the machine or in the network of BMCs, and the
@@ -23,7 +24,10 @@ impl BootScripts {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
         }
         if !by_bmc {
-            self.check_exchange(&machine)?;
+            self.check_exchange(&machine).inspect_err(|refusal| {
+                let (step, now) = (BootStep::refused(refusal), self.clock.wall());
+                self.timeline.record(Event::of(&machine, step, Some(source), now));
+            })?;
         }
         let decision = self.decision(Some(&machine), self.index.feed(), false);
         if decision.boot == BootTarget::Later {

@@ -5,13 +5,14 @@
 //! ```
 //!
 //! A report that cannot be delivered is dropped: the next step is reported again, and without any the workflow service only waits
-//! longer.
+//! longer. A refused boot is an alarm: it is reported beside the steps, and until the report is delivered.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use runtime::Clock;
+use runtime::retry::is_final;
 use tinwright::HardwareId;
 use tinwright::netboot::v1::BootEventKind as Kind;
 use tinwright::workflow::v1::NoteBootRequest;
@@ -35,6 +36,8 @@ pub struct StepReport {
     machine: HardwareId,
     text: String,
     at: SystemTime,
+    /// True if the boot was refused because it was not seen from its firmware on.
+    is_refused: bool,
 }
 
 /// Selects the steps to report.
@@ -54,9 +57,11 @@ impl StepObserver {
     /// Passes on `event`, if it brings a machine nearer to the worker that a workflow awaits.
     pub(super) fn observe(&self, event: &Event) {
         let BootOwner::Machine(machine) = event.owner else { return };
-        let Some(text) = description(&event.step) else { return };
+        let is_refused = event.step.is_unseen;
+        let Some(text) = description(&event.step).or(is_refused.then(String::new)) else { return };
         if self.index.read().by_id(machine).is_some_and(|machine| machine.worker_wanted()) {
-            let _full = self.reports.try_send(StepReport { machine, text, at: event.at });
+            let report = StepReport { machine, text, at: event.at, is_refused };
+            let _full = self.reports.try_send(report);
         }
     }
 }
@@ -94,19 +99,31 @@ pub(crate) async fn run(workflow: Channel, mut reports: mpsc::Receiver<StepRepor
             () = sleep_until(latest.next_due()) => {}
         }
         while let Some(report) = latest.take_due(clock.monotonic()) {
-            let request = NoteBootRequest {
-                hardware_id: report.machine.to_string(),
-                step: report.text,
-                time: Some(report.at.into()),
-            };
-            match tokio::time::timeout(CALL_TIMEOUT, client.note_boot(request)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(status)) => {
-                    let (code, reason) = (status.code(), status.message());
-                    tracing::debug!(?code, reason, "boot step not reported");
-                }
-                Err(_) => tracing::debug!("boot step not reported: no answer in time"),
+            if !deliver(&mut client, &report).await && report.is_refused {
+                latest.add(report, clock.monotonic());
             }
+        }
+    }
+}
+
+/// Sends `report`. False if it may be delivered later.
+async fn deliver(client: &mut WorkflowServiceClient<Channel>, report: &StepReport) -> bool {
+    let request = NoteBootRequest {
+        hardware_id: report.machine.to_string(),
+        step: report.text.clone(),
+        time: Some(report.at.into()),
+        refused: report.is_refused,
+    };
+    match tokio::time::timeout(CALL_TIMEOUT, client.note_boot(request)).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(status)) => {
+            let (code, reason) = (status.code(), status.message());
+            tracing::debug!(?code, reason, "boot step not reported");
+            is_final(code)
+        }
+        Err(_) => {
+            tracing::debug!("boot step not reported: no answer in time");
+            false
         }
     }
 }
@@ -118,21 +135,24 @@ async fn sleep_until(time: Option<Instant>) {
     }
 }
 
-/// The latest step of each machine that was not reported yet. No clock.
+/// A machine, and true for its refused boots.
+type Key = (HardwareId, bool);
+
+/// The latest step and the latest refused boot of each machine that were not reported yet. No clock.
 #[derive(Debug, Default)]
 struct LatestSteps {
     /// None: reported a moment ago, and nothing is new since.
-    machines: HashMap<HardwareId, Option<StepReport>>,
+    machines: HashMap<Key, Option<StepReport>>,
     /// The time at which each machine's next report may be sent.
-    due: BTreeSet<(Instant, HardwareId)>,
+    due: BTreeSet<(Instant, Key)>,
 }
 
 impl LatestSteps {
     /// Adds a step, in place of an earlier one.
     fn add(&mut self, report: StepReport, now: Instant) {
-        let machine = report.machine;
-        if self.machines.insert(machine, Some(report)).is_none() {
-            self.due.insert((now, machine));
+        let key = (report.machine, report.is_refused);
+        if self.machines.insert(key, Some(report)).is_none() {
+            self.due.insert((now, key));
         }
     }
 
@@ -143,10 +163,10 @@ impl LatestSteps {
     /// Removes and returns a step to report.
     fn take_due(&mut self, now: Instant) -> Option<StepReport> {
         while self.next_due().is_some_and(|at| at <= now) {
-            let (_, machine) = self.due.pop_first()?;
-            if let Some(report) = self.machines.remove(&machine).flatten() {
-                self.machines.insert(machine, None);
-                self.due.insert((now + REPORT_INTERVAL, machine));
+            let (_, key) = self.due.pop_first()?;
+            if let Some(report) = self.machines.remove(&key).flatten() {
+                self.machines.insert(key, None);
+                self.due.insert((now + REPORT_INTERVAL, key));
                 return Some(report);
             }
         }

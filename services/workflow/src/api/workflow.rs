@@ -212,8 +212,12 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::NoteBootRequest>,
     ) -> Result<Response<pb::NoteBootResponse>, Status> {
-        let pb::NoteBootRequest { hardware_id, step, time } = request.into_inner();
+        let pb::NoteBootRequest { hardware_id, step, time, refused } = request.into_inner();
         let machine = machine_id(&hardware_id)?;
+        if refused {
+            self.workflows.record_refused_boot(machine).await?;
+            return Ok(Response::new(pb::NoteBootResponse {}));
+        }
         let event = self.boot_event(&step, time)?;
         if let Some(holder) = self.workflows.holder(machine).await? {
             self.workflows.apply(Violations::parse("id", &holder.id)?, &event).await?;

@@ -15,6 +15,10 @@ use crate::template;
 
 /// The longest span of a record: ten thousand years (google.protobuf.Duration).
 const MAX_SPAN_SECONDS: u64 = 315_576_000_000;
+/// The warning that two boots of a machine called at once.
+const TWO_BOOTS: &str = "two boots of the machine call at once, and both are refused: restart the machine, then confirm that (tinwright workflow confirm-restart)";
+/// The warning that a boot of a machine was refused because it was not seen from its firmware on.
+pub const REFUSED_BOOT: &str = "a boot was refused: the machine was not seen booting from the network, its installed system may run; it is prepared again if its worker does not come";
 
 /// Returns `record` with the state of `workflow`. Fields outside of the lifecycle stay as they are.
 pub fn write(record: &pb::Workflow, workflow: &Workflow) -> pb::Workflow {
@@ -24,6 +28,7 @@ pub fn write(record: &pb::Workflow, workflow: &Workflow) -> pb::Workflow {
     }
     write_state(&mut new, workflow);
     new.wants_machine = workflow.wants_machine();
+    new.warning = warning(record, workflow);
     new
 }
 
@@ -97,12 +102,25 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
             record.set_outcome(pb::WorkflowState::from(outcome));
             record.state_reason = reason(outcome, workflow);
         }
-        State::Ended { at, outcome, warning } => {
+        State::Ended { at, outcome, warning: _ } => {
             record.end_time = Some((*at).into());
             record.set_outcome(pb::WorkflowState::Unspecified);
             record.state_reason = reason(outcome, workflow);
-            record.warning = warning.clone().unwrap_or_default();
         }
+    }
+}
+
+/// The warning of `workflow`. That of a refused boot stays until the machine is prepared again, or its worker has come.
+fn warning(record: &pb::Workflow, workflow: &Workflow) -> String {
+    match &workflow.state {
+        State::Ended { warning, .. } => warning.clone().unwrap_or_default(),
+        _ if workflow.boots.conflict.is_some() => TWO_BOOTS.to_owned(),
+        State::Pending { .. } if record.warning == REFUSED_BOOT => REFUSED_BOOT.to_owned(),
+        State::HeldBack { .. }
+        | State::Pending { .. }
+        | State::Preparing { .. }
+        | State::Running { .. }
+        | State::Post { .. } => String::new(),
     }
 }
 

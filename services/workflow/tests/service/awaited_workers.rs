@@ -33,9 +33,16 @@ impl Site {
         self.until(id, |found| is_prepared(found) && found.preparations == count).await;
     }
 
+    /// Reports that a boot of the machine was refused.
+    async fn note_refused_boot(&mut self, machine: HardwareId) {
+        let hardware_id = machine.to_string();
+        let request = pb::NoteBootRequest { hardware_id, refused: true, ..Default::default() };
+        self.workflows().note_boot(request).await.unwrap();
+    }
+
     async fn note_step(&mut self, machine: HardwareId, step: &str) {
         let (hardware_id, step) = (machine.to_string(), step.into());
-        let request = pb::NoteBootRequest { hardware_id, step, time: None };
+        let request = pb::NoteBootRequest { hardware_id, step, ..Default::default() };
         self.workflows().note_boot(request).await.unwrap();
     }
 }
@@ -60,6 +67,31 @@ async fn a_machine_is_prepared_four_times_and_then_its_workflow_fails_with_the_l
     let mut jobs = vec!["post/1: DEVICE_NONE STATE_SUCCESS".to_owned()];
     jobs.extend((1..=4).map(prepared));
     assert_eq!(site.power.jobs(), jobs);
+}
+
+#[tokio::test]
+async fn a_refused_boot_is_an_alarm_until_the_machine_is_prepared_again() {
+    let ((mut site, clock), machine) = (site().await, HardwareId::new());
+    let made = site.workflow_with(machine, TWO, NETBOOT).await;
+    site.prepared(&made.id, 1).await;
+    for _ in 0..2 {
+        site.note_refused_boot(machine).await;
+    }
+    let waiting = site.get(&made.id).await;
+    assert!(waiting.warning.starts_with("a boot was refused"), "{}", waiting.warning);
+    assert_eq!(waiting.state_reason, waiting.warning);
+    assert_eq!(site.alarms(&made.id).await, [waiting.warning.as_str()]);
+    site.note_step(machine, "kernel").await;
+    assert_eq!(site.get(&made.id).await.warning, waiting.warning);
+    clock.advance(minutes(30));
+    site.prepared(&made.id, 2).await;
+    assert_eq!(site.get(&made.id).await.warning, "");
+    site.note_refused_boot(machine).await;
+    assert_eq!(site.alarms(&made.id).await.len(), 2);
+    site.booted(&made.id).await.begin().await;
+    assert_eq!(site.get(&made.id).await.warning, "");
+    site.note_refused_boot(machine).await;
+    assert_eq!(site.get(&made.id).await.warning, "", "the worker has come");
 }
 
 #[tokio::test]

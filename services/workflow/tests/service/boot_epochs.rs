@@ -151,10 +151,12 @@ async fn two_boots_at_once_are_refused_until_a_restart_is_confirmed() {
     let waiting = site.get(&made.id).await;
     assert_eq!(waiting.actions, before);
     assert!(waiting.state_reason.starts_with("two boots"), "{}", waiting.state_reason);
+    assert_eq!(site.alarms(&made.id).await, [waiting.warning]);
     let request = pb::ConfirmRestartRequest { hardware_id: machine.to_string() };
     let confirmed = site.workflows().confirm_restart(request).await.unwrap().into_inner();
     assert_eq!((confirmed.boot_epoch, confirmed.workflow.unwrap().id), (1, made.id.clone()));
     assert_eq!(all_calls(&worker, &it).await, [Code::PermissionDenied; 6]);
+    assert_eq!(site.get(&made.id).await.warning, "");
     let restarted = site.channel_of(Some(runtime::Caller::worker(machine, 1)));
     let restarted = Worker::new(restarted, "b3", "p1");
     let again = restarted.next().await;

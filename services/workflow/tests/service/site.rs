@@ -5,10 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::BootTokens;
 use runtime::{Caller, Clock, Role, SiteKey};
-use store::Store;
+use store::events::EventLog;
 use store::memory::MemoryStore;
+use store::{ScopedStore, Store};
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
+use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::in_process;
 use tinwright::instance::v1::instance_service_server::InstanceServiceServer;
@@ -48,6 +50,7 @@ pub(crate) struct Site {
     pub(crate) instances: FakeInstances,
     pub(crate) power: FakePower,
     pub(crate) tokens: Arc<BootTokens>,
+    events: EventLog,
     tasks: JoinSet<()>,
     _stop: DropGuard,
 }
@@ -96,10 +99,12 @@ impl Site {
         let issuer = Arc::new(NameIssuer);
         let peers = CalledServices { hardware, instance, power: bmcs };
         let (timeouts, until) = (WorkerTimeouts::DEFAULT, stop.clone());
+        let events = EventLog::new(ScopedStore::new(store.clone(), "workflow"), "workflow");
         let api = Api::new(store, peers, timeouts, tokens.clone(), issuer, clock, until);
         let (running, until) = (api.clone(), stop.clone());
         tasks.spawn(async move { running.run(until).await.unwrap() });
-        Self { api, hardware: machines, instances, power, tokens, tasks, _stop: stop.drop_guard() }
+        let _stop = stop.drop_guard();
+        Self { api, hardware: machines, instances, power, tokens, events, tasks, _stop }
     }
 
     /// A connection with `role`.
@@ -197,6 +202,14 @@ impl Site {
             }
         };
         soon(watch).await
+    }
+
+    /// Returns the texts of the alarms of a workflow, the oldest first.
+    pub(crate) async fn alarms(&self, id: &str) -> Vec<String> {
+        let listed = self.events.list(&EventFilter::default(), "", 1000).await.unwrap();
+        let is_alarm = |it: &tinwright::event::v1::Event| it.kind() == EventKind::Alarm;
+        let events = listed.records.into_iter().filter(|it| is_alarm(it) && it.object_id == id);
+        events.map(|event| event.text).collect()
     }
 
     /// Waits for the end of a workflow, and returns it.

@@ -8,9 +8,10 @@ use tinwright::workflow::v1::Workflow;
 
 use super::*;
 use crate::Mac;
+use crate::bootscripts::BootRefusal;
 
 fn report(machine: HardwareId, text: &str) -> StepReport {
-    StepReport { machine, text: text.into(), at: SystemTime::UNIX_EPOCH }
+    StepReport { machine, text: text.into(), at: SystemTime::UNIX_EPOCH, is_refused: false }
 }
 
 fn event(owner: BootOwner, step: BootStep) -> Event {
@@ -35,6 +36,13 @@ fn the_first_step_of_a_machine_is_reported_at_once_and_then_the_latest_every_thi
     assert_eq!(steps(a, &[], 60), [""; 0]);
     assert_eq!(steps(a, &["started"], 61), ["started"]);
     assert_eq!(steps(b, &[], 91), [""; 0]);
+    let refused = StepReport { is_refused: true, ..report(a, "") };
+    for step in [report(a, "DHCP"), refused.clone(), report(a, "loader")] {
+        latest.add(step, at(100));
+    }
+    let due: Vec<_> = std::iter::from_fn(|| latest.take_due(at(100))).collect();
+    assert_eq!(due, [report(a, "loader"), refused], "a refused boot is beside the steps");
+    assert!(latest.take_due(at(130)).is_none());
     assert!(latest.machines.is_empty() && latest.due.is_empty(), "{latest:?}");
 }
 
@@ -56,6 +64,8 @@ fn steps_of_a_machine_that_a_workflow_wants_are_reported() {
     let kernel = || BootStep::new(Kind::KernelServed, "vmlinuz");
     for (owner, step) in [
         (BootOwner::Machine(wanted), BootStep::new(Kind::GateRefused, "closed")),
+        (BootOwner::Machine(wanted), BootStep::refused(&BootRefusal::Unseen)),
+        (BootOwner::Machine(other), BootStep::refused(&BootRefusal::Unseen)),
         (BootOwner::Machine(wanted), kernel()),
         (BootOwner::Machine(wanted), BootStep::new(Kind::Started, "")),
         (BootOwner::Machine(other), kernel()),
@@ -64,5 +74,6 @@ fn steps_of_a_machine_that_a_workflow_wants_are_reported() {
         observer.observe(&event(owner, step));
     }
     let sent: Vec<_> = std::iter::from_fn(|| reports.try_recv().ok()).collect();
-    assert_eq!(sent, [report(wanted, "kernel: vmlinuz"), report(wanted, "started")]);
+    let refused = StepReport { is_refused: true, ..report(wanted, "") };
+    assert_eq!(sent, [refused, report(wanted, "kernel: vmlinuz"), report(wanted, "started")]);
 }

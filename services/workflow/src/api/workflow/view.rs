@@ -8,9 +8,6 @@ use crate::api::Api;
 use crate::turn::{QueueState, Turn};
 use crate::{record, unexpected_boots};
 
-/// The reason why a workflow waits after two boots of its machine called at once.
-const TWO_BOOTS: &str = "two boots of the machine call at once, and both are refused: restart the machine, then confirm that (tinwright workflow confirm-restart)";
-
 impl Api {
     /// Returns `workflow` as `view` shows it, with the latest progress and the reason why it waits.
     pub(in crate::api) fn visible(&self, workflow: pb::Workflow, view: View) -> pb::Workflow {
@@ -19,8 +16,8 @@ impl Api {
             self.add_wait_reason(&mut workflow);
         }
         self.add_suspension(&mut workflow);
-        if workflow.boots.as_ref().is_some_and(|boots| boots.conflict_time.is_some()) {
-            workflow.state_reason = TWO_BOOTS.to_owned();
+        if !workflow.state().is_terminal() && !workflow.warning.is_empty() {
+            workflow.state_reason.clone_from(&workflow.warning);
         }
         if let Some(warning) = unexpected_boots::warning(&workflow) {
             let present = &mut workflow.warning;
