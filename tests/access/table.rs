@@ -14,14 +14,14 @@ use crate::requests::{WITHOUT_CHANGE, changing};
 use crate::site::Site;
 
 /// A row of the table.
-struct Row {
+pub struct Row {
     callers: Vec<String>,
     services: Vec<String>,
-    is_open_to_tenants: bool,
+    pub is_open_to_tenants: bool,
 }
 
 /// Returns the rows of the page by path.
-fn rows() -> BTreeMap<String, Row> {
+pub fn rows() -> BTreeMap<String, Row> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/access.md");
     let page = std::fs::read_to_string(page).unwrap();
     let names = |cell: &str| cell.split(", ").map(str::to_owned).collect();
