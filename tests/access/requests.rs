@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use crate::calls::{self, method};
 use crate::site::{Site, TEMPLATE, on_machine};
 
-/// Calls that change nothing in this site: they need an edge, a BMC that answers, a failed instance, a prepared
+/// Calls that change nothing in this site: they need an edge, a BMC that answers, a failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/Authenticate",
+    "IdentityService/RotateSiteKey",
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
     "PowerService/CancelPowerJob",
