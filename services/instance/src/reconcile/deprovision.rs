@@ -103,7 +103,8 @@ impl Reconciler {
     /// Releases the machine without cleaning, into maintenance: no instance gets it before an operator has looked at it.
     async fn release_uncleaned(&self, instance: &Instance) -> Result<Outcome, Error> {
         self.cancel_workflows(instance, NO_REQUEST).await?;
-        let reason = format!("released by force from instance {}, not wiped", instance.id);
+        // Without the instance: the next one on the machine repeats this, and may be of another tenant.
+        let reason = "released by force, not wiped".to_owned();
         self.peers.move_to_maintenance(&instance.hardware_id, reason).await?;
         self.advance(instance, Event::Cleaned, "released by force").await
     }

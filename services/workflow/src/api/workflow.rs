@@ -73,9 +73,11 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let id = Violations::parse("id", &request.get_ref().id)?;
-        let mut found = self.workflow_of(id, access::tenant(&request)).await?;
+        let tenant = access::tenant(&request);
+        let mut found = self.workflow_of(id, tenant).await?;
         self.add_tails(&mut found).await?;
-        Ok(Response::new(pb::GetWorkflowResponse { workflow: Some(self.visible(found, view)) }))
+        let workflow = Some(self.visible_to(tenant, found, view));
+        Ok(Response::new(pb::GetWorkflowResponse { workflow }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -95,8 +97,8 @@ impl WorkflowService for Api {
             "" => self.workflows.records().list(&page_token, size, keep).await?,
             one => self.workflows.list_of(machine_id(one)?, &page_token, size, keep).await?,
         };
-        let workflows =
-            listing.records.into_iter().map(|found| self.visible(found, view)).collect();
+        let show = |found| self.visible_to(tenant.as_ref(), found, view);
+        let workflows = listing.records.into_iter().map(show).collect();
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListWorkflowsResponse { workflows, next_page_token }))
     }
@@ -151,9 +153,9 @@ impl WorkflowService for Api {
         request: Request<pb::WatchWorkflowsRequest>,
     ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let api = self.clone();
-        let show = move |found| api.visible(found, view);
-        let filter = serving::filter_of_tenant(access::tenant(&request));
+        let (api, tenant) = (self.clone(), access::tenant(&request).cloned());
+        let filter = serving::filter_of_tenant(tenant.as_ref());
+        let show = move |found| api.visible_to(tenant.as_ref(), found, view);
         let pb::WatchWorkflowsRequest { id, view: _, only_live } = request.into_inner();
         if only_live {
             serving::watch_filtered(&self.mirrors.1, &id, &self.stop, filter, show)

@@ -94,6 +94,31 @@ async fn a_watch_of_a_tenant_shows_its_workflows_only() {
     .await;
 }
 
+#[tokio::test]
+async fn a_tenant_does_not_learn_whose_workflow_its_own_one_waits_for() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let of_site = site.workflow(machine, TWO).await;
+    let (id, tenant) = ("of-acme".to_owned(), "acme".to_owned());
+    site.instances.set(machine, Instance { id, tenant, ..Instance::default() });
+    let own = site.workflow(machine, TWO).await;
+    assert_eq!(site.get(&own.id).await.blocked_by, of_site.id);
+    let mut client = WorkflowServiceClient::new(channel(&mut site, "acme"));
+    let get = pb::GetWorkflowRequest { id: own.id.clone(), ..Default::default() };
+    let got = client.get_workflow(get).await.unwrap().into_inner().workflow;
+    let list = client.list_workflows(pb::ListWorkflowsRequest::default()).await;
+    let listed = list.unwrap().into_inner().workflows.into_iter().next();
+    let mut watch =
+        client.watch_workflows(pb::WatchWorkflowsRequest::default()).await.unwrap().into_inner();
+    let watched = match soon(watch.message()).await.unwrap().unwrap().into_event() {
+        Some(WatchEvent::Put(found)) => Some(found),
+        event => panic!("{event:?}"),
+    };
+    for shown in [got, listed, watched].map(Option::unwrap) {
+        assert_eq!((shown.id.as_str(), shown.blocked_by.as_str()), (own.id.as_str(), ""));
+        assert_eq!(shown.state_reason, "behind other workflows of the machine");
+    }
+}
+
 /// Creates a template `t` as a caller of `tenant`.
 async fn template(site: &mut Site, tenant: &str) -> pb::Template {
     let template = pb::Template { name: "t".into(), data: TWO.into(), ..Default::default() };

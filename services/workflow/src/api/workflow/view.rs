@@ -1,5 +1,6 @@
 //! The part of a workflow that callers see.
 
+use tinwright::TenantName;
 use tinwright::common::v1::View;
 use tinwright::secret::Secrets as _;
 use tinwright::workflow::v1 as pb;
@@ -8,7 +9,25 @@ use crate::api::Api;
 use crate::turn::{QueueState, Turn};
 use crate::{record, unexpected_boots};
 
+/// The reason why a workflow waits, for a tenant: the others may be those of somebody else.
+const BEHIND_OTHERS: &str = "behind other workflows of the machine";
+
 impl Api {
+    /// Does the same as [`visible`](Self::visible) for a caller who is limited to the objects of `tenant`: no other workflow is named.
+    pub(in crate::api) fn visible_to(
+        &self,
+        tenant: Option<&TenantName>,
+        workflow: pb::Workflow,
+        view: View,
+    ) -> pb::Workflow {
+        let mut workflow = self.visible(workflow, view);
+        if tenant.is_some() && !workflow.blocked_by.is_empty() {
+            workflow.blocked_by.clear();
+            BEHIND_OTHERS.clone_into(&mut workflow.state_reason);
+        }
+        workflow
+    }
+
     /// Returns `workflow` as `view` shows it, with the latest progress and the reason why it waits.
     pub(in crate::api) fn visible(&self, workflow: pb::Workflow, view: View) -> pb::Workflow {
         let mut workflow = self.progress.merge_into(workflow);
