@@ -4,12 +4,14 @@
 #[path = "../../../../libs/store/tests/engines/authority.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;
+mod backup;
 mod boots;
 mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod gate;
 mod hegel;
+mod history;
 mod lent;
 mod links;
 mod network;
@@ -22,5 +24,6 @@ mod readdress;
 mod replicas;
 mod rotation;
 mod scripts;
+mod secrets;
 mod split;
 mod strangers;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use runtime::Role;
 use runtime::authority::SiteAuthority;
+use runtime::{Caller, Role};
 use rustix::process::{Pid, Signal, kill_process};
 use tinwright::hardware::v1 as hw;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -174,8 +174,13 @@ impl Process {
 
     /// Returns a channel to its API with the admin's certificate of `owner`.
     pub(crate) async fn channel_of(&self, owner: &Self) -> Channel {
+        self.channel_as(owner, &Role::Admin.into()).await
+    }
+
+    /// Returns a channel to its API with a certificate for `caller` from `owner`.
+    pub(crate) async fn channel_as(&self, owner: &Self, caller: &Caller) -> Channel {
         let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
-        let own = site.client(&Role::Admin.into()).unwrap();
+        let own = site.client(caller).unwrap();
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(site.authority()))
             .identity(Identity::from_pem(&own.certificate, own.key.expose()));
