@@ -1,5 +1,7 @@
 //! Backups that are refused, cut, damaged and restored where something is already.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::memory::MemoryStore;
 use crate::{Commit, Write};
@@ -40,6 +42,31 @@ async fn a_restored_store_has_the_same_pairs() {
     let restored = MemoryStore::default();
     assert_eq!(restore(&restored, &marks(), &mut backup().await.as_slice()).await.unwrap(), 4);
     assert_eq!(pairs(&restored).await, pairs(&filled().await).await);
+}
+
+#[tokio::test]
+async fn a_backup_has_what_is_written_while_it_is_made() {
+    let store = Arc::new(filled().await);
+    let large = |name: &str| Write::Put(format!("a/large/{name}"), vec![7; CHUNK_BYTES].into());
+    let writes = ["1", "2", "3", "4", "5", "6"].map(large).into();
+    store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+    let (out, mut chunks) = mpsc::channel(1);
+    let backup = tokio::spawn({
+        let store = store.clone();
+        async move { write(&*store, &out).await }
+    });
+    // The pairs are listed by now, and most of them do not fit into the channel.
+    let mut bytes = chunks.recv().await.unwrap().to_vec();
+    let put = |key: &str| Write::Put(key.into(), "later".into());
+    let writes = vec![put("a/1"), put("a/0"), put("b"), Write::Delete("a/large/6".into())];
+    store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+    while let Some(chunk) = chunks.recv().await {
+        bytes.extend_from_slice(&chunk);
+    }
+    backup.await.unwrap().unwrap();
+    let restored = MemoryStore::default();
+    restore(&restored, &marks(), &mut bytes.as_slice()).await.unwrap();
+    assert_eq!(pairs(&restored).await, pairs(&store).await);
 }
 
 #[tokio::test]
