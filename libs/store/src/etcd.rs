@@ -65,7 +65,7 @@ impl Etcd {
     /// Connects to the cluster and begins to watch it. Fails if no member answers within [`REQUEST_TIMEOUT`].
     pub async fn connect(options: Options) -> Result<Self, Error> {
         let link = Arc::new(Link::new(&options)?);
-        let root = Root::new(options.prefix);
+        let root = Root::new(options.prefix, options.followed);
         let revision = wire::revision(link.range(root.glance()).await?.header);
         let feed = ChangeFeed::new(revision);
         let follower = feed.follow();

@@ -297,7 +297,7 @@ impl Config {
             store: match options.store {
                 Engine::Sled => Storage::Sled,
                 Engine::Memory => Storage::Memory,
-                Engine::Etcd => Storage::Etcd(etcd::options(&options)?),
+                Engine::Etcd => Storage::Etcd(etcd::options(&options, &split)?),
             },
             data,
             listen: options.listen,

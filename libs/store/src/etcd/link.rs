@@ -115,7 +115,7 @@ struct Member {
 impl Link {
     /// Connects on the first call.
     pub(super) fn new(options: &Options) -> Result<Self, Fault> {
-        let Options { endpoints, prefix: _, tls, login } = options;
+        let Options { endpoints, prefix: _, followed: _, tls, login } = options;
         let endpoints = endpoints.iter().map(|address| endpoint(address, tls.as_ref()));
         let (endpoints, login) = (endpoints.collect::<Result<_, _>>()?, login.clone());
         Ok(Self { endpoints, login, current: Mutex::default() })

@@ -10,6 +10,9 @@ pub struct Options {
     /// The prefix of every key, at most [`MAX_PREFIX_BYTES`](super::MAX_PREFIX_BYTES) long: the longest commits with a longer one
     /// exceed etcd's limit.
     pub prefix: String,
+    /// Only the keys that begin with this text, after the prefix, are followed; empty for all. A user of the cluster that may read
+    /// and write these keys only can follow no others.
+    pub followed: String,
     /// For endpoints that begin with `https`.
     pub tls: Option<Tls>,
     /// For a cluster with authentication switched on.

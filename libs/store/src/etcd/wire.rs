@@ -24,18 +24,21 @@ pub(super) use etcdserverpb as pb;
 #[error("etcd failed a transaction of which everything holds")]
 struct Unfounded;
 
-/// The prefix of all our keys in etcd.
+/// The prefix of all our keys in etcd, and that of those which are followed.
 #[derive(Clone, Debug)]
-pub(super) struct Root(String);
+pub(super) struct Root {
+    prefix: String,
+    followed: String,
+}
 
 impl Root {
-    pub(super) fn new(prefix: String) -> Self {
-        Self(prefix)
+    pub(super) fn new(prefix: String, followed: String) -> Self {
+        Self { prefix, followed }
     }
 
     /// Returns our key in an etcd key; none if the prefix differs.
     pub(super) fn strip<'a>(&self, raw: &'a [u8]) -> Option<&'a str> {
-        str::from_utf8(raw.strip_prefix(self.0.as_bytes())?).ok()
+        str::from_utf8(raw.strip_prefix(self.prefix.as_bytes())?).ok()
     }
 
     /// Reads one key.
@@ -45,7 +48,7 @@ impl Root {
 
     /// Reads no pair; the response has the newest revision.
     pub(super) fn glance(&self) -> RangeRequest {
-        RangeRequest { count_only: true, ..self.one("/") }
+        RangeRequest { count_only: true, ..self.one(&format!("{}/", self.followed)) }
     }
 
     /// Reads the keys under `prefix` that come after `after`.
@@ -58,9 +61,10 @@ impl Root {
         RangeRequest { key, range_end: end(self.key(prefix)), ..RangeRequest::default() }
     }
 
-    /// Watches all keys with our prefix, from `start` on.
+    /// Watches all keys that are followed, from `start` on.
     pub(super) fn watch(&self, start: Revision) -> WatchCreateRequest {
-        let (key, range_end) = (self.key(""), end(self.key("")));
+        let followed = self.key(&self.followed);
+        let (key, range_end) = (followed.clone(), end(followed));
         let start_revision = signed(start);
         WatchCreateRequest { key, range_end, start_revision, progress_notify: true, fragment: true }
     }
@@ -103,7 +107,7 @@ impl Root {
     }
 
     fn key(&self, key: &str) -> Vec<u8> {
-        [self.0.as_bytes(), key.as_bytes()].concat()
+        [self.prefix.as_bytes(), key.as_bytes()].concat()
     }
 }
 
@@ -182,7 +186,7 @@ mod tests {
             after in "[ab\u{7f}\u{10ffff}]{0,4}",
             key in "[ab\u{7f}\u{10ffff}]{1,4}",
         ) {
-            let root = Root::new("/ours/".into());
+            let root = Root::new("/ours/".into(), String::new());
             let (range, raw) = (root.under(&prefix, &after), root.key(&key));
             let within = range.key <= raw && raw < range.range_end;
             prop_assert_eq!(within, key.starts_with(&prefix) && key > after);
@@ -190,7 +194,7 @@ mod tests {
 
         #[test]
         fn only_our_own_keys_are_stripped(raw: Vec<u8>, key: String) {
-            let root = Root::new("/ours/".into());
+            let root = Root::new("/ours/".into(), String::new());
             let ours = root.key(&key);
             prop_assert_eq!(root.strip(&ours), Some(key.as_str()));
             prop_assert_eq!(root.strip(&raw).is_some(), raw.starts_with(b"/ours/") && str::from_utf8(&raw).is_ok());

@@ -157,7 +157,13 @@ pub(crate) fn free_port() -> u16 {
 
 /// The options for these members, without TLS and login.
 pub(crate) fn options<const N: usize>(endpoints: [String; N]) -> Options {
-    Options { endpoints: endpoints.into(), prefix: "/tinwright/".into(), tls: None, login: None }
+    Options {
+        endpoints: endpoints.into(),
+        prefix: "/tinwright/".into(),
+        followed: String::new(),
+        tls: None,
+        login: None,
+    }
 }
 
 fn client_url(port: u16, guard: Option<&Guard>) -> String {

@@ -6,8 +6,10 @@ use anyhow::Context as _;
 use store::etcd::{Identity, Login, MAX_PREFIX_BYTES, Options, Tls};
 use tonic::transport::Uri;
 
+use super::{Service, Split};
+
 /// Checks the options of the etcd cluster and reads the files that they name.
-pub(super) fn options(options: &super::Options) -> anyhow::Result<Options> {
+pub(super) fn options(options: &super::Options, split: &Split) -> anyhow::Result<Options> {
     let endpoints = options.etcd_endpoints.clone();
     let secure = all_secure(&endpoints)?;
     let prefix = options.etcd_prefix.clone();
@@ -21,7 +23,13 @@ pub(super) fn options(options: &super::Options) -> anyhow::Result<Options> {
     if login.is_some() && !options.etcd_insecure {
         check_confidential(&endpoints)?;
     }
-    Ok(Options { endpoints, prefix, tls, login })
+    Ok(Options { endpoints, prefix, followed: followed(split), tls, login })
+}
+
+/// Returns the prefix of the keys that this process follows. Without a service that owns records these are netboot's, so that the user of
+/// an edge may be limited to them.
+fn followed(split: &Split) -> String {
+    if split.owns_records() { String::new() } else { format!("{}/", Service::Netboot) }
 }
 
 /// True if `endpoints` are https. Fails if only some of them are.
