@@ -3,7 +3,8 @@
 //! The table names every call of the contract (a test compares them), so a new call is refused until it is added. Callers with a
 //! tenant may make few of them: those whose service shows and changes the tenant's objects only.
 //! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
-//! itself: the request's extensions hold the [`Caller`]. A service may make the calls in [`SERVICE_CALLS`] only.
+//! itself: the request's extensions hold the [`Caller`]. A service may make the calls in [`SERVICE_CALLS`] only, and an edge those of
+//! [`EDGE_SERVICES`].
 
 mod service_calls;
 
@@ -16,7 +17,7 @@ use tinwright::TenantName;
 use tinwright::common::v1::View;
 use tonic::Status;
 
-pub use self::service_calls::{SERVICE_CALLS, service_subject};
+pub use self::service_calls::{EDGE_SERVICES, SERVICE_CALLS, service_subject};
 use crate::forwarding;
 use crate::identity::{Caller, MachinePurpose, Role};
 
@@ -30,9 +31,9 @@ const MACHINE_TIMEOUT: Duration = Duration::from_secs(90);
 pub enum Audience {
     /// Every caller, with or without a certificate.
     Everyone,
-    /// Viewers, operators, admins and services.
+    /// Viewers, operators, admins, services and edges.
     Viewers,
-    /// Operators, admins and services.
+    /// Operators, admins, services and edges.
     Operators,
     /// Workers, for their own machine.
     Workers,
@@ -40,7 +41,7 @@ pub enum Audience {
     Admins,
     /// Doors and services.
     Doors,
-    /// Admins and services.
+    /// Admins, services and edges.
     Services,
 }
 
@@ -215,15 +216,15 @@ pub fn is_change_request(path: &str) -> bool {
 impl Audience {
     /// True if a caller of this role, or one without a role, may make the call.
     pub fn admits(self, caller: Option<Role>) -> bool {
-        use Column::{Admin, Door, Operator, Service, Viewer, Work};
+        use Column::{Admin, Door, Edge, Operator, Service, Viewer, Work};
         let columns: &[Column] = match self {
             Self::Everyone => return true,
-            Self::Viewers => &[Viewer, Operator, Admin, Service],
-            Self::Operators => &[Operator, Admin, Service],
+            Self::Viewers => &[Viewer, Operator, Admin, Service, Edge],
+            Self::Operators => &[Operator, Admin, Service, Edge],
             Self::Workers => &[Work],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
-            Self::Services => &[Admin, Service],
+            Self::Services => &[Admin, Service, Edge],
         };
         columns.contains(&Column::of(caller))
     }
@@ -237,6 +238,8 @@ pub fn admits(path: &str, caller: Option<&Caller>) -> bool {
     };
     let is_open = if caller.role() == Role::Service {
         service_calls::is_of(caller, path)
+    } else if caller.role() == Role::Edge {
+        service_calls::is_of_edges(path)
     } else {
         caller.tenant().is_none() || TENANT_CALLS.contains(&path)
     };
@@ -258,14 +261,14 @@ pub fn request_scope<T>(request: &tonic::Request<T>) -> String {
     }
 }
 
-/// Returns the view for the response to `request`, which requests the view `wanted`. Services and admins may have the full view
+/// Returns the view for the response to `request`, which requests the view `wanted`. Services, edges and admins may have the full view
 /// with secrets and user data; other callers are refused it.
 pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<View, Status> {
     match (wanted, largest_view(request)) {
         (View::Unspecified | View::Basic, _) => Ok(View::Basic),
         (View::Full, View::Full) => Ok(View::Full),
         (View::Full, View::Unspecified | View::Basic) => {
-            Err(Status::permission_denied("view full is for admins and services"))
+            Err(Status::permission_denied("view full is for admins, services and edges"))
         }
     }
 }
@@ -273,7 +276,7 @@ pub fn effective_view<T>(request: &tonic::Request<T>, wanted: View) -> Result<Vi
 /// Returns the view that shows all that the caller may see.
 pub fn largest_view<T>(request: &tonic::Request<T>) -> View {
     match Caller::role_in(request.extensions()) {
-        Some(Role::Admin | Role::Service) => View::Full,
+        Some(Role::Admin | Role::Service | Role::Edge) => View::Full,
         Some(_) | None => View::Basic,
     }
 }
@@ -392,6 +395,8 @@ mod tests {
                 Audience::Doors => "door",
                 Audience::Services => "admin",
             };
+            let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(path);
+            let callers = if is_edges { format!("{callers}, edge") } else { callers.into() };
             let services: Vec<_> = service_calls::callers(path).collect();
             let services = services.join(", ");
             let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
@@ -434,8 +439,8 @@ mod tests {
             Some(Role::Machine(_, MachinePurpose::Work)) => is_workers,
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,
-            Some(Role::Admin | Role::Service) => !is_workers,
-            Some(Role::Edge | Role::Door | Role::Builder | Role::Machine(..)) | None => false,
+            Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,
+            Some(Role::Door | Role::Builder | Role::Machine(..)) | None => false,
         }
     }
 
@@ -471,6 +476,22 @@ mod tests {
             let audience = audience(path).unwrap();
             assert!(matches!(audience, Audience::Viewers | Audience::Operators), "{path}");
         }
+    }
+
+    #[test]
+    fn an_edge_makes_the_calls_of_netboot_and_metadata_only() {
+        let edge = Caller::new(Role::Edge, "service:rack-7").unwrap();
+        let service = |name: &str| Caller::new(Role::Service, &service_subject([name])).unwrap();
+        let of_services = ["netboot", "metadata"].map(service);
+        for (path, audience) in CALLS {
+            let expected = *audience == Audience::Everyone
+                || of_services.iter().any(|service| admits(path, Some(service)));
+            assert_eq!(admits(path, Some(&edge)), expected, "{path}");
+        }
+        let create = "/tinwright.hardware.v1.HardwareService/CreateHardware";
+        let refused = refusal(create, Some(&edge)).unwrap();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert_eq!(refused.message(), format!("tinwright:edge may not call {create}"));
     }
 
     #[test]

@@ -9,11 +9,14 @@
 //! <secrets>/service.pem       identifies split-off processes to the others, with service-key.pem
 //! ```
 //!
+//! An edge has a folder with ca.pem, edge.pem, edge-key.pem and edge.key (`edge`).
+//!
 //! All files are created at the first start. Server certificates are issued at every start for the configured names, and only in
 //! memory; a process without the authority's key presents `service.pem` instead. They are backdated by a day, for machines
 //! whose clocks are slow. [`RenewableCertificate`] renews them while the process runs.
 
 mod documents;
+mod edge;
 mod renewal;
 mod site_key;
 
@@ -84,7 +87,7 @@ pub enum Error {
     NoKey(PathBuf),
     /// A certificate that only the process with the authority's key renews.
     #[error(
-        "{0} has ended, or is damaged: copy it anew, with its key, from a process that has the authority's"
+        "{0} has ended, or is damaged: copy service.pem anew, with its key, from a process that has the authority's; issue an edge's again"
     )]
     Ended(PathBuf),
     /// A rotation was begun before, and is not finished.
@@ -136,7 +139,7 @@ impl SiteAuthority {
     /// Does the same with the time of `clock`.
     pub fn open_at(folder: &Path, clock: Clock) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
-        if !mark.exists() {
+        if !mark.exists() && !edge::is_edge(folder) {
             create_secrets(folder, &clock)?;
         }
         let keys = StoredKeys::read(folder)?.into_keys();
@@ -174,22 +177,27 @@ impl SiteAuthority {
     /// it with the end of its validity. Only the key of the request is used.
     pub fn certify(&self, caller: &Caller, request: &[u8]) -> Result<(String, SystemTime), Error> {
         let ends = self.now() + MACHINE_VALIDITY;
-        let issued = self.certify_until(caller, request, ends.into())?;
+        let issued = self.certify_until(caller, request, ends.into(), &[])?;
         Ok((issued.certificate, issued.expires))
     }
 
-    /// Does the same for a certificate that is valid until `ends`. The request may also be PEM.
+    /// Does the same for a certificate that is valid until `ends`. The request may also be PEM. With `names` it is also that of a
+    /// server.
     pub fn certify_until(
         &self,
         caller: &Caller,
         request: &[u8],
         ends: SystemTime,
+        names: &[String],
     ) -> Result<IssuedCertificate, Error> {
         let der = CertificateSigningRequestDer::from_pem_slice(request);
         let der = der.unwrap_or_else(|_| request.into());
         let request = CertificateSigningRequestParams::from_der(&der).map_err(Error::Request)?;
         let serial = Serial::random()?;
         let mut params = client_params(caller)?;
+        if !names.is_empty() {
+            add_server(&mut params, names)?;
+        }
         params.serial_number = Some(serial.to_bytes().into());
         // A certificate's times have no fractions of seconds (RFC 5280 §4.1.2.5).
         let ends = OffsetDateTime::from(ends);
@@ -214,9 +222,7 @@ impl SiteAuthority {
     pub fn ensure_service_certificate(&self, names: &[String]) -> Result<(), Error> {
         let service = Caller::from(Role::Service);
         let mut params = client_params(&service)?;
-        let server = server_params(names)?;
-        params.subject_alt_names.extend(server.subject_alt_names);
-        params.extended_key_usages.extend(server.extended_key_usages);
+        add_server(&mut params, names)?;
         self.ensure_certificate("service", &service, params)
     }
 
@@ -234,7 +240,8 @@ impl SiteAuthority {
 
     /// True if the certificate of split-off processes is missing or nears its end.
     pub fn needs_service_certificate(&self) -> bool {
-        !lasts(&self.folder.join("service.pem"), self.now() + MIN_REMAINING_VALIDITY)
+        let own = self.folder.join(format!("{}.pem", self.own_certificate()));
+        !lasts(&own, self.now() + MIN_REMAINING_VALIDITY)
     }
 
     /// Returns the end of the authority's own certificate.
@@ -252,9 +259,11 @@ impl SiteAuthority {
         }
     }
 
-    /// Returns the stored certificate of split-off processes.
+    /// Returns the stored certificate of split-off processes, or of this edge.
     pub fn service(&self) -> Result<CertificateAndKey, Error> {
-        let (path, key) = (self.folder.join("service.pem"), self.folder.join("service-key.pem"));
+        let name = self.own_certificate();
+        let path = self.folder.join(format!("{name}.pem"));
+        let key = self.folder.join(format!("{name}-key.pem"));
         let (certificate, key) = (read(&path)?, Secret::new(read(&key)?));
         match lasts(&path, self.now()) {
             true => Ok(CertificateAndKey { certificate, key }),
@@ -328,6 +337,14 @@ fn client_params(caller: &Caller) -> Result<CertificateParams, Error> {
     params.subject_alt_names = vec![SanType::URI(caller.to_string().try_into()?)];
     params.extended_key_usages = vec![Usage::ClientAuth];
     Ok(params)
+}
+
+/// Lets the holder of a certificate be a server with `names`, too.
+fn add_server(params: &mut CertificateParams, names: &[String]) -> Result<(), Error> {
+    let server = server_params(names)?;
+    params.subject_alt_names.extend(server.subject_alt_names);
+    params.extended_key_usages.extend(server.extended_key_usages);
+    Ok(())
 }
 
 fn server_params(names: &[String]) -> Result<CertificateParams, Error> {
@@ -471,7 +488,7 @@ mod tests {
         let site = SiteAuthority::open(folder.path()).unwrap();
         let (request, _) = request_certificate().unwrap();
         let ends = SystemTime::now() + MAX_CLIENT_VALIDITY;
-        let issue = || site.certify_until(&Role::Viewer.into(), &request, ends).unwrap();
+        let issue = || site.certify_until(&Role::Viewer.into(), &request, ends, &[]).unwrap();
         let (first, second) = (issue(), issue());
         assert_ne!(first.serial, second.serial);
         for issued in [first, second] {
@@ -493,7 +510,7 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let request = CertificateParams::default().serialize_request(&key).unwrap();
         let (pem, ends) = (request.pem().unwrap(), SystemTime::now() + MAX_CLIENT_VALIDITY);
-        assert!(site.certify_until(&Role::Viewer.into(), pem.as_bytes(), ends).is_ok());
+        assert!(site.certify_until(&Role::Viewer.into(), pem.as_bytes(), ends, &[]).is_ok());
     }
 
     #[test]

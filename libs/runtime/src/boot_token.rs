@@ -9,6 +9,9 @@
 //! purpose: associated data
 //! ```
 //!
+//! An edge (module [`edge`](crate::edge)) makes tokens with its own key, and writes its name and a dot before them. A process with the
+//! site's key derives that key from the name; to another edge such a token is foreign.
+//!
 //! The nonce identifies the token: a service that accepts a token once stores its nonce.
 
 use std::net::IpAddr;
@@ -19,9 +22,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tinwright::HardwareId;
 
-use crate::seal::Seal;
-use crate::secret::CryptoError;
-use crate::site_keys::SiteKeys;
+use crate::edge::EdgeName;
+use crate::revocation::Revocations;
+use crate::seal::KeySeal;
+use crate::secret::{CryptoError, Secret, SiteKey};
+use crate::site_keys::{Derived, SiteKeys};
+
+/// The kind of secrets that tokens are.
+const KIND: &str = "boot token";
+/// Between the name of an edge and its token.
+const SEPARATOR: char = '.';
 
 /// The use of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +73,62 @@ pub enum InvalidToken {
     /// It was not made by this site, or for another purpose.
     #[error("it is no token of this site for this purpose")]
     Foreign,
-    /// Its validity has ended.
+    /// Its validity has ended, or that of the edge that made it.
     #[error("it has expired")]
     Expired,
+    /// The certificate of the edge that made it is revoked.
+    #[error("the edge that made it is revoked")]
+    Revoked,
 }
 
 /// Makes and verifies tokens.
 #[derive(Debug)]
-pub struct BootTokens(Seal);
+pub struct BootTokens {
+    keys: Derived<TokenKey>,
+    /// The edges whose tokens are refused; none if those of all edges but this process are.
+    revocations: Option<Revocations>,
+}
+
+/// A key of the site, or of the edge that this process is.
+#[derive(Debug)]
+struct TokenKey {
+    key: SiteKey,
+    seal: KeySeal,
+}
+
+impl TokenKey {
+    fn new(key: &SiteKey) -> Result<Self, CryptoError> {
+        Ok(Self { key: key.clone(), seal: KeySeal::new(key, KIND)? })
+    }
+
+    /// Opens `sealed`, which `edge` made, or a process with the site's key.
+    fn open(
+        &self,
+        purpose: Purpose,
+        edge: Option<&EdgeName>,
+        sealed: &[u8],
+    ) -> Option<Secret<Vec<u8>>> {
+        let opened = match (edge, self.key.edge()) {
+            (edge, own) if edge == own => self.seal.open(purpose.name(), sealed),
+            (Some(edge), None) => {
+                let key = self.key.for_edge(edge).and_then(|key| KeySeal::new(&key, KIND));
+                key.ok()?.open(purpose.name(), sealed)
+            }
+            (_, _) => return None,
+        };
+        opened.ok()
+    }
+}
 
 impl BootTokens {
-    /// Derives the keys for tokens from those of `site`.
+    /// Derives the keys for tokens from those of `site`. Tokens of edges other than this process are foreign.
     pub fn new(site: impl Into<SiteKeys>) -> Result<Self, CryptoError> {
-        Seal::new(site, "boot token").map(Self)
+        Ok(Self { keys: Derived::new(site, TokenKey::new)?, revocations: None })
+    }
+
+    /// Also accepts the tokens of edges whose certificates are not in `revocations`.
+    pub fn accepting_edges(self, revocations: Revocations) -> Self {
+        Self { revocations: Some(revocations), ..self }
     }
 
     /// Makes a token for `hardware` at `address` in the boot epoch `boot_epoch`, valid for [`LIFETIME`] from `now`.
@@ -89,7 +142,13 @@ impl BootTokens {
     ) -> Result<String, CryptoError> {
         let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
         let claims = Claims { hardware, boot_epoch, address, expiry };
-        Ok(URL_SAFE_NO_PAD.encode(self.0.seal(purpose.name(), &claims.encode())?))
+        let keys = self.keys.get();
+        let own = &keys.newest;
+        let token = URL_SAFE_NO_PAD.encode(own.seal.seal(purpose.name(), &claims.encode())?);
+        Ok(match own.key.edge() {
+            Some(edge) => format!("{edge}{SEPARATOR}{token}"),
+            None => token,
+        })
     }
 
     /// Returns the content of `token` if it is valid for `purpose` at `now`.
@@ -99,14 +158,32 @@ impl BootTokens {
         token: &str,
         now: SystemTime,
     ) -> Result<VerifiedToken, InvalidToken> {
+        let (edge, token) = match token.split_once(SEPARATOR) {
+            Some((edge, token)) => (Some(edge.parse().map_err(|_| InvalidToken::Foreign)?), token),
+            None => (None, token),
+        };
         let raw = URL_SAFE_NO_PAD.decode(token).map_err(|_| InvalidToken::Foreign)?;
         let nonce = *raw.first_chunk().ok_or(InvalidToken::Foreign)?;
-        let plain = self.0.open(purpose.name(), &raw).map_err(|_| InvalidToken::Foreign)?;
-        let claims = Claims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
+        let keys = self.keys.get();
+        let opened = keys.all().find_map(|key| key.open(purpose, edge.as_ref(), &raw));
+        let opened = opened.ok_or(InvalidToken::Foreign)?;
+        if let Some(edge) = edge.filter(|it| keys.all().all(|own| own.key.edge() != Some(it))) {
+            self.check_edge(&edge, now)?;
+        }
+        let claims = Claims::decode(opened.expose()).ok_or(InvalidToken::Foreign)?;
         match claims.expiry > seconds(now) {
             true => Ok(VerifiedToken { claims, nonce }),
             false => Err(InvalidToken::Expired),
         }
+    }
+
+    /// Refuses what `edge`, another process, made if its certificate is not valid.
+    fn check_edge(&self, edge: &EdgeName, now: SystemTime) -> Result<(), InvalidToken> {
+        let revocations = self.revocations.as_ref().ok_or(InvalidToken::Foreign)?;
+        if revocations.contains(&edge.certificate().identity()) {
+            return Err(InvalidToken::Revoked);
+        }
+        if edge.has_ended(now) { Err(InvalidToken::Expired) } else { Ok(()) }
     }
 }
 
@@ -165,6 +242,74 @@ mod tests {
     }
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+
+    fn edge(serial: &str) -> EdgeName {
+        EdgeName::new(serial.parse().unwrap(), at(1000))
+    }
+
+    /// The tokens of an edge of site 1.
+    fn of_edge(serial: &str) -> BootTokens {
+        let key = SiteKey::new([1; 32]).for_edge(&edge(serial)).unwrap();
+        BootTokens::new(&key).unwrap()
+    }
+
+    #[test]
+    fn a_token_of_an_edge_is_accepted_by_the_edge_and_by_processes_with_the_sites_key() {
+        let (ours, revocations) = (of_edge("4a"), Revocations::default());
+        let mint = |now| ours.mint(Purpose::Identity, HardwareId::new(), 0, ADDRESS, now).unwrap();
+        let token = mint(at(0));
+        let (old, new) = (SiteKey::new([1; 32]), SiteKey::new([2; 32]));
+        let rotating = BootTokens::new(&SiteKeys::new(new, vec![old])).unwrap();
+        let site = tokens(1).accepting_edges(revocations.clone());
+        let rotating = rotating.accepting_edges(revocations.clone());
+        for accepting in [&ours, &site, &rotating] {
+            assert!(accepting.open(Purpose::Identity, &token, at(1)).is_ok());
+            let other = accepting.open(Purpose::Files, &token, at(1));
+            assert_eq!(other, Err(InvalidToken::Foreign));
+        }
+        let unaware = tokens(1);
+        let other_site = tokens(2).accepting_edges(revocations.clone());
+        let other_edge = of_edge("4b").accepting_edges(revocations);
+        for refusing in [unaware, other_site, other_edge] {
+            let refused = refusing.open(Purpose::Identity, &token, at(1));
+            assert_eq!(refused, Err(InvalidToken::Foreign));
+        }
+        let late = site.open(Purpose::Identity, &mint(at(990)), at(1000));
+        assert_eq!(late, Err(InvalidToken::Expired), "its certificate has ended");
+    }
+
+    #[test]
+    fn an_edge_makes_no_token_of_the_site_and_none_of_another_edge() {
+        let (_, token) = {
+            let token = of_edge("4a").mint(Purpose::Files, HardwareId::new(), 0, ADDRESS, at(0));
+            let token = token.unwrap();
+            let (name, token) = token.split_once(SEPARATOR).unwrap();
+            (name.to_owned(), token.to_owned())
+        };
+        let site = tokens(1).accepting_edges(Revocations::default());
+        for forged in [token.clone(), format!("{}.{token}", edge("4b")), format!(".{token}")] {
+            let refused = site.open(Purpose::Files, &forged, at(1));
+            assert_eq!(refused, Err(InvalidToken::Foreign), "{forged}");
+        }
+        // An edge accepts no token of the site's own processes, because it does not have their key.
+        let token = tokens(1).mint(Purpose::Files, HardwareId::new(), 0, ADDRESS, at(0)).unwrap();
+        let refused = of_edge("4a").open(Purpose::Files, &token, at(1));
+        assert_eq!(refused, Err(InvalidToken::Foreign));
+    }
+
+    #[test]
+    fn a_token_of_a_revoked_edge_is_refused() {
+        let revocations = Revocations::default();
+        let site = tokens(1).accepting_edges(revocations.clone());
+        let token = of_edge("4a").mint(Purpose::Identity, HardwareId::new(), 0, ADDRESS, at(0));
+        let token = token.unwrap();
+        assert!(site.open(Purpose::Identity, &token, at(1)).is_ok());
+        let id = edge("4a").certificate().identity();
+        let revocation = tinwright::identity::v1::Revocation { id, ..Default::default() };
+        revocations.apply(crate::feed::FeedEvent::Put(revocation));
+        let refused = site.open(Purpose::Identity, &token, at(1));
+        assert_eq!(refused, Err(InvalidToken::Revoked));
+    }
 
     #[test]
     fn a_token_names_its_machine_boot_epoch_and_address_until_it_expires() {

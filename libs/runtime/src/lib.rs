@@ -4,7 +4,7 @@
 //! - [`secret`]: values that no log shows, and the site's key; [`site_keys`]: several of them, while one replaces another;
 //!   [`seal`]: encryption of secrets at rest.
 //! - [`authority`]: the site's certificate authority, and the certificates that it issues.
-//! - [`boot_token`]: the tokens in boot scripts.
+//! - [`boot_token`]: the tokens in boot scripts. [`edge`]: the keys of processes without the site's key.
 //! - [`identity`]: the caller, read from a certificate; [`access`]: the roles that may make each call, one table;
 //!   [`forwarding`]: the clients of doors.
 //!
@@ -36,6 +36,8 @@ pub mod call_metrics;
 pub mod client_address;
 pub mod clock;
 pub mod connect;
+mod crypto_error;
+pub mod edge;
 pub mod feed;
 pub mod forwarding;
 pub mod identity;

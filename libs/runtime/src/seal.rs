@@ -16,7 +16,7 @@ pub struct Seal(Derived<KeySeal>);
 
 /// A [`Seal`] with one key.
 #[derive(Debug)]
-struct KeySeal {
+pub(crate) struct KeySeal {
     key: RandomizedNonceKey,
 }
 
@@ -50,21 +50,21 @@ impl Seal {
 }
 
 impl KeySeal {
-    fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
+    pub(crate) fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
         let key = site.derive(&format!("seal {kind}"))?;
         let key =
             RandomizedNonceKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
         Ok(Self { key })
     }
 
-    fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    pub(crate) fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut sealed = secret.to_vec();
         let nonce = self.key.seal_in_place_append_tag(Aad::from(owner.as_bytes()), &mut sealed);
         let nonce = nonce.map_err(|_| CryptoError::KEY)?;
         Ok([&nonce.as_ref()[..], &sealed].concat())
     }
 
-    fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
+    pub(crate) fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {
         let broken = || UnsealError(owner.to_owned());
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or_else(broken)?;
         let (nonce, mut rest) = (Nonce::from(nonce), rest.to_vec());

@@ -5,6 +5,9 @@ use std::fmt;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use aws_lc_rs::rand;
 
+pub use crate::crypto_error::CryptoError;
+use crate::edge::EdgeName;
+
 /// A value whose `Debug` shows nothing. There is no `Display`: the value is read by [`expose`](Self::expose) alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(T);
@@ -27,27 +30,38 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// No randomness, or no such derivation: the process cannot go on safely.
-#[derive(Debug, thiserror::Error)]
-#[error("the cryptographic library refused: {0}")]
-pub struct CryptoError(&'static str);
-
-impl CryptoError {
-    pub(crate) const RANDOM: Self = Self("random bytes");
-    pub(crate) const KEY: Self = Self("a key or its use");
-}
-
 /// The length of every key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// The site's one symmetric key. Every other key is derived from it by a label, so replicas have the same keys.
+/// The site's one symmetric key, or that of an edge in its place. Every other key of the process is derived from it by a label, so
+/// replicas have the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteKey(Secret<[u8; KEY_BYTES]>);
+pub struct SiteKey {
+    bytes: Secret<[u8; KEY_BYTES]>,
+    /// The edge that has this key; none if it is the site's.
+    edge: Option<EdgeName>,
+}
 
 impl SiteKey {
     /// The key with these bytes.
     pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
-        Self(Secret::new(bytes))
+        Self { bytes: Secret::new(bytes), edge: None }
+    }
+
+    /// The key of `edge` with these bytes.
+    pub(crate) fn with_edge(edge: EdgeName, bytes: [u8; KEY_BYTES]) -> Self {
+        Self { edge: Some(edge), ..Self::new(bytes) }
+    }
+
+    /// Derives the key of `edge`. From it neither this key nor that of another edge can be computed.
+    pub(crate) fn for_edge(&self, edge: &EdgeName) -> Result<Self, CryptoError> {
+        let bytes = self.derive(&format!("edge {edge}"))?;
+        Ok(Self::with_edge(edge.clone(), *bytes.expose()))
+    }
+
+    /// Returns the edge that has this key; none if it is the site's.
+    pub fn edge(&self) -> Option<&EdgeName> {
+        self.edge.as_ref()
     }
 
     /// Draws a new key.
@@ -59,7 +73,7 @@ impl SiteKey {
 
     /// Its bytes, for the file in which it is stored.
     pub fn expose(&self) -> &[u8; KEY_BYTES] {
-        self.0.expose()
+        self.bytes.expose()
     }
 
     /// Derives the key for `label` (HKDF-SHA-256, RFC 5869, without salt). Keys of different labels are independent.

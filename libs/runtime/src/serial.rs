@@ -6,7 +6,7 @@ use std::str::FromStr;
 use aws_lc_rs::rand;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::secret::CryptoError;
+use crate::crypto_error::CryptoError;
 
 /// The most bytes of a serial number (RFC 5280 §4.1.2.2).
 const MAX_BYTES: usize = 20;

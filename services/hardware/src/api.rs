@@ -1,6 +1,6 @@
 //! The gRPC service of the machines.
 
-use runtime::access;
+use runtime::{Caller, Role, access};
 use store::events::{current_origin, with_origin};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
@@ -18,7 +18,7 @@ use tracing::Instrument as _;
 use crate::interrupted;
 use crate::peers::{self, Peers};
 use crate::records::{Error, HardwareKind, HardwareRecords};
-use crate::tenant;
+use crate::{scripts, tenant};
 
 /// Serves [`HardwareRecords`] over gRPC.
 #[derive(Clone, Debug)]
@@ -34,6 +34,25 @@ impl Api {
     pub fn new(records: HardwareRecords, peers: Peers, stop: CancellationToken) -> Self {
         let mirror = Mirror::new(records.records().clone());
         Self { records, mirror, peers, stop }
+    }
+
+    /// Refuses an update by an edge that does more than to remove one-shot scripts from the record at its revision.
+    async fn check_update_of_edge(
+        &self,
+        update: &pb::Hardware,
+        paths: &[String],
+    ) -> Result<(), Status> {
+        if update.revision == 0 {
+            return Err(Violations::single("hardware.revision", "is missing").into());
+        }
+        // The update itself compares the revision again.
+        let old = self.records.records().at(&update.id, update.revision).await?;
+        match scripts::only_removes_one_shot(&old, update, paths) {
+            true => Ok(()),
+            false => Err(Status::permission_denied(
+                "an edge only removes one-shot scripts from interfaces",
+            )),
+        }
     }
 
     /// Converts it into a service for a tonic router.
@@ -134,10 +153,14 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::UpdateHardwareRequest>,
     ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
+        let is_edge = Caller::role_in(request.extensions()) == Some(Role::Edge);
         let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
         let mut update = Violations::require("hardware", hardware)?;
         update.id = Violations::parse::<HardwareId>("hardware.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
+        if is_edge {
+            self.check_update_of_edge(&update, &paths).await?;
+        }
         let hardware = self.records.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }

@@ -19,6 +19,22 @@ pub(crate) fn restore(old: &pb::Hardware, new: &mut pb::Hardware) {
     }
 }
 
+/// True if `update` of the fields `paths` only removes one-shot scripts from `old`. An edge may change nothing else.
+pub(crate) fn only_removes_one_shot(
+    old: &pb::Hardware,
+    update: &pb::Hardware,
+    paths: &[String],
+) -> bool {
+    let mut rest = old.interfaces.clone();
+    for (interface, new) in rest.iter_mut().zip(&update.interfaces) {
+        let is_removed = new.netboot.as_ref().is_some_and(|netboot| netboot.boot_once.is_none());
+        if let Some(netboot) = interface.netboot.as_mut().filter(|_| is_removed) {
+            netboot.boot_once = None;
+        }
+    }
+    paths == ["interfaces"] && rest == update.interfaces
+}
+
 /// Returns the two scripts that an interface may have.
 fn scripts_mut(interface: &mut pb::Interface) -> [Option<&mut pb::Ipxe>; 2] {
     match &mut interface.netboot {
@@ -49,6 +65,28 @@ mod tests {
         let second = pb::Interface { mac: "02:00:00:00:00:02".into(), ..pb::Interface::default() };
         let extra = b"{\"password\": \"c\"}".to_vec();
         pb::Hardware { interfaces: vec![first, second], extra, ..pb::Hardware::default() }
+    }
+
+    #[test]
+    fn an_update_that_only_removes_one_shot_scripts_is_told_from_others() {
+        let old = machine();
+        let interfaces = ["interfaces".to_owned()];
+        let is_allowed = |change: fn(&mut pb::Netboot), paths: &[String]| {
+            let mut update = old.clone();
+            change(update.interfaces[0].netboot.as_mut().unwrap());
+            only_removes_one_shot(&old, &update, paths)
+        };
+        let remove = |netboot: &mut pb::Netboot| netboot.boot_once = None;
+        assert!(is_allowed(remove, &interfaces) && is_allowed(|_| (), &interfaces));
+        for paths in [vec![], vec!["interfaces".into(), "name".into()], vec!["name".into()]] {
+            assert!(!is_allowed(remove, &paths), "{paths:?}");
+        }
+        assert!(!is_allowed(|netboot| netboot.ipxe = None, &interfaces));
+        let replace = |netboot: &mut pb::Netboot| netboot.boot_once = Some(pb::Ipxe::default());
+        assert!(!is_allowed(replace, &interfaces));
+        let added = pb::Hardware { interfaces: old.interfaces[..1].to_vec(), ..old.clone() };
+        assert!(!only_removes_one_shot(&old, &added, &interfaces));
+        assert!(!only_removes_one_shot(&added, &old, &interfaces));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! service:tinwright           all services: the certificate for split-off processes
 //! ```
 //!
+//! A caller of the role `edge` may make the calls of [`EDGE_SERVICES`], whatever its subject.
+//!
 //! A test compares the table with the sources of the services.
 
 use crate::identity::Caller;
@@ -93,6 +95,9 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
 /// The calls that every process makes, whatever services it has.
 const COMMON_CALLS: &[&str] = &["/tinwright.identity.v1.IdentityService/WatchRevocations"];
 
+/// The services that an edge serves: it makes their calls.
+pub const EDGE_SERVICES: [&str; 2] = ["metadata", "netboot"];
+
 /// Returns the subject of a process with these services, or of the pipe of one of them.
 pub fn service_subject<'a>(services: impl IntoIterator<Item = &'a str>) -> String {
     KIND.to_owned() + &services.into_iter().collect::<Vec<_>>().join(".")
@@ -102,6 +107,11 @@ pub fn service_subject<'a>(services: impl IntoIterator<Item = &'a str>) -> Strin
 pub(super) fn callers(path: &str) -> impl Iterator<Item = &'static str> {
     let makes_call = move |calls: &[&str]| COMMON_CALLS.contains(&path) || calls.contains(&path);
     SERVICE_CALLS.iter().filter(move |(_, calls)| makes_call(calls)).map(|(service, _)| *service)
+}
+
+/// True if a service of edges makes the call `path`.
+pub(super) fn is_of_edges(path: &str) -> bool {
+    callers(path).any(|service| EDGE_SERVICES.contains(&service))
 }
 
 /// True if one of the services that `caller` names makes the call `path`.

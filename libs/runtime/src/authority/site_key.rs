@@ -13,11 +13,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::{Error, SiteAuthority, file, remove, write};
+use super::{Error, SiteAuthority, edge, file, remove, write};
 use crate::secret::{KEY_BYTES, SiteKey};
 use crate::site_keys::SiteKeys;
 
-const CURRENT: &str = "site.key";
+pub(super) const CURRENT: &str = "site.key";
 const NEXT: &str = "site.key.next";
 const OLD: &str = "site.key.old";
 
@@ -33,8 +33,16 @@ pub(super) struct StoredKeys {
 }
 
 impl StoredKeys {
+    /// Returns the keys of an edge.
+    pub(super) fn new(current: SiteKey, old: Option<SiteKey>) -> Self {
+        Self { current, next: None, old }
+    }
+
     /// Reads the keys in `folder`.
     pub(super) fn read(folder: &std::path::Path) -> Result<Self, Error> {
+        if edge::is_edge(folder) {
+            return edge::read_keys(folder);
+        }
         let key = |name: &str| -> Result<Option<SiteKey>, Error> {
             let path = folder.join(name);
             if !path.exists() {

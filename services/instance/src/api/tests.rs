@@ -76,7 +76,7 @@ async fn full_views_show_secrets_to_authorized_roles_only() {
     create(&api, secretive()).await.unwrap();
     let basic = get(&api, Role::Admin, View::Basic).await.unwrap();
     assert_eq!((secrets(&basic), basic.hostname.as_str()), (0, "web"));
-    for role in [Role::Admin, Role::Service] {
+    for role in [Role::Admin, Role::Service, Role::Edge] {
         let full = get(&api, role, View::Full).await.unwrap();
         let all = secretive();
         assert_eq!(secrets(&full), 8);
