@@ -1,13 +1,13 @@
 //! Commands on identities: client certificates and credentials.
 //!
-//! The key of a certificate is generated here, and never leaves this computer.
+//! The key of a certificate is generated here, and never leaves this computer. The key of an edge comes from the server.
 
 mod credential;
 mod rotate;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -67,7 +67,12 @@ pub struct IssueOptions {
     /// Certify the key of this certificate request (PKCS#10, PEM or DER) [default: a new key]
     #[arg(long, value_name = "FILE")]
     csr: Option<PathBuf>,
-    /// Write PREFIX.pem, PREFIX-key.pem and PREFIX-ca.pem
+    /// Let the edge serve its API at these host names and addresses, at most 16; other processes believe that it is the server with
+    /// these names
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    server_name: Vec<String>,
+    /// Write PREFIX.pem, PREFIX-key.pem and PREFIX-ca.pem; for an edge its directory of secrets, which is secrets in its data
+    /// directory, with ca.pem, edge.pem, edge-key.pem and edge.key
     #[arg(long, value_name = "PREFIX")]
     out: PathBuf,
 }
@@ -81,7 +86,7 @@ pub enum Role {
     Operator = pb::Role::Operator as isize,
     /// Do everything
     Admin = pb::Role::Admin as isize,
-    /// Serve machines in a less trusted place
+    /// Serve machines in a less trusted place, without the site key
     Edge = pb::Role::Edge as isize,
     /// Translate another protocol
     Door = pb::Role::Door as isize,
@@ -127,18 +132,20 @@ async fn issue(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let IssueOptions { role, subject, tenant, lifetime, csr, out: prefix } = options;
+    let IssueOptions { role, subject, tenant, lifetime, csr, server_name, out: place } = options;
     // The files come first: a certificate that cannot be stored is not issued.
     let mut files = NewFiles::default();
-    let mut certificate_file = files.create(&prefix, ".pem")?;
-    let mut authority_file = files.create(&prefix, "-ca.pem")?;
+    let names = files.names(role, &place)?;
+    let mut certificate_file = files.create(&names.certificate)?;
+    let mut authority_file = files.create(&names.authority)?;
+    let mut edge_file = names.edge.map(|path| files.create(&path)).transpose()?;
     let certificate_request = match csr {
         Some(path) => {
             std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?
         }
         None => {
             let (request, key) = authority::request_certificate()?;
-            write(&mut files.create(&prefix, "-key.pem")?, key.expose())?;
+            write(&mut files.create(&names.key)?, key.expose())?;
             request
         }
     };
@@ -148,41 +155,84 @@ async fn issue(
         tenant,
         lifetime: lifetime.map(prost_types::Duration::try_from).transpose()?,
         certificate_request,
+        server_names: server_name,
     };
     let issued = client(channel).issue_certificate(request).await?.into_inner();
     write(&mut certificate_file, &issued.certificate_pem)?;
     write(&mut authority_file, &issued.authority_pem)?;
+    if let Some(file) = &mut edge_file {
+        anyhow::ensure!(!issued.edge_key.is_empty(), "the server is too old: it has no edges");
+        write(file, &issued.edge_key)?;
+    }
     files.keep();
     print_list(out, &[required(issued.certificate)?], Format::Table)
 }
 
-/// Files that are removed again unless they are complete.
+/// The files of a certificate.
+#[derive(Debug)]
+struct FileNames {
+    certificate: PathBuf,
+    key: PathBuf,
+    authority: PathBuf,
+    /// The key of an edge.
+    edge: Option<PathBuf>,
+}
+
+/// Files that are removed again unless they are complete, with the directory that was created for them.
 #[derive(Debug, Default)]
-struct NewFiles(Vec<PathBuf>);
+struct NewFiles {
+    files: Vec<PathBuf>,
+    directory: Option<PathBuf>,
+}
 
 impl NewFiles {
-    /// Creates the file `prefix` with this end, which only its owner may read. A file that is there is not replaced.
-    fn create(&mut self, prefix: &Path, end: &str) -> anyhow::Result<File> {
-        let mut path = prefix.to_owned().into_os_string();
-        path.push(end);
-        let path = PathBuf::from(path);
-        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    /// Returns the names of the files for a certificate of `role`. For an edge the directory `place` is created, if it is missing.
+    fn names(&mut self, role: Role, place: &Path) -> anyhow::Result<FileNames> {
+        if role != Role::Edge {
+            let with = |end: &str| {
+                let mut path = place.to_owned().into_os_string();
+                path.push(end);
+                PathBuf::from(path)
+            };
+            let (certificate, key) = (with(".pem"), with("-key.pem"));
+            return Ok(FileNames { certificate, key, authority: with("-ca.pem"), edge: None });
+        }
+        if !place.exists() {
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(place);
+            created.with_context(|| format!("creating {}", place.display()))?;
+            self.directory = Some(place.to_owned());
+        }
+        Ok(FileNames {
+            certificate: place.join("edge.pem"),
+            key: place.join("edge-key.pem"),
+            authority: place.join("ca.pem"),
+            edge: Some(place.join("edge.key")),
+        })
+    }
+
+    /// Creates the file `path`, which only its owner may read. A file that is there is not replaced.
+    fn create(&mut self, path: &Path) -> anyhow::Result<File> {
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let created = created.with_context(|| format!("creating {}", path.display()))?;
-        self.0.push(path);
+        self.files.push(path.to_owned());
         Ok(created)
     }
 
     /// Keeps the files.
     fn keep(mut self) {
-        self.0.clear();
+        self.files.clear();
+        self.directory = None;
     }
 }
 
 impl Drop for NewFiles {
     fn drop(&mut self) {
-        for path in &self.0 {
+        for path in &self.files {
             // Without a certificate they are of no use; one that cannot be removed harms nobody.
             drop(std::fs::remove_file(path));
+        }
+        if let Some(directory) = &self.directory {
+            drop(std::fs::remove_dir(directory));
         }
     }
 }

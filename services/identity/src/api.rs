@@ -55,10 +55,11 @@ impl Api {
         let revocations = Revocations::new(store.clone());
         let mirrors =
             (Mirror::new(tenants.records().clone()), Mirror::new(revocations.records().clone()));
+        let certificates = Certificates::new(store.clone(), authority.clone(), clock.clone());
         Self {
-            rotation: Rotation::new(authority.clone(), resealer, store.clone()),
-            credentials: Credentials::new(store.clone(), clock.clone()),
-            certificates: Certificates::new(store, authority, clock.clone()),
+            rotation: Rotation::new(authority, resealer, certificates.clone(), store.clone()),
+            credentials: Credentials::new(store, clock.clone()),
+            certificates,
             tenants,
             revocations,
             mirrors,

@@ -7,12 +7,13 @@
 //!
 //! A certificate is stored before it is returned, so that each one can be listed and revoked.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::authority::{MAX_CLIENT_VALIDITY, SiteAuthority};
 use runtime::serial::Serial;
-use runtime::{Caller, Clock};
+use runtime::{Caller, Clock, Role, Secret};
 use store::ScopedStore;
 use store::records::{self, Change, Index, Kind, Records};
 use tinwright::identity::v1 as pb;
@@ -22,7 +23,13 @@ use crate::revocations::{self, Revocations};
 use crate::tenants::{CERTIFICATE_INDEX, Tenants};
 use crate::{Error, roles};
 
+/// The records that are read at a time.
+const PAGE_SIZE: usize = 200;
 const MIN_LIFETIME: Duration = Duration::from_secs(60);
+/// The most names of an edge.
+const MAX_SERVER_NAMES: usize = 16;
+/// The longest host name (RFC 1035 §2.3.4).
+const MAX_NAME_BYTES: usize = 253;
 
 /// The kind of these records.
 #[derive(Debug)]
@@ -72,6 +79,8 @@ pub struct Issued {
     pub certificate: pb::Certificate,
     /// The certificate in PEM.
     pub pem: String,
+    /// The content of an edge's file `edge.key`; none for other roles.
+    pub edge_key: Option<Secret<String>>,
 }
 
 /// The certificates.
@@ -109,13 +118,26 @@ impl Certificates {
         issued_by: &str,
     ) -> Result<Issued, Error> {
         let caller = requested_caller(&request)?;
-        let pb::IssueCertificateRequest { role, tenant, lifetime, certificate_request, .. } =
-            request;
+        let pb::IssueCertificateRequest {
+            role,
+            subject: _,
+            tenant,
+            lifetime,
+            certificate_request,
+            server_names,
+        } = request;
+        check_server_names(caller.role(), &server_names)?;
         let now = self.clock.wall();
         let lifetime = checked_lifetime(lifetime)?;
         // The tenant is checked before anything is signed.
         self.tenants.require("tenant", &tenant).await?;
-        let issued = self.authority.certify_until(&caller, &certificate_request, now + lifetime)?;
+        let end = now + lifetime;
+        let issued =
+            self.authority.certify_until(&caller, &certificate_request, end, &server_names)?;
+        let is_edge = caller.role() == Role::Edge;
+        // The id comes first: if the site key is replaced meanwhile, the edge counts as one of the former key.
+        let site_key_id = is_edge.then(|| self.authority.edge_key_id()).transpose()?;
+        let edge_key = is_edge.then(|| self.authority.edge_key(&issued)).transpose()?;
         let certificate = pb::Certificate {
             serial: issued.serial.to_string(),
             role,
@@ -126,11 +148,12 @@ impl Certificates {
             revoke_time: None,
             revision: 0,
             issued_by: issued_by.to_owned(),
+            site_key_id: site_key_id.unwrap_or_default(),
         };
         let tenant = ("tenant", certificate.tenant.as_str());
         let stored =
             self.tenants.create_identity(&self.records, &certificate, tenant, None).await?;
-        Ok(Issued { certificate: stored, pem: issued.certificate })
+        Ok(Issued { certificate: stored, pem: issued.certificate, edge_key })
     }
 
     /// Revokes the certificate with this serial number. Returns its record, if it was issued here.
@@ -153,6 +176,27 @@ impl Certificates {
         let change: Change = self.records.to_replace(&old, &new).and(revocation);
         new.revision = self.records.commit(change).await?.0.cast_signed();
         Ok(Some(new))
+    }
+
+    /// Returns the valid edges whose keys are not derived from the newest site key, each with its subject and serial number.
+    pub async fn edges_of_former_keys(&self) -> Result<Vec<String>, Error> {
+        let (newest, now) = (self.authority.edge_key_id()?, self.clock.wall());
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let (page, more) = self.records.page("", &after, PAGE_SIZE).await?;
+            after = page.last().map_or(after, |last| last.serial.clone());
+            let has_ended = |it: &pb::Certificate| {
+                let end = it.expire_time.and_then(|end| SystemTime::try_from(end).ok());
+                it.revoke_time.is_some() || end.is_some_and(|end| end <= now)
+            };
+            let is_former =
+                |it: &&pb::Certificate| it.role() == pb::Role::Edge && it.site_key_id != newest;
+            let former = page.iter().filter(is_former).filter(|it| !has_ended(it));
+            found.extend(former.map(|it| format!("{} ({})", it.subject, it.serial)));
+            if !more {
+                return Ok(found);
+            }
+        }
     }
 
     /// Deletes the records of certificates that have expired.
@@ -178,6 +222,26 @@ fn requested_caller(request: &pb::IssueCertificateRequest) -> Result<Caller, Vio
         caller = caller.with_tenant(tenant).map_err(|it| Violations::single("tenant", it))?;
     }
     Ok(caller)
+}
+
+/// Checks the names of a server. Only an edge is one, and its API can be called at no other name.
+fn check_server_names(role: Role, names: &[String]) -> Result<(), Violations> {
+    let wrong = |reason: String| Err(Violations::single("server_names", reason));
+    if role != Role::Edge && !names.is_empty() {
+        return wrong("are for the role edge only".into());
+    }
+    if names.len() > MAX_SERVER_NAMES {
+        return wrong(format!("are over {MAX_SERVER_NAMES}"));
+    }
+    let is_host = |name: &str| {
+        (1..=MAX_NAME_BYTES).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte))
+    };
+    let is_name = |name: &&String| is_host(name) || name.parse::<IpAddr>().is_ok();
+    match names.iter().find(|name| !is_name(name)) {
+        Some(name) => wrong(format!("{name:?} is neither a host name nor an address")),
+        None => Ok(()),
+    }
 }
 
 fn checked_lifetime(wanted: Option<prost_types::Duration>) -> Result<Duration, Violations> {

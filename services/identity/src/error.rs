@@ -24,6 +24,9 @@ pub enum Error {
     /// What was made with the former key may be in use for this time.
     #[error("what was made with the former key may be in use for another {} minutes: try later, or use force", .0.as_secs().div_ceil(60))]
     InUseFor(std::time::Duration),
+    /// Edges have keys of the former site key.
+    #[error("edges have keys of the former site key: {}: issue them again and revoke these certificates, or use force", .0.join(", "))]
+    EdgesOfFormerKey(Vec<String>),
     /// A step of replacing a key failed, and may be repeated.
     #[error("replacing the key")]
     Rotation(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -60,6 +63,9 @@ impl From<Error> for Status {
             }
             Error::Authority(cause @ authority::Error::Rotating(_)) => {
                 status::failed_precondition("ROTATION_NOT_FINISHED", "key", cause.to_string())
+            }
+            Error::EdgesOfFormerKey(_) => {
+                status::failed_precondition("EDGES_OF_FORMER_KEY", "key", text)
             }
             Error::InUseFor(_) => status::failed_precondition("KEY_IN_USE", "key", text),
             Error::Rotation(cause) => {

@@ -11,7 +11,7 @@ use tinwright::identity::v1::RotationStep;
 use tinwright::status::Violations;
 use tokio::sync::Mutex;
 
-use crate::Error;
+use crate::{Certificates, Error};
 
 /// The shortest time between the use of a new key and the end of the former one: commits that were begun before have ended.
 const MIN_OVERLAP: Duration = Duration::from_secs(60);
@@ -28,16 +28,23 @@ pub trait Resealer: std::fmt::Debug + Send + Sync + 'static {
 pub struct Rotation {
     site: Arc<SiteAuthority>,
     resealer: Arc<dyn Resealer>,
+    certificates: Certificates,
     log: EventLog,
     /// One step at a time.
     running: Arc<Mutex<()>>,
 }
 
 impl Rotation {
-    /// Replaces keys of `site`, and encrypts records by `resealer`. Steps are events in `store`, the identity service's.
-    pub fn new(site: Arc<SiteAuthority>, resealer: Arc<dyn Resealer>, store: ScopedStore) -> Self {
+    /// Replaces keys of `site`, and encrypts records by `resealer`. A key of which edges in `certificates` have keys is not dropped.
+    /// Steps are events in `store`, the identity service's.
+    pub fn new(
+        site: Arc<SiteAuthority>,
+        resealer: Arc<dyn Resealer>,
+        certificates: Certificates,
+        store: ScopedStore,
+    ) -> Self {
         let log = EventLog::new(store, "identity");
-        Self { site, resealer, log, running: Arc::default() }
+        Self { site, resealer, certificates, log, running: Arc::default() }
     }
 
     /// Takes a step of replacing the site's key. Returns the number of records that it encrypted.
@@ -76,6 +83,10 @@ impl Rotation {
         let left = self.site.key_use_left(least)?;
         if !left.is_zero() {
             return Err(Error::InUseFor(left));
+        }
+        let edges = self.certificates.edges_of_former_keys().await?;
+        if !force && !edges.is_empty() {
+            return Err(Error::EdgesOfFormerKey(edges));
         }
         let records = self.reseal().await?;
         self.site.drop_old_key()?;

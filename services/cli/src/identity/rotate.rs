@@ -24,7 +24,8 @@ pub struct Step {
     /// Drop the former key: what was made with it is refused
     #[arg(long)]
     finish: bool,
-    /// Drop it a minute after it was replaced at the earliest, although something made with it may be in use
+    /// Drop it a minute after it was replaced at the earliest, although something made with it, or
+    /// the key of an edge, may be in use
     #[arg(long, requires = "finish")]
     force: bool,
 }

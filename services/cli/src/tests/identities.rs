@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::{fake, tinwright};
 
-/// Issues certificates to viewers only.
+/// Issues certificates to viewers and edges only.
 struct Identities;
 
 fake! {
@@ -30,9 +30,10 @@ fake! {
             request: Request<pb::IssueCertificateRequest>,
         ) -> Result<Response<pb::IssueCertificateResponse>, Status> {
             let request = request.into_inner();
-            if request.role() != pb::Role::Viewer {
+            if !matches!(request.role(), pb::Role::Viewer | pb::Role::Edge) {
                 return Err(Status::permission_denied("viewers only"));
             }
+            let edge_key = request.server_names.join(" ");
             assert!(!request.certificate_request.is_empty());
             let certificate = pb::Certificate {
                 serial: "0a1b".into(),
@@ -44,6 +45,7 @@ fake! {
                 certificate: Some(certificate),
                 certificate_pem: format!("{:?}", request.lifetime.map(|it| it.seconds)),
                 authority_pem: "authority".into(),
+                edge_key,
             }))
         }
 
@@ -92,6 +94,33 @@ async fn a_certificate_is_written_with_its_key_which_only_the_owner_may_read() {
     let (_, again) = tinwright(&line, server()).await;
     assert!(again.unwrap_err().starts_with("creating "), "a file is not replaced");
     assert!(read("anna-key.pem").starts_with("-----BEGIN PRIVATE KEY-----"));
+}
+
+#[tokio::test]
+async fn the_secrets_of_an_edge_are_written_into_a_directory_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = folder.path().join("edge/secrets");
+    let line = format!("identity issue --role edge --out {}", secrets.display());
+    let (_, refused) = tinwright(&line, server()).await;
+    assert_eq!(refused.unwrap_err(), "the server is too old: it has no edges");
+    assert!(!secrets.exists());
+    let (_, result) = tinwright(&format!("{line} --server-name a,b"), server()).await;
+    assert_eq!(result, Ok(()));
+    let mut found: Vec<_> = std::fs::read_dir(&secrets)
+        .unwrap()
+        .map(|file| {
+            let file = file.unwrap();
+            let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+            (file.file_name().into_string().unwrap(), mode)
+        })
+        .collect();
+    found.sort();
+    let expected = ["ca.pem", "edge-key.pem", "edge.key", "edge.pem"];
+    assert_eq!(found, expected.map(|name| (name.to_owned(), 0o600)));
+    assert_eq!(std::fs::read_to_string(secrets.join("edge.key")).unwrap(), "a b");
+    let (_, again) = tinwright(&format!("{line} --server-name c"), server()).await;
+    assert!(again.unwrap_err().starts_with("creating "), "a file is not replaced");
+    assert_eq!(std::fs::read_to_string(secrets.join("edge.key")).unwrap(), "a b");
 }
 
 #[tokio::test]

@@ -90,6 +90,7 @@ impl IdentityService for Api {
             certificate: Some(issued.certificate),
             certificate_pem: issued.pem,
             authority_pem: self.certificates.authority_pem().to_owned(),
+            edge_key: issued.edge_key.map(|key| key.expose().clone()).unwrap_or_default(),
         }))
     }
 

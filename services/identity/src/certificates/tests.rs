@@ -38,6 +38,7 @@ fn anna() -> pb::IssueCertificateRequest {
         tenant: "acme".into(),
         lifetime: Some(prost_types::Duration { seconds: 10 * 24 * 60 * 60, nanos: 0 }),
         certificate_request: request_certificate().unwrap().0,
+        server_names: Vec::new(),
     }
 }
 
@@ -132,4 +133,65 @@ async fn a_tenant_is_deleted_once_its_certificates_are_revoked() {
     certificates.revoke(&issued.serial.parse().unwrap()).await.unwrap();
     tenants.delete(id, 0).await.unwrap();
     assert!(store.list("certificate-tenant/", "", 1).await.unwrap().pairs.is_empty());
+}
+
+/// A request for an edge.
+fn rack_7() -> pb::IssueCertificateRequest {
+    pb::IssueCertificateRequest {
+        role: pb::Role::Edge.into(),
+        subject: "service:rack-7".into(),
+        tenant: String::new(),
+        server_names: vec!["192.0.2.7".into(), "2001:db8::7".into(), "rack-7.lab".into()],
+        ..anna()
+    }
+}
+
+#[tokio::test]
+async fn an_edge_gets_a_key_of_its_own_and_no_other_role_gets_one() {
+    let Fixture { _folder, certificates, .. } = fixture().await;
+    let [first, second] = [(); 2].map(|()| certificates.issue(rack_7(), "person:admin"));
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let key = |issued: &Issued| issued.edge_key.clone().unwrap().expose().clone();
+    assert!(key(&first).starts_with(&format!("{}-", first.certificate.serial)));
+    assert_ne!(key(&first).split_once('.').unwrap().1, key(&second).split_once('.').unwrap().1);
+    assert!(!format!("{first:?}").contains(key(&first).trim_end()));
+    let site = std::fs::read(_folder.path().join("site.key")).unwrap();
+    assert!(!key(&first).as_bytes().windows(site.len()).any(|part| part == site));
+    assert!(certificates.issue(anna(), "person:admin").await.unwrap().edge_key.is_none());
+}
+
+#[tokio::test]
+async fn wrong_names_of_an_edge_are_refused() {
+    let Fixture { _folder, certificates, .. } = fixture().await;
+    for (request, names, why) in [
+        (anna(), vec!["x.lab"], "are for the role edge only"),
+        (rack_7(), vec![""], "is neither a host name nor an address"),
+        (rack_7(), vec!["a b"], "is neither a host name nor an address"),
+        (rack_7(), vec!["x"; 17], "are over 16"),
+    ] {
+        let server_names = names.into_iter().map(str::to_owned).collect();
+        let request = pb::IssueCertificateRequest { server_names, ..request };
+        let refused = certificates.issue(request, "person:admin").await.unwrap_err();
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn edges_of_a_former_site_key_are_those_that_were_neither_issued_again_nor_revoked() {
+    let Fixture { _folder, certificates, clock, .. } = fixture().await;
+    let issue = async || certificates.issue(rack_7(), "person:admin").await.unwrap().certificate;
+    let former = async || certificates.edges_of_former_keys().await.unwrap();
+    let [first, _ends] = [issue().await, issue().await];
+    certificates.issue(anna(), "person:admin").await.unwrap();
+    assert_eq!(former().await, [""; 0]);
+    certificates.authority.use_next_key().unwrap();
+    let again = issue().await;
+    let found = former().await;
+    assert_eq!(found.len(), 2);
+    assert!(found.contains(&format!("service:rack-7 ({})", first.serial)), "{found:?}");
+    assert!(!found.iter().any(|it| it.contains(&again.serial)), "{found:?}");
+    certificates.revoke(&first.serial.parse().unwrap()).await.unwrap();
+    assert_eq!(former().await.len(), 1);
+    clock.advance(10 * DAY);
+    assert_eq!(former().await, [""; 0]);
 }
