@@ -71,7 +71,8 @@ impl Certificates {
             self.site.renew_stored_certificates(names)?;
         } else if self.site.needs_service_certificate() {
             tracing::warn!(
-                "service.pem nears its end: copy it anew, with its key, from a process that has ca-key.pem"
+                is_edge = self.site.is_edge(),
+                "the certificate of this process nears its end: copy service.pem anew, with its key, from a process that has ca-key.pem, or issue the edge again"
             );
         }
         [&self.server, &self.service].into_iter().flatten().try_for_each(|own| own.renew())

@@ -13,6 +13,7 @@ use netboot::{Netboot, Peers, Site as NetbootSite};
 use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
+use runtime::revocation::Revocations;
 use runtime::serve::Transport;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
@@ -81,13 +82,15 @@ impl Edges {
         netboot.api(store.clone(), stop.clone()).map(Some)
     }
 
-    /// Takes the metadata service, which calls others by `endpoints`. The caller starts it.
+    /// Takes the metadata service, which calls others by `endpoints`, and refuses the tokens of edges in `revocations`. The caller
+    /// starts it.
     pub(crate) fn metadata(
         &mut self,
         endpoints: &CallerEndpoints,
+        revocations: &Revocations,
         vitals: &Diagnostics,
     ) -> Option<Metadata> {
-        self.metadata.take().map(|bound| bound.connect(endpoints, vitals))
+        self.metadata.take().map(|bound| bound.connect(endpoints, revocations, vitals))
     }
 
     /// Starts to follow the fleet, once for all edges, by `endpoints`. The content of `cache` is used until the first snapshot.

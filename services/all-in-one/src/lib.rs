@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::FleetCache;
+use runtime::access::EDGE_SERVICES;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::overdue_metric::OverdueMetric;
@@ -135,19 +136,21 @@ impl Server {
         let certificates = Certificates::open(&config, &site)?;
         vitals.register(|registry| CertificateMetrics::register(certificates.clone(), registry));
         let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
+        let revocations = follow_revocations(&endpoints, &mut edges);
         let services = match &store {
-            Some(store) => Services::new(&config, store, &site, &endpoints, &edges.stop)?,
+            Some(store) => {
+                Services::new(&config, store, &site, &endpoints, &revocations, &edges.stop)?
+            }
             None => Services::default(),
         };
         let leases = edge_services.leases(store.as_ref(), &edges.stop);
         let boots = edge_services.boots(store.as_ref(), &edges.stop)?;
-        let metadata = edge_services.metadata(&endpoints, &vitals);
+        let metadata = edge_services.metadata(&endpoints, &revocations, &vitals);
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let health = Health { vitals: vitals.clone(), reporter };
         health.set(Readiness::Starting).await;
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
         let refusals = Refusals::new(Clock::system());
-        let revocations = follow_revocations(&endpoints, &mut edges);
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations)?;
         for Pipe { caller, connections } in pipes {
             let (app, until) = (app.clone(), inner.stop.clone());
@@ -263,10 +266,14 @@ fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
     let owns_records = config.split.owns_records();
     anyhow::ensure!(
         owns_records || folder.join("ca.pem").exists(),
-        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them",
+        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it",
         folder.display()
     );
     let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
+    if site.is_edge() {
+        check_services_of_edge(config)?;
+        return Ok(site);
+    }
     if owns_records {
         site.ensure_admin_certificate().context("writing the operator's certificate")?;
         site.ensure_document_key().context("writing the key for identity documents")?;
@@ -274,6 +281,20 @@ fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
             .context("writing the certificate of split-off processes")?;
     }
     Ok(site)
+}
+
+/// Fails if this process, which has the secrets of an edge, is to serve something else.
+fn check_services_of_edge(config: &Config) -> anyhow::Result<()> {
+    let served = config.split.served().map(|service| service.to_string());
+    let others: Vec<_> = served.filter(|it| !EDGE_SERVICES.contains(&it.as_str())).collect();
+    anyhow::ensure!(
+        others.is_empty(),
+        "{} has the secrets of an edge, which serves {} only: {} is refused; set only, or copy site.key, ca.pem and ca-key.pem from a process that has them",
+        config.secrets().display(),
+        EDGE_SERVICES.join(" and "),
+        others.join(", ")
+    );
+    Ok(())
 }
 
 /// Opens the store of this process. An edge starts without a store that is not reachable: it serves machines from the feeds,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use runtime::authority::SiteAuthority;
 use runtime::clock::Clock;
+use runtime::revocation::Revocations;
 use store::ScopedStore;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,8 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     let store = crate::open_store(config, &site).await?;
     // A check makes no calls, so no peer is needed.
     let unconnected = CallerEndpoints::unconnected();
-    let services = Services::new(config, &store, &site, &unconnected, &CancellationToken::new())?;
+    let (nobody, stop) = (Revocations::default(), CancellationToken::new());
+    let services = Services::new(config, &store, &site, &unconnected, &nobody, &stop)?;
     let leases = netboot::leases::Leases::new(store.clone(), Clock::system()).check(mend).await?;
     let boots =
         netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));

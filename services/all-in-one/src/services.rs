@@ -52,20 +52,22 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Creates the services over `store`. They call each other by `endpoints`, and their watches end at `stop`.
+    /// Creates the services over `store`. They call each other by `endpoints`, and refuse what edges in `revocations` made. Their
+    /// watches end at `stop`.
     pub(crate) fn new(
         config: &Config,
         store: &Arc<dyn Store>,
         site: &Arc<SiteAuthority>,
         endpoints: &CallerEndpoints,
+        revocations: &Revocations,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let (store, stop) = (|| store.clone(), || stop.clone());
         let clear =
             if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
         let bmcs = Bmcs::new(store(), Seal::new(site.keys(), "bmc")?, clear, Clock::system());
-        let (tokens, issuer) =
-            (Arc::new(BootTokens::new(site.keys())?), Arc::new(Issuer(site.clone())));
+        let tokens = BootTokens::new(site.keys())?.accepting_edges(revocations.clone());
+        let (tokens, issuer) = (Arc::new(tokens), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
         let owned = owned.map(|owner| owner.to_string());

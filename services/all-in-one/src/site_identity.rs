@@ -22,12 +22,21 @@ pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyh
         }
     }
     let found = read().await?.map(|found| found.value);
-    let accepted = accepted_marks(site)?;
     anyhow::ensure!(
-        found.is_some_and(|found| accepted.iter().any(|mark| found == *mark)),
+        found.map(|found| is_own(&found, site)).transpose()? == Some(true),
         "the store belongs to another site than these secrets: copy the directory of secrets of a server that uses it"
     );
     Ok(())
+}
+
+/// True if `found` is the mark of a store that belongs to `site`. An edge has no key of the site, and compares the authority alone.
+fn is_own(found: &[u8], site: &SiteAuthority) -> anyhow::Result<bool> {
+    let authority = |mark: &[u8]| mark.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec);
+    let is_equal = |mark: &String| match site.is_edge() {
+        true => authority(mark.as_bytes()) == authority(found),
+        false => mark.as_bytes() == found,
+    };
+    Ok(accepted_marks(site)?.iter().any(is_equal))
 }
 
 /// Returns the marks of the stores that belong to `site`, one for each key that it has.
@@ -93,5 +102,34 @@ mod tests {
         site.drop_old_key().unwrap();
         claim_store(&store, &site).await.unwrap();
         assert!(claim_store(&store, &former).await.is_err());
+    }
+
+    /// Puts the secrets of an edge of `site` into `folder`.
+    fn issue_edge(site: &SiteAuthority, folder: &std::path::Path) {
+        let (request, _) = runtime::authority::request_certificate().unwrap();
+        let ends = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+        let issued = site.certify_until(&runtime::Role::Edge.into(), &request, ends, &[]).unwrap();
+        let key = site.edge_key(&issued).unwrap();
+        std::fs::write(folder.join("edge.key"), key.expose()).unwrap();
+        std::fs::write(folder.join("ca.pem"), site.authority()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_edge_opens_stores_of_its_site_also_after_it_was_issued_again() {
+        let [ours, edge, theirs] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let site = SiteAuthority::open(ours.path()).unwrap();
+        let (of_site, own) = (MemoryStore::default(), MemoryStore::default());
+        claim_store(&of_site, &site).await.unwrap();
+        for _ in 0..2 {
+            issue_edge(&site, edge.path());
+            let edge = SiteAuthority::open(edge.path()).unwrap();
+            claim_store(&of_site, &edge).await.unwrap();
+            claim_store(&own, &edge).await.unwrap();
+        }
+        assert!(claim_store(&own, &site).await.is_err(), "it was never opened with the site's key");
+        let theirs = SiteAuthority::open(theirs.path()).unwrap();
+        let other = MemoryStore::default();
+        claim_store(&other, &theirs).await.unwrap();
+        assert!(claim_store(&other, &SiteAuthority::open(edge.path()).unwrap()).await.is_err());
     }
 }

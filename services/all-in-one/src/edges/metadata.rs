@@ -17,6 +17,7 @@ use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token;
 use runtime::listen::Sockets;
+use runtime::revocation::Revocations;
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
 use tinwright::hegel::hegel_server::HegelServer;
@@ -88,9 +89,16 @@ impl Bound {
         Ok(Some(Self { listeners, grpc, link_local, neighbours, settings, tokens, contents }))
     }
 
-    /// Connects the service: it calls others by `endpoints` and registers its metrics in `vitals`.
-    pub(super) fn connect(self, endpoints: &CallerEndpoints, vitals: &Diagnostics) -> Metadata {
+    /// Connects the service: it calls others by `endpoints`, refuses the boot tokens of edges in `revocations`, and registers its
+    /// metrics in `vitals`.
+    pub(super) fn connect(
+        self,
+        endpoints: &CallerEndpoints,
+        revocations: &Revocations,
+        vitals: &Diagnostics,
+    ) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
+        let boot_tokens = contents.boot_tokens.map(|it| it.accepting_edges(revocations.clone()));
         let index = Arc::new(Index::default());
         let (reports, clock) =
             (InstanceReports(endpoints.of(config::Service::Metadata).instance), Clock::system());
@@ -98,7 +106,7 @@ impl Bound {
             Service::new(index.clone(), tokens, Arc::new(reports), settings, clock.clone());
         service.neighbours = Some(Arc::new(neighbours));
         service.metrics = vitals.register(|registry| Metrics::new(registry, index.clone(), clock));
-        service.contents = contents;
+        service.contents = Contents { boot_tokens, ..contents };
         Metadata { listeners, grpc, link_local, index, service: Arc::new(service) }
     }
 }

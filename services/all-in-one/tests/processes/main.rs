@@ -6,6 +6,7 @@
 mod authority;
 mod backup;
 mod boots;
+mod edge;
 mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
