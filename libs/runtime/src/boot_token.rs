@@ -259,7 +259,7 @@ mod tests {
         let mint = |now| ours.mint(Purpose::Identity, HardwareId::new(), 0, ADDRESS, now).unwrap();
         let token = mint(at(0));
         let (old, new) = (SiteKey::new([1; 32]), SiteKey::new([2; 32]));
-        let rotating = BootTokens::new(&SiteKeys::new(new, vec![old])).unwrap();
+        let rotating = BootTokens::new(SiteKeys::new(new, vec![old])).unwrap();
         let site = tokens(1).accepting_edges(revocations.clone());
         let rotating = rotating.accepting_edges(revocations.clone());
         for accepting in [&ours, &site, &rotating] {
@@ -280,12 +280,8 @@ mod tests {
 
     #[test]
     fn an_edge_makes_no_token_of_the_site_and_none_of_another_edge() {
-        let (_, token) = {
-            let token = of_edge("4a").mint(Purpose::Files, HardwareId::new(), 0, ADDRESS, at(0));
-            let token = token.unwrap();
-            let (name, token) = token.split_once(SEPARATOR).unwrap();
-            (name.to_owned(), token.to_owned())
-        };
+        let token = of_edge("4a").mint(Purpose::Files, HardwareId::new(), 0, ADDRESS, at(0));
+        let token = token.unwrap().split_once(SEPARATOR).unwrap().1.to_owned();
         let site = tokens(1).accepting_edges(Revocations::default());
         for forged in [token.clone(), format!("{}.{token}", edge("4b")), format!(".{token}")] {
             let refused = site.open(Purpose::Files, &forged, at(1));

@@ -11,9 +11,9 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::identity::v1 as id;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
+use tinwright::netboot::v1 as nb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
-use tinwright::netboot::v1::{self as nb};
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -52,7 +52,7 @@ fn issue(control: &Process, place: &Place) -> String {
 }
 
 /// Connects to `to` with the certificate in the secrets of the edge.
-async fn as_edge(to: &Process, edge: &Process) -> Channel {
+fn as_edge(to: &Process, edge: &Process) -> Channel {
     let read = |name: &str| std::fs::read_to_string(edge.place.secrets().join(name)).unwrap();
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(read("ca.pem")))
@@ -168,18 +168,18 @@ impl<'a> Site<'a> {
         redeemed.unwrap()
     }
 
-    async fn hardware_as_edge(&self) -> HardwareServiceClient<Channel> {
-        HardwareServiceClient::new(as_edge(&self.control, &self.edge).await)
+    fn hardware_as_edge(&self) -> HardwareServiceClient<Channel> {
+        HardwareServiceClient::new(as_edge(&self.control, &self.edge))
     }
 
     /// Fails unless the edge may make its calls, and no other.
     async fn check_calls(&self) {
-        let mut machines = self.hardware_as_edge().await;
+        let mut machines = self.hardware_as_edge();
         let watch = hw::WatchHardwareRequest { view: View::Full.into(), ..Default::default() };
         assert!(machines.watch_hardware(watch).await.is_ok());
         let listed = machines.list_hardware(hw::ListHardwareRequest::default()).await;
         assert_eq!(listed.unwrap_err().code(), Code::PermissionDenied);
-        let channel = as_edge(&self.control, &self.edge).await;
+        let channel = as_edge(&self.control, &self.edge);
         let role = id::Role::Admin.into();
         let request = id::IssueCertificateRequest { role, ..Default::default() };
         let issued = IdentityServiceClient::new(channel).issue_certificate(request).await;
@@ -202,7 +202,7 @@ impl<'a> Site<'a> {
         let refused = async {
             loop {
                 let watch = hw::WatchHardwareRequest::default();
-                let watched = self.hardware_as_edge().await.watch_hardware(watch).await;
+                let watched = self.hardware_as_edge().watch_hardware(watch).await;
                 let Ok(stream) = watched else { return };
                 drop(stream);
                 tokio::time::sleep(Duration::from_millis(50)).await;
