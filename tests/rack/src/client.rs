@@ -6,10 +6,17 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, Output};
 
 use anyhow::Context as _;
+use rcgen::{CertificateParams, KeyPair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::SERVER;
 use crate::lab::Lab;
+use crate::server::Server;
 use setup::run;
+use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
+use tinwright::workflow::v1::{Holder, RedeemRequest};
+use tonic::Status;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 /// A namespace with one interface, `eth0`, on the lab's bridge. Drop removes it.
 #[derive(Debug)]
@@ -46,7 +53,7 @@ impl Client {
     /// Adds `address` to the interface, and a default route to the server.
     pub fn configure(&self, address: &str) -> anyhow::Result<()> {
         self.ip(&format!("addr add {address}/24 dev eth0"))?;
-        self.ip(&format!("route replace default via {} dev eth0", crate::SERVER))
+        self.ip(&format!("route replace default via {} dev eth0", SERVER))
     }
 
     /// Runs `program` inside the namespace to its end.
@@ -84,6 +91,33 @@ impl Client {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (body, status) = text.rsplit_once('\n').context("no status")?;
         Ok((status.parse()?, body.to_owned()))
+    }
+
+    /// Requests a certificate for `key` with the boot token `token`, from the address `source`. Returns the certificate.
+    pub fn redeem(
+        &self,
+        server: &Server,
+        source: &str,
+        token: &str,
+        key: &KeyPair,
+    ) -> anyhow::Result<Result<String, Status>> {
+        let request = RedeemRequest {
+            boot_token: token.to_owned(),
+            csr: CertificateParams::default().serialize_request(key)?.der().to_vec(),
+            holder: Some(Holder { boot_id: "boot".into(), process_id: "process".into() }),
+        };
+        let authority = std::fs::read_to_string(server.data.join("secrets/ca.pem"))?;
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
+        let endpoint = Endpoint::from_shared(format!("https://{SERVER}:42113"))?.tls_config(tls)?;
+        let endpoint = endpoint.local_address(Some(source.parse()?));
+        self.within(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut worker = WorkerServiceClient::new(endpoint.connect().await?);
+                let redeemed = worker.redeem(request).await;
+                Ok(redeemed.map(|response| response.into_inner().certificate))
+            })
+        })?
     }
 }
 

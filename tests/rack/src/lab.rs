@@ -105,6 +105,22 @@ impl Lab {
         Ok(())
     }
 
+    /// Pauses the process that was started as `name`: it answers nothing.
+    pub fn pause(&self, name: &str) -> anyhow::Result<()> {
+        self.send_signal(name, Signal::STOP)
+    }
+
+    /// Lets the process that was started as `name` go on after a pause.
+    pub fn resume(&self, name: &str) -> anyhow::Result<()> {
+        self.send_signal(name, Signal::CONT)
+    }
+
+    fn send_signal(&self, name: &str, signal: Signal) -> anyhow::Result<()> {
+        let found = self.running.iter().find(|(running, _)| running == name);
+        let (_, child) = found.with_context(|| format!("{name} is not running"))?;
+        Ok(kill_process(Pid::from_child(child), signal)?)
+    }
+
     /// Returns the output of `name` so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(format!("{name}.log"))).unwrap_or_default()

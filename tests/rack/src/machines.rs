@@ -173,10 +173,10 @@ impl Hypervisor {
         run(define.arg("--quiet").arg("define").arg(&file)).context("defining a machine")
     }
 
-    /// True if `machine` is powered on.
+    /// True if `machine` is powered on; its CPU may be paused.
     pub fn is_on(&self, machine: &Machine) -> anyhow::Result<bool> {
         let state = self.virsh().args(["domstate", &machine.name]).output()?;
-        Ok(String::from_utf8_lossy(&state.stdout).trim() == "running")
+        Ok(matches!(String::from_utf8_lossy(&state.stdout).trim(), "running" | "paused"))
     }
 
     /// Pauses the CPU of `machine`.
@@ -187,6 +187,13 @@ impl Hypervisor {
     /// Resumes the CPU of `machine`.
     pub fn resume(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "resume", &machine.name]))
+    }
+
+    /// Plugs the network cable of `machine` in, or pulls it out, from its next power on.
+    pub fn plug_cable(&self, machine: &Machine, is_plugged: bool) -> anyhow::Result<()> {
+        let state = if is_plugged { "up" } else { "down" };
+        let arguments = ["domif-setlink", &machine.name, &machine.mac, state, "--config"];
+        run(self.virsh().arg("--quiet").args(arguments))
     }
 
     fn virsh(&self) -> Command {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use tinwright::event::v1 as event;
+use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as occ;
@@ -343,5 +345,17 @@ impl Operator {
         let listed =
             WorkflowServiceClient::new(self.channel.clone()).list_workflows(request).await?;
         Ok(listed.into_inner().workflows)
+    }
+
+    /// Returns the alarms on the object `id`, oldest first.
+    pub async fn alarms(&self, id: &str) -> anyhow::Result<Vec<event::Event>> {
+        let filter = event::EventFilter {
+            kind: event::EventKind::Alarm.into(),
+            object_id: id.to_owned(),
+            ..Default::default()
+        };
+        let request = event::ListEventsRequest { filter: Some(filter), ..Default::default() };
+        let listed = EventServiceClient::new(self.channel.clone()).list_events(request).await?;
+        Ok(listed.into_inner().events)
     }
 }

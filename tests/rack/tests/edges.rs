@@ -7,13 +7,10 @@ use std::time::Duration;
 use rack::client::Client;
 use rack::lab::{Lab, wait};
 use rack::server::Server;
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::KeyPair;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::workflow::v1::RedeemRequest;
-use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
-use tonic::{Code, Status};
+use tonic::Code;
 
 const NODE: (&str, &str) = ("52:54:00:00:02:01", "198.51.100.51");
 const INSTALLED: (&str, &str) = ("52:54:00:00:02:02", "198.51.100.52");
@@ -157,33 +154,6 @@ async fn a_script_is_served_only_to_its_machine() {
     assert!(get(NODE.1, &format!("{path}/ca.pem")).1.contains("BEGIN CERTIFICATE"));
 }
 
-/// Requests a certificate for `key` with the boot token `token`, from the address `source`.
-fn redeem(
-    site: &Site,
-    client: &Client,
-    source: &str,
-    token: &str,
-    key: &KeyPair,
-) -> Result<String, Status> {
-    let request = RedeemRequest {
-        boot_token: token.to_owned(),
-        csr: CertificateParams::default().serialize_request(key).unwrap().der().to_vec(),
-        holder: None,
-    };
-    let authority = std::fs::read_to_string(site.server.data.join("secrets/ca.pem")).unwrap();
-    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
-    let endpoint = Endpoint::from_static("https://198.51.100.1:42113").tls_config(tls).unwrap();
-    let endpoint = endpoint.local_address(Some(source.parse().unwrap()));
-    let call = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut worker = WorkerServiceClient::new(endpoint.connect().await.unwrap());
-            worker.redeem(request).await
-        })
-    };
-    Ok(client.within(call).unwrap()?.into_inner().certificate)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_boot_token_is_bound_to_one_key_and_one_address() {
     let site = site().await;
@@ -194,7 +164,7 @@ async fn a_boot_token_is_bound_to_one_key_and_one_address() {
     let words = script.split_whitespace();
     let token = words.filter_map(|word| word.strip_prefix("boot_token=")).next().unwrap();
     let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let request = |source: &str, key| redeem(&site, &client, source, token, key);
+    let request = |source: &str, key| client.redeem(&site.server, source, token, key).unwrap();
 
     let elsewhere = request("198.51.100.99", &own).unwrap_err();
     assert_eq!(elsewhere.code(), Code::PermissionDenied, "{elsewhere}");
