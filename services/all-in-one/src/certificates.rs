@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use runtime::Clock;
 use runtime::authority::{Error, RenewableCertificate, SiteAuthority};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::endpoints;
 
-/// The time between two renewals. A certificate that was copied anew is presented after it at the latest.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// The longest time between two renewals. A certificate that was copied anew is presented after it at the latest.
+const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// The shortest time between two renewals, also after the end of a certificate.
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The certificates that this process presents.
 #[derive(Clone, Debug)]
@@ -53,17 +56,27 @@ impl Certificates {
         ends.into_iter().filter_map(|(certificate, end)| Some((certificate, end?))).collect()
     }
 
-    /// Renews the certificates every hour until `stop`.
+    /// Renews the certificates until `stop`: every hour, and more often towards their end.
     pub(crate) async fn keep_renewed(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let pause = || tokio::time::sleep(RENEWAL_INTERVAL);
+        let clock = Clock::system();
+        let pause = || tokio::time::sleep(renewal_interval(self.first_end(), clock.wall()));
         while stop.run_until_cancelled(pause()).await.is_some() {
             let own = self.clone();
             if let Err(error) = tokio::task::spawn_blocking(move || own.renew()).await? {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "certificates not renewed; trying again in an hour");
+                tracing::warn!(error, "certificates not renewed; trying again later");
             }
         }
         Ok(())
+    }
+
+    /// Returns the first end of the certificates that this process presents.
+    fn first_end(&self) -> Option<SystemTime> {
+        [&self.server, &self.service]
+            .into_iter()
+            .flatten()
+            .filter_map(|own| own.expire_time())
+            .min()
     }
 
     fn renew(&self) -> Result<(), Error> {
@@ -76,5 +89,29 @@ impl Certificates {
             );
         }
         [&self.server, &self.service].into_iter().flatten().try_for_each(|own| own.renew())
+    }
+}
+
+/// Returns the time from `now` to the next renewal of a certificate that ends at `end`: several are tried before the end.
+fn renewal_interval(end: Option<SystemTime>, now: SystemTime) -> Duration {
+    let left = end.map(|end| end.duration_since(now).unwrap_or_default());
+    let interval = left.map_or(MAX_RENEWAL_INTERVAL, |left| left / 4);
+    interval.clamp(MIN_RENEWAL_INTERVAL, MAX_RENEWAL_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_renewed_every_hour_and_more_often_towards_their_end() {
+        let now = SystemTime::UNIX_EPOCH;
+        let interval = |seconds| renewal_interval(Some(now + Duration::from_secs(seconds)), now);
+        assert_eq!(interval(398 * 24 * 3600), Duration::from_secs(3600));
+        assert_eq!(interval(3600), Duration::from_secs(900));
+        assert_eq!(interval(1), Duration::from_secs(10));
+        let ended = renewal_interval(Some(now), now + Duration::from_secs(60));
+        assert_eq!(ended, Duration::from_secs(10));
+        assert_eq!(renewal_interval(None, now), Duration::from_secs(3600));
     }
 }

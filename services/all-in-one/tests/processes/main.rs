@@ -6,6 +6,7 @@
 mod authority;
 mod backup;
 mod boots;
+mod certificate_end;
 mod edge;
 mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
@@ -23,6 +24,8 @@ mod peer;
 mod process;
 mod readdress;
 mod replicas;
+mod revoked;
+mod rolling;
 mod rotation;
 mod scripts;
 mod secrets;

@@ -28,6 +28,7 @@ pub(crate) struct Place {
     vitals: SocketAddr,
     /// The path of a file system of 24 MiB that only the process sees.
     small_disk: Option<PathBuf>,
+    program: PathBuf,
 }
 
 pub(crate) struct Process {
@@ -38,7 +39,13 @@ pub(crate) struct Process {
 impl Place {
     pub(crate) fn new() -> Self {
         let [grpc, vitals] = [0, 1].map(|_| free_address());
-        Self { dir: tempfile::tempdir().unwrap(), grpc, vitals, small_disk: None }
+        let program = env!("CARGO_BIN_EXE_tinwright").into();
+        Self { dir: tempfile::tempdir().unwrap(), grpc, vitals, small_disk: None, program }
+    }
+
+    /// Makes `program` the one that is started here.
+    pub(crate) fn with_program(self, program: PathBuf) -> Self {
+        Self { program, ..self }
     }
 
     /// A place with a file system of 24 MiB at `path`, which only the process sees, and which goes with it.
@@ -100,12 +107,11 @@ impl Place {
     }
 
     fn program(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_tinwright");
-        let Some(small_disk) = &self.small_disk else { return Command::new(program) };
+        let Some(small_disk) = &self.small_disk else { return Command::new(&self.program) };
         std::fs::create_dir_all(small_disk).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-ec", ON_SMALL_DISK, "sh"]);
-        command.arg(small_disk).arg(program);
+        command.arg(small_disk).arg(&self.program);
         command
     }
 }
@@ -162,9 +168,10 @@ impl Process {
     fn end(mut self, signal: Signal) -> Place {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap();
-        let Place { dir, grpc, vitals, small_disk } = &mut self.place;
+        let Place { dir, grpc, vitals, small_disk, program } = &mut self.place;
         let dir = std::mem::replace(dir, tempfile::tempdir().unwrap());
-        Place { dir, grpc: *grpc, vitals: *vitals, small_disk: small_disk.take() }
+        let (small_disk, program) = (small_disk.take(), std::mem::take(program));
+        Place { dir, grpc: *grpc, vitals: *vitals, small_disk, program }
     }
 
     /// Returns a channel to its API with an admin's certificate.
@@ -181,11 +188,19 @@ impl Process {
     pub(crate) async fn channel_as(&self, owner: &Self, caller: &Caller) -> Channel {
         let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
         let own = site.client(caller).unwrap();
+        let endpoint = self.endpoint(site.authority(), &own.certificate, own.key.expose());
+        endpoint.connect().await.unwrap()
+    }
+
+    /// Returns its API, for the holder of a certificate and key, who trusts `authority`. All of them are PEM.
+    pub(crate) fn endpoint(&self, authority: &str, certificate: &str, key: &str) -> Endpoint {
         let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(site.authority()))
-            .identity(Identity::from_pem(&own.certificate, own.key.expose()));
-        let endpoint = Endpoint::from_shared(format!("https://{}", self.place.grpc)).unwrap();
-        endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+            .ca_certificate(Certificate::from_pem(authority))
+            .identity(Identity::from_pem(certificate, key));
+        Endpoint::from_shared(format!("https://{}", self.place.grpc))
+            .unwrap()
+            .tls_config(tls)
+            .unwrap()
     }
 }
 
