@@ -1,5 +1,7 @@
 //! Creates the record of a workflow from a template, hardware and the caller's values.
 
+mod hidden;
+
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
@@ -9,6 +11,7 @@ use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{Mac, WorkflowId, check};
 
+use self::hidden::HiddenValues;
 use crate::lifecycle::{Plan, Step};
 use crate::template::{self, Template, Values};
 use crate::{record, templates};
@@ -16,14 +19,18 @@ use crate::{record, templates};
 /// The most bytes of all values together.
 const MAX_VALUES_BYTES: usize = 64 * 1024;
 
-/// Returns the record of a new workflow on `machine`, as requested, from `template` (whose id may be empty).
+/// Returns the record of a new workflow on `machine`, as requested, from `template` (whose id may be empty). Neither its names nor an
+/// error have hidden values.
 pub fn new_workflow(
     request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
     machine: &hw::Hardware,
     now: SystemTime,
 ) -> Result<pb::Workflow, Violations> {
-    let rendered = render(request, template, machine)?;
+    let hidden = HiddenValues::new(request, template, machine);
+    let rendered = render(request, template, machine);
+    let rendered =
+        rendered.map_err(|error| Violations::single(field(request), hidden.mask(&error)))?;
     let template::Definition { name, global_timeout, tasks, .. } = &rendered.definition;
     let mut steps = Vec::new();
     for template::Task { name: task, worker, actions, .. } in tasks {
@@ -32,7 +39,7 @@ pub fn new_workflow(
             let reason = format!(
                 "task {task:?} names worker {worker:?}, which is not the workflow's machine, {machine}"
             );
-            return Err(Violations::single("template", reason));
+            return Err(Violations::single("template", hidden.mask(&reason)));
         }
         steps.extend(actions.iter().map(|action| (Step::new(task, action), action)));
     }
@@ -57,7 +64,8 @@ pub fn new_workflow(
         held: request.held,
         ..pb::Workflow::default()
     };
-    let created = record::new_record(blank, plan, steps, now);
+    let mut created = record::new_record(blank, plan, steps, now);
+    hidden.mask_names(&mut created);
     record::size::check(&created).map_err(|error| Violations::single(field(request), error))?;
     Ok(created)
 }
@@ -86,11 +94,11 @@ fn render(
     request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
     machine: &hw::Hardware,
-) -> Result<template::Rendered, Violations> {
+) -> Result<template::Rendered, String> {
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
     let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
     let rendered = parsed.and_then(|parsed| parsed.render(values(request, machine)));
-    rendered.map_err(|error| Violations::single(field(request), templates::one_line(&error)))
+    rendered.map_err(|error| templates::one_line(&error))
 }
 
 /// The field that errors of the request's template name.

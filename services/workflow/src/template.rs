@@ -27,6 +27,7 @@ mod yaml;
 pub use definition::{Action, AfterLoss, Definition, Namespaces, RuleViolation, Stage, Task};
 pub use engine::MAX_TEMPLATE_BYTES;
 pub use error::{PlaceholderError, PlaceholderErrorCause};
+pub(crate) use image::short_name;
 pub use rendered::{DEFAULT_ACTION_TIMEOUT, Rendered};
 pub use values::Values;
 

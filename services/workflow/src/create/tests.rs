@@ -93,3 +93,46 @@ fn a_request_has_one_template_and_the_size_of_its_values_is_limited() {
     assert!(check(&request(&[("a", &large)])).unwrap_err().to_string().starts_with("values"));
     assert_eq!(check(&request(&[("a", "b")])), Ok(()));
 }
+
+#[test]
+fn neither_names_nor_images_show_a_hidden_value_and_the_actions_get_it() {
+    let data = r#"
+name: install {{ .token }}
+tasks:
+- name: join {{ .hardware.extra.password }}
+  worker: "{{ .device_1 }}"
+  actions:
+  - {name: "token {{ .token }}!", image: "{{ .token }}/cexec:v1", command: ["{{ .token }}"]}
+  - {name: "for {{ .name }} and {{ .short }}", image: "quay.io/a/{{ .action }}"}
+"#;
+    let values =
+        [("token", "hunter22"), ("name", "wanted"), ("short", "a"), ("action", "image2disk")];
+    let template = pb::Template { data: data.replace("for ", "for wanted "), ..Default::default() };
+    let extra = br#"{"password": "swordfish"}"#.to_vec();
+    let machine = hw::Hardware { extra, ..machine() };
+    let workflow = new_workflow(&request(&values), &template, &machine, SystemTime::now()).unwrap();
+    let [first, second] = &workflow.actions[..] else { panic!("{workflow:?}") };
+    assert_eq!(workflow.template_name, "install ***");
+    assert_eq!((first.task_name.as_str(), first.name.as_str()), ("join ***", "token ***!"));
+    assert_eq!((first.image.as_str(), &first.command[..]), ("cexec", &["hunter22".to_owned()][..]));
+    assert_eq!(second.name, "for wanted wanted and a", "the template has this word");
+    assert_eq!(second.image, "image2disk");
+}
+
+#[test]
+fn an_error_of_the_rendered_text_quotes_no_hidden_value() {
+    for line in [
+        r#"- {name: a, image: cexec, timeout: "{{ .token }}"}"#,
+        r#"- {name: a, image: cexec, if: "{{ .token }}"}"#,
+        r#"- {name: a, image: "{{ .token }}//"}"#,
+    ] {
+        let data = format!(
+            "name: n\ntasks:\n- name: t\n  worker: \"{{{{ .device_1 }}}}\"\n  actions:\n  {line}\n"
+        );
+        let wrong = created(&data, &[("token", "hunter22 swordfish")]).unwrap_err();
+        assert!(!wrong.contains("hunter22") && !wrong.contains("swordfish"), "{wrong}");
+        assert!(wrong.contains("***"), "{wrong}");
+    }
+    let worker = created(DATA, &[("url", "u"), ("device_1", "hunter22")]).unwrap_err();
+    assert!(worker.contains(r#"names worker "***""#), "{worker}");
+}

@@ -10,7 +10,7 @@ pub(super) fn is_valid(reference: &str) -> bool {
 }
 
 /// Returns the last part of the path, without tag and digest: `image2disk` of `quay.io/tinkerbell/actions/image2disk:v1`.
-pub(super) fn short_name(reference: &str) -> &str {
+pub(crate) fn short_name(reference: &str) -> &str {
     let (name, _, _) = split(reference);
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
