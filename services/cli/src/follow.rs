@@ -1,11 +1,13 @@
 //! Watching objects: printing their changes, or waiting for a state.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use prost::{Message, Name};
-use serde_json::json;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tinwright::watch::{WatchEvent, WatchResponse};
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
@@ -35,24 +37,78 @@ pub trait Watchable: Message + Name + Default {
     async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self>;
 }
 
-/// Prints each event as one line of JSON, until the server ends the stream.
+/// Prints each event as one line of JSON. After a disconnect the watch is opened again, and what has changed meanwhile is printed.
 pub async fn events<W: Watchable>(
     channel: &Channel,
     id: String,
     view: View,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut responses = W::watch(channel, id, view).await?;
-    while let Some(response) = responses.next().await {
-        let (event, object) = match response?.into_event() {
-            Some(WatchEvent::Put(object)) => ("put", tinwright::json::write(&object)?),
-            Some(WatchEvent::Deleted(id)) => ("deleted", json!({ "id": id })),
-            Some(WatchEvent::Synced) => ("synced", serde_json::Value::Null),
-            None => continue, // a kind that only a newer server knows
-        };
-        print_line(out, &json!({ "event": event, "object": object }).to_string())?;
+    let mut printed = Printed::default();
+    while_unavailable(true, async |failures| {
+        let mut responses = W::watch(channel, id.clone(), view).await?;
+        printed.begin();
+        while let Some(response) = responses.next().await {
+            let event = response?.into_event();
+            *failures = 0;
+            let lines = match event {
+                Some(WatchEvent::Put(object)) => printed.put(&object)?,
+                Some(WatchEvent::Deleted(id)) => printed.delete(id),
+                Some(WatchEvent::Synced) => printed.sync(),
+                None => continue, // a kind that only a newer server knows
+            };
+            for (event, object) in lines {
+                print_line(out, &json!({ "event": event, "object": object }).to_string())?;
+            }
+        }
+        Err(Status::unavailable("the watch ended").into())
+    })
+    .await
+}
+
+/// The objects that were printed. A watch that is opened again sends all of them.
+#[derive(Debug, Default)]
+struct Printed {
+    /// The digest of each object, by id.
+    objects: HashMap<String, [u8; 32]>,
+    /// The objects that the present watch has not sent before synced.
+    missing: HashSet<String>,
+    is_synced: bool,
+}
+
+/// Events with their objects.
+type Lines = Vec<(&'static str, Value)>;
+
+impl Printed {
+    /// Notes that a watch was opened.
+    fn begin(&mut self) {
+        self.missing = self.objects.keys().cloned().collect();
     }
-    Ok(())
+
+    fn put<W: Watchable>(&mut self, object: &W) -> anyhow::Result<Lines> {
+        let (id, object) = (object.id().to_owned(), tinwright::json::write(object)?);
+        self.missing.remove(&id);
+        let digest = Sha256::digest(object.to_string()).into();
+        let is_new = self.objects.insert(id, digest) != Some(digest);
+        Ok(if is_new { vec![("put", object)] } else { Lines::new() })
+    }
+
+    fn delete(&mut self, id: String) -> Lines {
+        self.missing.remove(&id);
+        self.objects.remove(&id);
+        vec![("deleted", json!({ "id": id }))]
+    }
+
+    /// Everything was sent: what is missing was deleted between two watches.
+    fn sync(&mut self) -> Lines {
+        let mut missing: Vec<_> = self.missing.drain().collect();
+        missing.sort();
+        let mut lines: Lines = missing.into_iter().flat_map(|id| self.delete(id)).collect();
+        if !std::mem::replace(&mut self.is_synced, true) {
+            lines.push(("synced", Value::Null));
+        }
+        lines
+    }
 }
 
 /// Watches the object with `id` until `result` returns something. It gets the object after each change, or `None` if the

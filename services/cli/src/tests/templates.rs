@@ -1,5 +1,7 @@
 //! Templates: the commands that every resource has.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::template_service_server::{TemplateService, TemplateServiceServer};
@@ -13,8 +15,12 @@ use crate::follow;
 
 const ID: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
 
-/// Two templates on two pages. A created template is returned unchanged. Only `wipe` is found by name.
-struct Templates;
+/// Two templates on two pages. A created template is returned unchanged. Only `wipe` is found by name. Each watch ends at once: in the
+/// second `debian` has changed, in the third `wipe` is gone, and the fourth is refused.
+#[derive(Default)]
+struct Templates {
+    watches: AtomicUsize,
+}
 
 fn named(name: &str) -> pb::Template {
     pb::Template {
@@ -33,7 +39,14 @@ fake! {
             &self,
             _: Request<pb::WatchTemplatesRequest>,
         ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
-            let events = [WatchEvent::Put(named("wipe")), WatchEvent::Synced, WatchEvent::Deleted(ID.into())];
+            let template = |id: &str, name| WatchEvent::Put(pb::Template { id: id.into(), ..named(name) });
+            let (wipe, debian) = (template(ID, "wipe"), |name| template("other", name));
+            let events = match self.watches.fetch_add(1, Ordering::Relaxed) {
+                0 => vec![wipe, debian("debian"), WatchEvent::Deleted("gone".into()), WatchEvent::Synced],
+                1 => vec![wipe, debian("bookworm"), WatchEvent::Synced],
+                2 => vec![debian("bookworm"), WatchEvent::Synced],
+                _ => return Err(Status::permission_denied("no fourth watch")),
+            };
             let responses: Vec<_> = events.into_iter().map(|event| Ok(event.into())).collect();
             Ok(Response::new(tokio_stream::iter(responses)))
         }
@@ -87,7 +100,7 @@ fake! {
 }
 
 fn server() -> Router {
-    Server::builder().add_service(TemplateServiceServer::new(Templates))
+    Server::builder().add_service(TemplateServiceServer::new(Templates::default()))
 }
 
 #[tokio::test]
@@ -100,15 +113,24 @@ async fn a_list_has_the_objects_of_every_page() {
 }
 
 #[tokio::test]
-async fn a_watch_prints_one_event_per_line() {
+async fn a_watch_prints_one_event_per_line_and_after_a_disconnect_what_has_changed() {
     let (printed, result) = tinwright("template watch", server()).await;
+    let put = |id: &str, name: &str| {
+        format!(
+            r#"{{"event":"put","object":{{"id":"{id}","name":"{name}","data":"tasks: []\n"}}}}"#
+        )
+    };
+    let deleted = |id: &str| format!(r#"{{"event":"deleted","object":{{"id":"{id}"}}}}"#);
     let wanted = [
-        format!(r#"{{"event":"put","object":{{"id":"{ID}","name":"wipe","data":"tasks: []\n"}}}}"#),
+        put(ID, "wipe"),
+        put("other", "debian"),
+        deleted("gone"),
         r#"{"event":"synced","object":null}"#.to_owned(),
-        format!(r#"{{"event":"deleted","object":{{"id":"{ID}"}}}}"#),
+        put("other", "bookworm"),
+        deleted(ID),
     ];
     assert_eq!(printed.lines().collect::<Vec<_>>(), wanted);
-    assert_eq!(result, Ok(()));
+    assert!(result.unwrap_err().starts_with("no fourth watch"));
 }
 
 #[tokio::test]
