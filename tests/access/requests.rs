@@ -11,6 +11,7 @@ use crate::site::{Site, TEMPLATE, on_machine};
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/Authenticate",
+    "IdentityService/RotateAuthority",
     "IdentityService/RotateSiteKey",
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",

@@ -102,6 +102,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.identity.v1.IdentityService/ListCertificates", Audience::Viewers),
     ("/tinwright.identity.v1.IdentityService/ListCredentials", Audience::Viewers),
     ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
+    ("/tinwright.identity.v1.IdentityService/RotateAuthority", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateSiteKey", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Services),
     ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
@@ -427,6 +428,7 @@ mod tests {
             "DeleteCredential",
             "IssueCertificate",
             "RevokeCertificate",
+            "RotateAuthority",
             "RotateSiteKey",
         ];
         match caller {

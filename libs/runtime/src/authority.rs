@@ -3,7 +3,8 @@
 //! ```text
 //! <secrets>/site.key          32 bytes: every symmetric key is derived from it (`site_key`: while another one replaces it)
 //! <secrets>/ca-key.pem        the authority's key; copies for split-off edges are without it
-//! <secrets>/ca.pem            its certificate; written last, so it also marks a complete folder
+//! <secrets>/ca.pem            its certificate; written last, so it also marks a complete folder (`ca`: while another authority
+//!                             replaces it)
 //! <secrets>/admin.pem         the operator's certificate, with admin-key.pem
 //! <secrets>/identity.pem      verifies identity documents, with identity-key.pem (`documents`)
 //! <secrets>/service.pem       identifies split-off processes to the others, with service-key.pem
@@ -15,10 +16,12 @@
 //! memory; a process without the authority's key presents `service.pem` instead. They are backdated by a day, for machines
 //! whose clocks are slow. [`RenewableCertificate`] renews them while the process runs.
 
+mod ca;
 mod documents;
 mod edge;
 mod renewal;
 mod site_key;
+mod trust;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,23 +29,25 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
-    ExtendedKeyUsagePurpose as Usage, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
-    SanType,
+    CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose as Usage,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use time::{Duration, OffsetDateTime};
+use tokio::sync::watch;
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 
+pub use self::ca::MAX_MACHINE_VALIDITY;
+use self::ca::authority_params;
 pub use self::renewal::RenewableCertificate;
 pub use self::site_key::MAX_KEY_USE;
 use self::site_key::StoredKeys;
+use self::trust::Trust;
 use crate::clock::Clock;
 use crate::identity::{Caller, Role};
 use crate::secret::{Secret, SiteKey};
@@ -93,6 +98,9 @@ pub enum Error {
     /// A rotation was begun before, and is not finished.
     #[error("a rotation of the {0} is not finished")]
     Rotating(&'static str),
+    /// The next authority is not used yet, so the former one cannot be dropped.
+    #[error("the authority is prepared, and not replaced yet")]
+    NotReplaced,
     /// TLS refuses an issued certificate.
     #[error("TLS set-up")]
     Tls(#[from] rustls::Error),
@@ -125,7 +133,7 @@ pub struct IssuedCertificate {
 #[derive(Debug)]
 pub struct SiteAuthority {
     folder: PathBuf,
-    authority: String,
+    trust: watch::Sender<Arc<Trust>>,
     keys: SiteKeys,
     clock: Clock,
 }
@@ -143,13 +151,8 @@ impl SiteAuthority {
             create_secrets(folder, &clock)?;
         }
         let keys = StoredKeys::read(folder)?.into_keys();
-        let authority = read(&mark)?;
-        Ok(Self { folder: folder.to_owned(), authority, keys, clock })
-    }
-
-    /// Returns the authority's certificate in PEM, which all clients trust.
-    pub fn authority(&self) -> &str {
-        &self.authority
+        let trust = watch::Sender::new(Arc::new(Trust::read(folder)?));
+        Ok(Self { folder: folder.to_owned(), trust, keys, clock })
     }
 
     /// Issues the certificate of a server with these `names`, host names or addresses. Without the authority's key it is the
@@ -159,13 +162,6 @@ impl SiteAuthority {
             true => self.issue("tinwright server", server_params(names)?),
             false => self.service(),
         }
-    }
-
-    /// Returns the only trusted root: the site's authority.
-    fn roots(&self) -> Result<RootCertStore, Error> {
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate(&self.authority, &self.folder)?)?;
-        Ok(roots)
     }
 
     /// Issues a certificate, with a key, whose holder is `caller`.
@@ -206,12 +202,6 @@ impl SiteAuthority {
         Ok(IssuedCertificate { certificate, serial, expires: ends.into() })
     }
 
-    /// Returns the SHA-256 of the authority's certificate (DER) in hex. A machine compares the certificate that it fetched with it.
-    pub fn fingerprint(&self) -> Result<String, Error> {
-        let digest = digest(&SHA256, &certificate(&self.authority, &self.folder)?);
-        Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
     /// Issues the operator's certificate into the folder, unless one with enough validity is there.
     pub fn ensure_admin_certificate(&self) -> Result<(), Error> {
         let admin = Caller::from(Role::Admin);
@@ -226,28 +216,28 @@ impl SiteAuthority {
         self.ensure_certificate("service", &service, params)
     }
 
-    /// Replaces the operator's certificate and that of split-off processes if they near their end. Theirs has `names`.
+    /// Replaces the operator's certificate and that of split-off processes if they near their end, or are of a former authority. Theirs has
+    /// `names`.
     pub fn renew_stored_certificates(&self, names: &[String]) -> Result<(), Error> {
         let soon = self.now() + MIN_REMAINING_VALIDITY;
-        if !lasts(&self.folder.join("admin.pem"), soon) {
+        if !self.is_current("admin.pem", soon) {
             self.ensure_admin_certificate()?;
         }
-        if !lasts(&self.folder.join("service.pem"), soon) {
+        if !self.is_current("service.pem", soon) {
             self.ensure_service_certificate(names)?;
         }
         Ok(())
     }
 
-    /// True if the certificate of split-off processes is missing or nears its end.
+    /// True if the certificate of split-off processes is missing, nears its end, or is of a former authority.
     pub fn needs_service_certificate(&self) -> bool {
-        let own = self.folder.join(format!("{}.pem", self.own_certificate()));
-        !lasts(&own, self.now() + MIN_REMAINING_VALIDITY)
+        let own = format!("{}.pem", self.own_certificate());
+        !self.is_current(&own, self.now() + MIN_REMAINING_VALIDITY)
     }
 
     /// Returns the end of the authority's own certificate.
     pub fn expire_time(&self) -> Result<SystemTime, Error> {
-        let own = certificate(&self.authority, &self.folder)?;
-        end(&own).ok_or_else(|| Error::Damaged(self.folder.clone()))
+        end(self.trust().issuer()).ok_or_else(|| Error::Damaged(self.folder.clone()))
     }
 
     /// Returns the certificate of this process as a client of others. With the authority's key it is issued to `caller`; without,
@@ -271,6 +261,13 @@ impl SiteAuthority {
         }
     }
 
+    /// True if the certificate in the file `name` is valid at `time`, and the present authority has issued it.
+    fn is_current(&self, name: &str, time: OffsetDateTime) -> bool {
+        let path = self.folder.join(name);
+        let stored = CertificateDer::from_pem_file(&path);
+        lasts(&path, time) && stored.is_ok_and(|stored| self.trust().has_issued(&stored))
+    }
+
     fn now(&self) -> OffsetDateTime {
         self.clock.wall().into()
     }
@@ -282,11 +279,15 @@ impl SiteAuthority {
         params: CertificateParams,
     ) -> Result<(), Error> {
         let path = self.folder.join(format!("{name}.pem"));
+        // Of several that renew it at the same time, also in other processes, one does.
+        let folder = File::open(&self.folder).map_err(file(&self.folder))?;
+        folder.lock().map_err(file(&self.folder))?;
         let own = self.issue(&caller.to_string(), params)?;
         let stored = CertificateDer::from_pem_file(&path).ok();
         let has_names = stored.and_then(|stored| names(&stored))
             == names(&certificate(&own.certificate, &path)?);
-        if has_names && lasts(&path, self.now() + MIN_REMAINING_VALIDITY) {
+        let soon = self.now() + MIN_REMAINING_VALIDITY;
+        if has_names && self.is_current(&format!("{name}.pem"), soon) {
             return Ok(());
         }
         // Key and certificate are two files: between them there is no certificate, rather than one of another key.
@@ -316,12 +317,7 @@ impl SiteAuthority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        let path = self.folder.join("ca-key.pem");
-        if !path.exists() {
-            return Err(Error::NoKey(path));
-        }
-        let issuer = Issuer::from_ca_cert_pem(&self.authority, KeyPair::from_pem(&read(&path)?)?)?;
-        Ok(params.signed_by(key, &issuer)?.pem())
+        Ok(params.signed_by(key, &self.issuer()?)?.pem())
     }
 }
 
@@ -365,13 +361,7 @@ fn create_secrets(folder: &Path, clock: &Clock) -> Result<(), Error> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(file(folder))?;
     write(&folder.join("site.key"), SiteKey::random()?.expose())?;
-    let now = OffsetDateTime::from(clock.wall());
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    // A name of its own: OpenSSL takes a leaf of the same name for self-signed.
-    params.distinguished_name.push(DnType::CommonName, "tinwright site authority");
-    (params.not_before, params.not_after) = (now - BACKDATED, now + AUTHORITY_VALIDITY);
+    let params = authority_params("tinwright site authority", clock.wall().into());
     let key = KeyPair::generate()?;
     write(&folder.join("ca-key.pem"), key.serialize_pem().as_bytes())?;
     write(&folder.join("ca.pem"), params.self_signed(&key)?.pem().as_bytes())
@@ -463,7 +453,7 @@ mod tests {
         let anna = Caller::new(Role::Viewer, "person:anna").unwrap();
         let viewer = site.client(&anna).unwrap();
         assert_eq!(Caller::in_certificate(&der(&viewer.certificate)), Some(anna));
-        assert_eq!(Caller::in_certificate(&der(site.authority())), None);
+        assert_eq!(Caller::in_certificate(&der(&site.authority())), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod first_bytes;
 mod limits;
 mod plaintext;
+mod refused;
 
 use std::convert::Infallible;
 use std::io;
@@ -42,6 +43,7 @@ pub use self::limits::{AnonymousLimits, ConnectionLimits};
 use self::limits::{OpenConnections, Place};
 pub use self::plaintext::HopLimit;
 use self::plaintext::Plaintext;
+use self::refused::refused_later;
 use crate::identity::{Caller, Role};
 use crate::serial::Serial;
 
@@ -290,15 +292,18 @@ impl<A: App> Connection<A> {
         match accepted {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates();
-                let leaf = shown.and_then(|chain| chain.first());
-                let caller = leaf.and_then(|leaf| Caller::in_certificate(leaf));
-                let Some(serial) = leaf.and_then(|leaf| Serial::in_certificate(leaf)) else {
-                    return self.run(stream, caller, Some(peers), place).await;
-                };
-                let revocations = self.limits.revocations.clone();
+                let leaf = shown.and_then(|chain| chain.first()).cloned();
+                let caller = leaf.as_deref().and_then(Caller::in_certificate);
+                let (limits, stop) = (self.limits.clone(), self.stop.clone());
                 let served = self.run(stream, caller, Some(peers), place);
-                if revocations.unless_revoked(&serial.identity(), served).await.is_none() {
-                    tracing::info!(%serial, remote = %peers.remote, "connection of a revoked certificate closed");
+                let Some(leaf) = leaf else { return served.await };
+                tokio::select! {
+                    biased;
+                    reason = refused_later(&limits, &leaf, &stop) => {
+                        let serial = Serial::in_certificate(&leaf).map(tracing::field::display);
+                        tracing::info!(serial, remote = %peers.remote, reason, "connection closed");
+                    }
+                    () = served => {}
                 }
             }
             Ok(Err(error)) => {

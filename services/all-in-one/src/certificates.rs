@@ -19,7 +19,8 @@ const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// The certificates that this process presents.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificates {
-    site: Arc<SiteAuthority>,
+    /// The site, whose authority issues them.
+    pub(crate) site: Arc<SiteAuthority>,
     /// The names of this server, if this process issues the site's certificates.
     issuer_names: Option<Vec<String>>,
     /// The server's; none without TLS.
@@ -79,7 +80,8 @@ impl Certificates {
             .min()
     }
 
-    fn renew(&self) -> Result<(), Error> {
+    /// Renews the certificates.
+    pub(crate) fn renew(&self) -> Result<(), Error> {
         if let Some(names) = &self.issuer_names {
             self.site.renew_stored_certificates(names)?;
         } else if self.site.needs_service_certificate() {

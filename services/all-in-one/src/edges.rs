@@ -53,7 +53,7 @@ impl EdgeReadiness {
 
 impl Edges {
     /// Binds the ports of the edges in `config`.
-    pub(crate) async fn bind(config: &Config, site: &SiteAuthority) -> anyhow::Result<Self> {
+    pub(crate) async fn bind(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Self> {
         let netboot = match &config.netboot {
             Some(options) => bind_netboot(config, options, site).await?,
             None => None,
@@ -149,7 +149,7 @@ impl Edges {
 async fn bind_netboot(
     config: &Config,
     options: &config::Netboot,
-    site: &SiteAuthority,
+    site: &Arc<SiteAuthority>,
 ) -> anyhow::Result<Option<Netboot>> {
     let mut bound: Option<Netboot> = None;
     for link in &options.links {
@@ -178,7 +178,7 @@ fn settings(
     options: &config::Netboot,
     link: &config::NetbootLink,
     http_port: u16,
-    site: &SiteAuthority,
+    site: &Arc<SiteAuthority>,
 ) -> anyhow::Result<NetbootSite> {
     let boot_unknown = link.dhcp.link.mode == Mode::AutoProxy;
     Ok(NetbootSite {
@@ -192,8 +192,7 @@ fn settings(
         files: options.files.clone(),
         grpc_authority: config.machines_api(link.address),
         grpc_servers: config.further_servers(link.address),
-        authority: site.authority().to_owned(),
-        authority_sha256: site.fingerprint()?,
+        authority: site.clone(),
         consoles: options.consoles.clone(),
         metadata_route: config.metadata.link_local.is_some()
             || config.metadata_listen.iter().any(is_link_local),

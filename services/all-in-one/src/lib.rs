@@ -97,9 +97,8 @@ impl Server {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
-        let site = open_site(&config)?;
+        let site = Arc::new(open_site(&config)?);
         let edges = Edges::bind(&config, &site).await?;
-        let site = Arc::new(site);
         let store =
             if config.split.uses_store() { Some(store_of(&config, &site).await?) } else { None };
         let cache = feed_cache::open(&config, &site, edges.has_metadata()).await?;
@@ -166,7 +165,7 @@ impl Server {
 
         serve_grpc(grpc, &certificates, app, &revocations, &mut edges)?;
         let rotation = KeyRotation::new(site, followed_store.clone());
-        edges.tasks.spawn(rotation.run(edges.stop.clone()));
+        edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
         edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
         edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
@@ -223,7 +222,8 @@ fn serve_grpc(
         None => Transport::TrustedPlaintext,
     };
     let limits = api_limits::connections(open_files::limit());
-    let limits = ConnectionLimits { revocations: revocations.clone(), ..limits };
+    let authority = Some(certificates.site.clone());
+    let limits = ConnectionLimits { revocations: revocations.clone(), authority, ..limits };
     for listener in listeners {
         let (transport, limits, until) = (transport.clone(), limits.clone(), edges.stop.clone());
         let (revocations, app) = (revocations.clone(), app.clone());

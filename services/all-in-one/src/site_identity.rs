@@ -10,7 +10,7 @@ use store::{Commit, Error, Expect, Store, Write};
 /// Checks that `store` belongs to `site`. A store without a mark is marked as this site's.
 pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
     let keys = site.keys().get();
-    let own = mark(site, &keys.newest)?;
+    let own = mark(&site.fingerprint(), &keys.newest)?;
     let read = async || store.get(KEY).await.context("reading the site of the store");
     // Nothing is written to a marked store, which may be on a full disk.
     if read().await?.is_none() {
@@ -39,14 +39,20 @@ fn is_own(found: &[u8], site: &SiteAuthority) -> anyhow::Result<bool> {
     Ok(accepted_marks(site)?.iter().any(is_equal))
 }
 
-/// Returns the marks of the stores that belong to `site`, one for each key that it has.
+/// Returns the marks of the stores that belong to `site`, one for each authority and key that it has.
 pub(crate) fn accepted_marks(site: &SiteAuthority) -> anyhow::Result<Vec<String>> {
-    site.keys().get().all().map(|key| mark(site, key)).collect()
+    let (keys, authorities) = (site.keys().get(), site.fingerprints());
+    let pairs =
+        authorities.iter().flat_map(|authority| keys.all().map(move |key| (authority, key)));
+    pairs.map(|(authority, key)| mark(authority, key)).collect()
 }
 
-/// Marks `store` with the newest secrets of `site`, which it belongs to.
+/// Marks `store` with the newest secrets of `site`, which it belongs to. An edge has no key of the site, and marks nothing.
 pub(crate) async fn mark_again(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
-    let own = mark(site, &site.keys().get().newest)?;
+    if site.is_edge() {
+        return Ok(());
+    }
+    let own = mark(&site.fingerprint(), &site.keys().get().newest)?;
     let found = store.get(KEY).await.context("reading the site of the store")?;
     if let Some(found) = found.filter(|found| found.value != own) {
         let expect = vec![Expect::At(KEY.into(), found.revision)];
@@ -59,12 +65,12 @@ pub(crate) async fn mark_again(store: &dyn Store, site: &SiteAuthority) -> anyho
     Ok(())
 }
 
-/// Returns the text that identifies `site` with `key` without its secrets: the fingerprint of the authority's certificate, and a
+/// Returns the text that identifies a site with `key` without its secrets: the fingerprint `authority` of its certificate, and a
 /// derived key that is used for nothing else.
-fn mark(site: &SiteAuthority, key: &SiteKey) -> anyhow::Result<String> {
+fn mark(authority: &str, key: &SiteKey) -> anyhow::Result<String> {
     let key = key.derive("mark of the site")?;
     let hex: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{} {hex}", site.fingerprint()?))
+    Ok(format!("{authority} {hex}"))
 }
 
 #[cfg(test)]

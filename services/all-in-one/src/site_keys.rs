@@ -1,5 +1,5 @@
-//! The site's keys while one replaces another: their files are read again while the process runs, and what the former key encrypted is
-//! encrypted with the new one.
+//! The site's keys and authority while one replaces another: their files are read again while the process runs. What the former key
+//! encrypted is encrypted with the new one, and the certificates of this process are issued by the new authority.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use store::{ScopedStore, Store};
 use tokio_util::sync::CancellationToken;
 use workflow::workflows::WorkflowKind;
 
+use crate::certificates::Certificates;
 use crate::site_identity;
 
 /// The time between two looks at the files.
@@ -45,10 +46,18 @@ impl KeyRotation {
     }
 
     /// Takes keys that another process, or a person, puts into the directory of secrets, until `stop`.
-    pub(crate) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let mut resealed = None;
+    pub(crate) async fn run(
+        self,
+        certificates: Certificates,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let (mut resealed, mut authorities) = (None, self.site.fingerprints());
         loop {
-            if let Err(error) = self.follow(&mut resealed).await {
+            let followed = async {
+                self.follow(&mut resealed).await?;
+                self.follow_authority(&certificates, &mut authorities).await
+            };
+            if let Err(error) = followed.await {
                 let error = AsRef::<dyn std::error::Error>::as_ref(&error);
                 tracing::warn!(error, "the site's keys are not followed; trying again");
             }
@@ -75,6 +84,28 @@ impl KeyRotation {
         }
         self.reseal().await?;
         *resealed = Some(newest);
+        Ok(())
+    }
+
+    /// Reads the authority's files, and renews the certificates of this process if other authorities are trusted than `before`.
+    async fn follow_authority(
+        &self,
+        certificates: &Certificates,
+        before: &mut Vec<String>,
+    ) -> anyhow::Result<()> {
+        let site = self.site.clone();
+        tokio::task::spawn_blocking(move || site.reload_authority()).await??;
+        let trusted = self.site.fingerprints();
+        if trusted == *before {
+            return Ok(());
+        }
+        tracing::info!(issuer = trusted.first(), trusted = trusted.len(), "authority changed");
+        if let Some(store) = &self.store {
+            site_identity::mark_again(&**store, &self.site).await?;
+        }
+        let own = certificates.clone();
+        tokio::task::spawn_blocking(move || own.renew()).await??;
+        *before = trusted;
         Ok(())
     }
 

@@ -107,7 +107,7 @@ impl Certificates {
     }
 
     /// Returns the certificate of the site's authority in PEM.
-    pub fn authority_pem(&self) -> &str {
+    pub fn authority_pem(&self) -> String {
         self.authority.authority()
     }
 

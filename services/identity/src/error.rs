@@ -61,9 +61,9 @@ impl From<Error> for Status {
                     format!("this server cannot issue certificates: {} is missing", path.display());
                 status::failed_precondition("NO_AUTHORITY_KEY", "certificate", text)
             }
-            Error::Authority(cause @ authority::Error::Rotating(_)) => {
-                status::failed_precondition("ROTATION_NOT_FINISHED", "key", cause.to_string())
-            }
+            Error::Authority(
+                cause @ (authority::Error::Rotating(_) | authority::Error::NotReplaced),
+            ) => status::failed_precondition("ROTATION_NOT_FINISHED", "key", cause.to_string()),
             Error::EdgesOfFormerKey(_) => {
                 status::failed_precondition("EDGES_OF_FORMER_KEY", "key", text)
             }

@@ -5,7 +5,7 @@
 //! - [`credentials`]: fields by which the clients of doors identify themselves; [`digest`]: their stored form.
 //! - [`certificates`]: the client certificates that were issued here.
 //! - [`revocations`]: identities that are refused before they expire.
-//! - [`rotation`]: replaces the site's key.
+//! - [`rotation`]: replaces the site's key and its authority.
 //! - [`events`]: the events of all services, merged by time.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

@@ -1,4 +1,4 @@
-//! Replacing the site's key, step by step, while servers run.
+//! Replacing the site's key or its authority, step by step, while servers run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,31 +49,62 @@ impl Rotation {
 
     /// Takes a step of replacing the site's key. Returns the number of records that it encrypted.
     pub async fn site_key(&self, step: RotationStep, force: bool) -> Result<usize, Error> {
+        let own = self.clone();
+        let work = async move {
+            match step {
+                RotationStep::Unspecified => Err(Violations::single("step", "is missing").into()),
+                RotationStep::Prepare => Ok(own.site.prepare_key().map(|()| 0)?),
+                RotationStep::Replace => {
+                    own.site.use_next_key()?;
+                    own.reseal().await
+                }
+                RotationStep::Finish => own.finish_site_key(force).await,
+            }
+        };
+        self.take(step, "site key", work).await
+    }
+
+    /// Takes a step of replacing the site's authority.
+    pub async fn authority(&self, step: RotationStep, force: bool) -> Result<(), Error> {
+        let own = self.clone();
+        let work = async move {
+            match step {
+                RotationStep::Unspecified => {
+                    return Err(Violations::single("step", "is missing").into());
+                }
+                RotationStep::Prepare => own.site.prepare_authority()?,
+                RotationStep::Replace => own.site.use_next_authority()?,
+                RotationStep::Finish => own.finish_authority(force)?,
+            }
+            Ok(())
+        };
+        self.take(step, "authority", work).await
+    }
+
+    /// Does `work`, the `step` of replacing `noun`, and records it as an event.
+    async fn take<T: Send + 'static>(
+        &self,
+        step: RotationStep,
+        noun: &'static str,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
         let (own, origin) = (self.clone(), current_origin());
         // A caller that goes away does not interrupt it. The records that it encrypts are no events, because the task has no origin.
         let step = tokio::spawn(async move {
             let _running = own.running.lock().await;
-            let (records, text) = match step {
-                RotationStep::Unspecified => {
-                    return Err(Violations::single("step", "is missing").into());
-                }
-                RotationStep::Prepare => {
-                    own.site.prepare_key()?;
-                    (0, "next key made")
-                }
-                RotationStep::Replace => {
-                    own.site.use_next_key()?;
-                    (own.reseal().await?, "replaced")
-                }
-                RotationStep::Finish => (own.finish_site_key(force).await?, "former key dropped"),
+            let done = work.await?;
+            let text = match step {
+                RotationStep::Prepare => "next one made",
+                RotationStep::Replace => "replaced",
+                RotationStep::Finish | RotationStep::Unspecified => "former one dropped",
             };
-            let (kind, noun) = (EventKind::Call.into(), "site key".into());
+            let (kind, noun) = (EventKind::Call.into(), noun.into());
             let mut event = Event { kind, noun, text: text.into(), ..Event::default() };
             if let Some(origin) = origin {
                 origin.write(&mut event);
             }
             own.log.append(event).await?;
-            Ok(records)
+            Ok(done)
         });
         step.await.map_err(|error| Error::Rotation(error.into()))?
     }
@@ -91,6 +122,16 @@ impl Rotation {
         let records = self.reseal().await?;
         self.site.drop_old_key()?;
         Ok(records)
+    }
+
+    fn finish_authority(&self, force: bool) -> Result<(), Error> {
+        let least = if force { MIN_OVERLAP } else { runtime::authority::MAX_MACHINE_VALIDITY };
+        let left = self.site.authority_use_left(least)?;
+        if !left.is_zero() {
+            return Err(Error::InUseFor(left));
+        }
+        self.site.drop_old_authority()?;
+        Ok(())
     }
 
     async fn reseal(&self) -> Result<usize, Error> {

@@ -1,15 +1,50 @@
 //! Settings of network boot.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fmt, io};
 
 use dhcp::{Link, Mode};
 use ipnet::{IpNet, Ipv4Net};
+use runtime::authority::SiteAuthority;
 use runtime::client_address::TrustedProxies;
 
 use crate::decision::Policy;
 use crate::pool::Subnet;
+
+/// The site's authority, as workers know it. It may be replaced while they boot.
+pub trait Authority: fmt::Debug + Send + Sync {
+    /// Returns its certificate in PEM, and that of a former one whose machines are still booting.
+    fn pem(&self) -> String;
+
+    /// Returns the SHA-256 of its certificate (DER) in hex, by which a worker finds that certificate.
+    fn sha256(&self) -> String;
+}
+
+impl Authority for SiteAuthority {
+    fn pem(&self) -> String {
+        self.authority()
+    }
+
+    fn sha256(&self) -> String {
+        self.fingerprint()
+    }
+}
+
+/// An authority that is not replaced: PEM and SHA-256.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedAuthority(pub &'static str, pub &'static str);
+
+impl Authority for FixedAuthority {
+    fn pem(&self) -> String {
+        self.0.into()
+    }
+
+    fn sha256(&self) -> String {
+        self.1.into()
+    }
+}
 
 /// The settings of netboot on one link.
 #[derive(Clone, Debug)]
@@ -32,10 +67,8 @@ pub struct Site {
     pub grpc_authority: String,
     /// `host:port` of further servers of the control plane, which workers call if the first one does not answer.
     pub grpc_servers: Vec<String>,
-    /// The certificate of the site's authority, in PEM.
-    pub authority: String,
-    /// SHA-256 of that certificate's DER, in hex.
-    pub authority_sha256: String,
+    /// The certificate of the site's authority, which workers trust.
+    pub authority: Arc<dyn Authority>,
     /// `console=` values of every in-memory boot, the last becoming `/dev/console`.
     pub consoles: Vec<String>,
     /// True if machines get a route to the metadata address by our address.

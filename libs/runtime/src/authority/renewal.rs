@@ -3,15 +3,16 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustls::client::ResolvesClientCert;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, UnixTime};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 
+use super::trust::PeerVerifier;
 use super::{Error, SiteAuthority, certificate, end};
 use crate::clock::Clock;
 use crate::identity::Caller;
@@ -40,7 +41,7 @@ impl Holder {
             Self::Server(names) => site.server(names)?,
             Self::Service(caller) => site.client_of_others(caller)?,
         };
-        let chain = vec![certificate(&own.certificate, &site.folder)?];
+        let chain = site.trust().chain(certificate(&own.certificate, &site.folder)?);
         let key = PrivateKeyDer::from_pem_slice(own.key.expose().as_bytes());
         let key = key.map_err(|_| Error::Damaged(site.folder.clone()))?;
         Ok(Arc::new(CertifiedKey::from_der(chain, key, &provider())?))
@@ -78,26 +79,29 @@ impl RenewableCertificate {
     }
 
     /// Returns the TLS settings of a server that presents this certificate. Clients may present a certificate of the site; any
-    /// other certificate is refused.
+    /// other certificate is refused. Sessions are not resumed, because a resumed one would not be verified again.
     pub fn server_config(self: &Arc<Self>) -> Result<ServerConfig, Error> {
-        let roots = Arc::new(self.site.roots()?);
-        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider());
-        let clients = clients.allow_unauthenticated().build();
-        let clients = clients.map_err(|e| rustls::Error::General(e.to_string()))?;
+        let clients = Arc::new(PeerVerifier(self.site.clone()));
         let config = ServerConfig::builder_with_details(provider(), self.time());
         let config = config.with_safe_default_protocol_versions()?;
         let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         Ok(config)
     }
 
-    /// Returns the TLS settings of an HTTP/2 client that presents this certificate, and trusts servers of the site only.
+    /// Returns the TLS settings of an HTTP/2 client that presents this certificate, and trusts servers of the site only. Sessions
+    /// are not resumed here, either.
     pub fn client_config(self: &Arc<Self>) -> Result<ClientConfig, Error> {
         let config = ClientConfig::builder_with_details(provider(), self.time());
         let config = config.with_safe_default_protocol_versions()?;
-        let config = config.with_root_certificates(self.site.roots()?);
+        // What verifies is webpki, as without this; only its roots change.
+        let servers = Arc::new(PeerVerifier(self.site.clone()));
+        let config = config.dangerous().with_custom_certificate_verifier(servers);
         let mut config = config.with_client_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"h2".to_vec()];
+        config.resumption = Resumption::disabled();
         Ok(config)
     }
 
@@ -140,7 +144,7 @@ impl TimeProvider for TlsTime {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
@@ -148,7 +152,9 @@ fn provider() -> Arc<CryptoProvider> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use rustls::pki_types::ServerName;
+    use rustls::HandshakeKind;
+    use rustls::pki_types::{CertificateDer, ServerName};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     use super::*;
@@ -206,6 +212,77 @@ mod tests {
         assert!(error.starts_with("server: ") && error.contains("expired"), "{error}");
         site.service.renew().unwrap();
         assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+    }
+
+    /// A process with a copy of the secrets of `site`, as they are now.
+    fn copy(site: &Site) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(&site.authority.folder).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        let authority = SiteAuthority::open_at(folder.path(), site.clock.clone()).unwrap();
+        let authority = Arc::new(authority);
+        let server = RenewableCertificate::server(authority.clone(), vec![NAME.into()]).unwrap();
+        let service =
+            RenewableCertificate::service(authority.clone(), Role::Service.into()).unwrap();
+        Site { _folder: folder, clock: site.clock.clone(), authority, server, service }
+    }
+
+    #[tokio::test]
+    async fn peers_of_both_authorities_meet_during_a_rotation_and_those_of_the_former_one_end_with_it()
+     {
+        let mut site = site();
+        let former = copy(&site);
+        let own = site.service.clone();
+        site.authority.prepare_authority().unwrap();
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+        site.authority.use_next_authority().unwrap();
+        site.server.renew().unwrap();
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)), "a certificate of before");
+        // A client that knows the former authority only.
+        site.service = former.service.clone();
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+        own.renew().unwrap();
+        site.authority.drop_old_authority().unwrap();
+        let error = site.handshake().await.unwrap_err();
+        assert!(error.contains("UnknownIssuer") || error.contains("UnknownCA"), "{error}");
+        site.service = own;
+        assert_eq!(site.handshake().await, Ok(Some(Role::Service)));
+        site.server = former.server.clone();
+        let error = site.handshake().await.unwrap_err();
+        assert!(error.starts_with("client: ") && error.contains("UnknownIssuer"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn no_session_is_resumed() {
+        let site = site();
+        let stored = site.authority.service().unwrap();
+        let leaf = CertificateDer::from_pem_slice(stored.certificate.as_bytes()).unwrap();
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            // This client stores what resumes a session, if it is given that.
+            let client = ClientConfig::builder_with_provider(provider());
+            let client = client.with_protocol_versions(&[version]).unwrap();
+            let servers = Arc::new(PeerVerifier(site.authority.clone()));
+            let client = client.dangerous().with_custom_certificate_verifier(servers);
+            let key = PrivateKeyDer::from_pem_slice(stored.key.expose().as_bytes()).unwrap();
+            let client = client.with_client_auth_cert(vec![leaf.clone()], key);
+            let client = Arc::new(client.unwrap());
+            let server = Arc::new(site.server.server_config().unwrap());
+            for _ in 0..2 {
+                let (near, far) = tokio::io::duplex(1 << 16);
+                let name = ServerName::try_from(NAME).unwrap();
+                let (accepted, connected) = tokio::join!(
+                    TlsAcceptor::from(server.clone()).accept(near),
+                    TlsConnector::from(client.clone()).connect(name, far)
+                );
+                let (mut accepted, mut connected) = (accepted.unwrap(), connected.unwrap());
+                // A ticket would be read before this byte.
+                accepted.write_all(b"a").await.unwrap();
+                assert_eq!(connected.read_u8().await.unwrap(), b'a');
+                let kind = accepted.get_ref().1.handshake_kind();
+                assert_eq!(kind, Some(HandshakeKind::Full), "{version:?}");
+            }
+        }
     }
 
     #[tokio::test]

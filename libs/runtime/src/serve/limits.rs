@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::HANDSHAKE_TIMEOUT;
+use crate::authority::SiteAuthority;
 use crate::client_address::TrustedProxies;
 use crate::clock::Clock;
 use crate::rate_limit::{Rate, TokenBucket};
@@ -35,6 +36,8 @@ pub struct ConnectionLimits {
     pub max_concurrent_streams: u32,
     /// Certificates whose connections are closed.
     pub revocations: Revocations,
+    /// The site's authority: once it is replaced, connections of certificates of the former one are closed.
+    pub authority: Option<Arc<SiteAuthority>>,
     /// Further limits on connections whose client has no role, if there are any.
     pub anonymous: Option<AnonymousLimits>,
 }
@@ -49,6 +52,7 @@ impl Default for ConnectionLimits {
             head_timeout: HANDSHAKE_TIMEOUT,
             max_concurrent_streams: MAX_CONCURRENT_STREAMS,
             revocations: Revocations::default(),
+            authority: None,
             anonymous: None,
         }
     }

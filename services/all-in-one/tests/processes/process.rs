@@ -188,7 +188,7 @@ impl Process {
     pub(crate) async fn channel_as(&self, owner: &Self, caller: &Caller) -> Channel {
         let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
         let own = site.client(caller).unwrap();
-        let endpoint = self.endpoint(site.authority(), &own.certificate, own.key.expose());
+        let endpoint = self.endpoint(&site.authority(), &own.certificate, own.key.expose());
         endpoint.connect().await.unwrap()
     }
 

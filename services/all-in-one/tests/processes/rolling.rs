@@ -47,7 +47,7 @@ struct Client {
 fn channel(replicas: [&Process; 2]) -> Channel {
     let site = SiteAuthority::open(&replicas[0].place.secrets()).unwrap();
     let own = site.client(&Role::Admin.into()).unwrap();
-    let tls = client_config(site.authority(), &own.certificate, own.key.expose()).unwrap();
+    let tls = client_config(&site.authority(), &own.certificate, own.key.expose()).unwrap();
     let urls = replicas.map(|it| format!("https://{}", it.place.grpc).parse().unwrap());
     Servers::new(&urls, Some(tls)).unwrap().channel().unwrap()
 }

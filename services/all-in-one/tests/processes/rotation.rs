@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt as _;
 use runtime::authority::{SiteAuthority, request_certificate};
 use runtime::boot_token::{BootTokens, Purpose};
 use tinwright::hardware::v1 as hw;
@@ -18,14 +19,17 @@ use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Streaming};
 
 use super::process::{Place, Process, arguments, free_address, machine, soon};
 
+/// The last line of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----";
 const SECRET: &[u8] = br#"{"password":"hunter2"}"#;
 
 /// What callers were given before the keys are replaced.
+#[derive(Clone)]
 struct Callers {
     grpc: SocketAddr,
     metadata: SocketAddr,
@@ -116,11 +120,34 @@ impl Callers {
         }
     }
 
-    /// Renews the worker's certificate.
-    async fn renew(&self) -> Result<(), String> {
+    /// Renews the worker's certificate, and returns the new one.
+    async fn renew(&self) -> Result<String, String> {
         let mut worker = WorkerServiceClient::new(self.connect(Some(&self.worker)).await?);
         let renewed = worker.renew(wf::RenewRequest { csr: self.csr.clone() }).await;
-        renewed.map(|_| ()).map_err(|status| status.to_string())
+        Ok(renewed.map_err(|status| status.to_string())?.into_inner().certificate)
+    }
+
+    /// Watches the machines as an admin, and returns what comes after all machines of now.
+    async fn watch(&self) -> Streaming<hw::WatchHardwareResponse> {
+        let own = self.connect(Some(&self.client)).await.unwrap();
+        let watch = HardwareServiceClient::new(own)
+            .watch_hardware(hw::WatchHardwareRequest::default())
+            .await;
+        let mut events = watch.unwrap().into_inner();
+        let synced = |event| matches!(event, Some(hw::watch_hardware_response::Event::Synced(_)));
+        while !synced(events.message().await.unwrap().unwrap().event) {}
+        events
+    }
+
+    /// Returns the callers as they are after they got certificates of the present authority of `server`, which is the only one that they trust.
+    async fn with_new_certificates(&self, server: &Process) -> Self {
+        let site = SiteAuthority::open(&server.place.secrets()).unwrap();
+        let own = site.client(&runtime::Role::Admin.into()).unwrap();
+        let worker = (self.renew().await.unwrap(), self.worker.1.clone());
+        let mut authority = site.authority();
+        authority.truncate(authority.find(END).unwrap() + END.len());
+        let client = (own.certificate, own.key.expose().clone());
+        Self { authority, client, worker, ..self.clone() }
     }
 
     /// Reads metadata with the session token.
@@ -201,11 +228,21 @@ async fn rotate(server: &Process, line: &str) -> Result<String, String> {
     }
 }
 
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
 /// Makes `file` of the secrets look as if it had been written two days ago.
 fn make_old(server: &Process, file: &str) {
-    let two_days_ago = SystemTime::now() - Duration::from_secs(48 * 60 * 60);
+    set_modified(server, file, SystemTime::now() - 48 * HOUR);
+}
+
+/// Makes `file` of the secrets look new, however slow the machine is.
+fn make_new(server: &Process, file: &str) {
+    set_modified(server, file, SystemTime::now() + HOUR);
+}
+
+fn set_modified(server: &Process, file: &str, time: SystemTime) {
     let file = File::options().append(true).open(server.place.secrets().join(file)).unwrap();
-    file.set_modified(two_days_ago).unwrap();
+    file.set_modified(time).unwrap();
 }
 
 async fn site() -> (Process, Arc<Callers>, Vec<String>) {
@@ -234,6 +271,7 @@ async fn nobody_is_refused_while_the_site_key_is_replaced_and_the_former_one_is_
     load.goes_on().await;
     let again = rotate(&server, "site-key").await.unwrap_err();
     assert!(again.contains("a rotation of the site key is not finished"), "{again}");
+    make_new(&server, "site.key.old");
     for early in ["site-key --finish", "site-key --finish --force"] {
         let early = rotate(&server, early).await.unwrap_err();
         assert!(early.contains("what was made with the former key may be in use"), "{early}");
@@ -259,4 +297,67 @@ async fn nobody_is_refused_while_the_site_key_is_replaced_and_the_former_one_is_
     let unknown = id::RotateSiteKeyRequest::default();
     let refused = identity.rotate_site_key(unknown).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_refused_while_the_authority_is_replaced_and_the_former_one_is_refused_afterwards()
+ {
+    let (server, callers, flags) = site().await;
+    let load = Load::start(&callers);
+    load.goes_on().await;
+    rotate(&server, "ca --prepare").await.unwrap();
+    load.goes_on().await;
+    let unused = rotate(&server, "ca --finish --force").await.unwrap_err();
+    assert!(unused.contains("the authority is prepared, and not replaced yet"), "{unused}");
+    let admin = std::fs::read(server.place.secrets().join("admin.pem")).unwrap();
+    rotate(&server, "ca").await.unwrap();
+    // The certificates of the server and of the operator are issued anew while it runs.
+    let reissued = async {
+        let path = server.place.secrets().join("admin.pem");
+        while !std::fs::read(&path).is_ok_and(|now| now != admin) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon(reissued).await;
+    load.goes_on().await;
+    make_new(&server, "ca.pem");
+    for early in ["ca --finish", "ca --finish --force"] {
+        let early = rotate(&server, early).await.unwrap_err();
+        assert!(early.contains("what was made with the former key may be in use"), "{early}");
+    }
+    load.goes_on().await;
+    load.end().await;
+
+    // A crash in the middle leaves a site that starts, and trusts both.
+    let server = server.kill().start(&flags).await;
+    callers.read().await.unwrap();
+    let current = Arc::new(callers.with_new_certificates(&server).await);
+    let metadata_is_served = async {
+        while current.metadata().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon(metadata_is_served).await;
+    let load = Load::start(&current);
+    load.goes_on().await;
+    let (mut former, mut open) = (callers.watch().await, current.watch().await);
+    make_old(&server, "ca.pem");
+    rotate(&server, "ca --finish").await.unwrap();
+    // The server ends the connection of the former certificate, and no other.
+    while let Ok(Some(_)) = soon(former.message()).await {}
+    load.goes_on().await;
+    load.end().await;
+    assert!(open.message().now_or_never().is_none());
+    // The certificate is what is refused: the server of the new authority is trusted.
+    let known = Callers { authority: current.authority.clone(), ..Callers::clone(&callers) };
+    known.read().await.unwrap_err();
+    known.renew().await.unwrap_err();
+    // Who knows the former authority only, and has a certificate of the new one, is still served.
+    let long_at_work = Callers { authority: callers.authority.clone(), ..Callers::clone(&current) };
+    long_at_work.renew().await.unwrap();
+    let server = server.kill().start(&flags).await;
+    current.read().await.unwrap();
+    long_at_work.renew().await.unwrap();
+    callers.read().await.unwrap_err();
+    drop(server);
 }

@@ -11,6 +11,8 @@ use crate::output::print_line;
 /// Commands that replace the site's keys.
 #[derive(Debug, clap::Subcommand)]
 pub enum RotateCommand {
+    /// Replace the certificate authority, which issues all certificates of the site
+    Ca(Step),
     /// Replace the site key, with which stored secrets are encrypted and tokens are made
     SiteKey(Step),
 }
@@ -46,7 +48,39 @@ pub(super) async fn run(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let RotateCommand::SiteKey(options) = command;
+    match command {
+        RotateCommand::Ca(options) => rotate_authority(&options, channel, out).await,
+        RotateCommand::SiteKey(options) => rotate_site_key(&options, channel, out).await,
+    }
+}
+
+async fn rotate_authority(
+    options: &Step,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let step = options.step();
+    let request = pb::RotateAuthorityRequest { step: step.into(), force: options.force };
+    client(channel).rotate_authority(request).await?;
+    let text = match step {
+        pb::RotationStep::Prepare => {
+            "next authority made; copy ca.pem and ca-cross.pem to the secrets of the other processes, then run this without --prepare"
+        }
+        pb::RotationStep::Finish => {
+            "former authority dropped; copy ca.pem to everybody who uses it"
+        }
+        pb::RotationStep::Replace | pb::RotationStep::Unspecified => {
+            "authority replaced; copy the new files to the secrets of the other processes and of clients, and run this with --finish after a day"
+        }
+    };
+    print_line(out, text)
+}
+
+async fn rotate_site_key(
+    options: &Step,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let step = options.step();
     let request = pb::RotateSiteKeyRequest { step: step.into(), force: options.force };
     let response = client(channel).rotate_site_key(request).await?.into_inner();

@@ -63,6 +63,7 @@ fake! {
         delete_credential: DeleteCredentialRequest => DeleteCredentialResponse,
         authenticate: AuthenticateRequest => AuthenticateResponse,
         list_certificates: ListCertificatesRequest => ListCertificatesResponse,
+        rotate_authority: RotateAuthorityRequest => RotateAuthorityResponse,
         rotate_site_key: RotateSiteKeyRequest => RotateSiteKeyResponse,
         revoke_certificate: RevokeCertificateRequest => RevokeCertificateResponse,
     }
@@ -136,8 +137,10 @@ async fn a_refused_certificate_leaves_no_file() {
 fn a_rotation_is_forced_at_its_end_only() {
     use clap::Parser as _;
     let parsed = |text: &str| {
-        let words = ["tinwright", "identity", "rotate", "site-key"].into_iter();
-        super::Program::try_parse_from(words.chain(text.split_whitespace())).is_ok()
+        ["ca", "site-key"].into_iter().all(|key| {
+            let words = ["tinwright", "identity", "rotate", key].into_iter();
+            super::Program::try_parse_from(words.chain(text.split_whitespace())).is_ok()
+        })
     };
     assert!(["", "--prepare", "--finish", "--finish --force"].into_iter().all(parsed));
     assert!(!["--force", "--prepare --finish", "--prepare --force"].into_iter().any(parsed));

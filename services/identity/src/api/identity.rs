@@ -89,7 +89,7 @@ impl IdentityService for Api {
         Ok(Response::new(pb::IssueCertificateResponse {
             certificate: Some(issued.certificate),
             certificate_pem: issued.pem,
-            authority_pem: self.certificates.authority_pem().to_owned(),
+            authority_pem: self.certificates.authority_pem(),
             edge_key: issued.edge_key.map(|key| key.expose().clone()).unwrap_or_default(),
         }))
     }
@@ -126,6 +126,16 @@ impl IdentityService for Api {
         let resealed = self.rotation.site_key(request.step(), request.force).await?;
         let resealed_records = i64::try_from(resealed).unwrap_or(i64::MAX);
         Ok(Response::new(pb::RotateSiteKeyResponse { resealed_records }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn rotate_authority(
+        &self,
+        request: Request<pb::RotateAuthorityRequest>,
+    ) -> Result<Response<pb::RotateAuthorityResponse>, Status> {
+        let request = request.into_inner();
+        self.rotation.authority(request.step(), request.force).await?;
+        Ok(Response::new(pb::RotateAuthorityResponse {}))
     }
 
     type WatchRevocationsStream = serving::Events<pb::WatchRevocationsResponse>;

@@ -81,7 +81,7 @@ impl BootScripts {
         }
         let hardware = claims.hardware;
         if name == "ca.pem" {
-            return Ok(BootFile::Text(self.site.authority.clone()));
+            return Ok(BootFile::Text(self.site.authority.pem()));
         }
         if let Ok(status) = name.parse() {
             return Ok(BootFile::Status { hardware, status });

@@ -100,7 +100,7 @@ impl BootScripts {
         let of = |field: fn(&MachineView) -> &str| machine.map_or("", field);
         let text = |field: fn(&MachineView) -> String| machine.map(field).unwrap_or_default();
         let (mac, vlan) = (text(|machine| machine.mac.to_string()), text(vlan));
-        let servers = self.site.grpc_servers.join(",");
+        let (servers, authority) = (self.site.grpc_servers.join(","), self.site.authority.sha256());
         let boot_time = now.duration_since(UNIX_EPOCH).ok();
         let boot_time = boot_time.map(|since| since.as_secs().to_string()).unwrap_or_default();
         let mut line = Arguments::default();
@@ -116,7 +116,7 @@ impl BootScripts {
             ("vlan_id", &vlan),
             ("boot_token", &boot.identity),
             ("boot_url", &boot.url),
-            ("ca_sha256", &self.site.authority_sha256),
+            ("ca_sha256", &authority),
             ("boot_time", &boot_time),
         ] {
             line.set(key, value).map_err(broken)?;

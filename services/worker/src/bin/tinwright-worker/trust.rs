@@ -1,7 +1,7 @@
 //! Certificate authorities that this machine trusts. That of the site is identified by its fingerprint in the boot script.
 //!
 //! ```text
-//! ca_sha256= ──▶ matches <boot_url>/ca.pem? ──▶ the only root for gRPC
+//! ca_sha256= ──▶ in <boot_url>/ca.pem? ──▶ the only root for gRPC
 //!                                           └──▶ with Debian's bundle: the roots for image servers
 //! ```
 //!
@@ -22,6 +22,8 @@ use sha2::{Digest as _, Sha256};
 use crate::journal::{Journal, Page};
 use crate::retry_policy::{Backoff, until_given_up};
 
+/// The last line of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----";
 /// Maximum size of ca.pem in bytes.
 const MAX_CA_BYTES: usize = 64 << 10;
 /// Timeout for a connection to the boot server, and for the next byte on it.
@@ -65,8 +67,8 @@ pub(crate) enum Error {
     Http(#[source] reqwest::Error),
     #[error("ca.pem is larger than {MAX_CA_BYTES} bytes")]
     TooLarge,
-    #[error("ca.pem is not one certificate")]
-    NotOne,
+    #[error("ca.pem has no certificate")]
+    NoCertificate,
     #[error("the certificate in ca.pem has fingerprint {found}, not {expected}: not trusted")]
     Untrusted { found: Fingerprint, expected: Fingerprint },
 }
@@ -76,7 +78,7 @@ impl Error {
     fn is_final(&self) -> bool {
         match self {
             Self::Http(error) => error.status().is_some_and(|status| status.is_client_error()),
-            Self::TooLarge | Self::NotOne | Self::Untrusted { .. } => true,
+            Self::TooLarge | Self::NoCertificate | Self::Untrusted { .. } => true,
         }
     }
 }
@@ -135,15 +137,21 @@ async fn fetch(client: &Client, url: &Url) -> Result<Vec<u8>, Error> {
     Ok(file)
 }
 
-/// Returns `file` if it is exactly one certificate with the `expected` fingerprint: a second one would be another root.
+/// Returns the certificate in `file` with the `expected` fingerprint, in PEM. While the site's authority is replaced there is another one, which is
+/// not trusted: it would be another root.
 fn check(file: Vec<u8>, expected: &Fingerprint) -> Result<String, Error> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&file).collect();
-    let Ok([certificate]) = certificates.as_deref() else { return Err(Error::NotOne) };
-    let found = Fingerprint::of(certificate);
-    if found != *expected {
-        return Err(Error::Untrusted { found, expected: expected.clone() });
+    let file = String::from_utf8(file).map_err(|_| Error::NoCertificate)?;
+    let mut last = None;
+    for pem in file.split_inclusive(END).filter(|part| part.contains(END)) {
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes());
+        let found = Fingerprint::of(&certificate.map_err(|_| Error::NoCertificate)?);
+        if found == *expected {
+            return Ok(format!("{}\n", pem.trim()));
+        }
+        last = Some(found);
     }
-    String::from_utf8(file).map_err(|_| Error::NotOne)
+    let found = last.ok_or(Error::NoCertificate)?;
+    Err(Error::Untrusted { found, expected: expected.clone() })
 }
 
 /// Returns the certificate authorities for image servers: those in the bundle, if it exists, and the site's own.
@@ -174,10 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_second_certificate_in_the_file_is_refused() {
-        let (pem, expected) = certificate();
-        for file in [format!("{pem}{}", certificate().0), String::new(), "no PEM".into()] {
-            assert!(matches!(check(file.into_bytes(), &expected), Err(Error::NotOne)));
+    fn a_second_certificate_in_the_file_is_not_trusted() {
+        let ((pem, expected), other) = (certificate(), certificate().0);
+        for file in [format!("{pem}{other}"), format!("{other}{pem}")] {
+            assert_eq!(check(file.into_bytes(), &expected).unwrap(), pem);
+        }
+        for file in [String::new(), "no PEM".into(), format!("no PEM {END}")] {
+            assert!(matches!(check(file.into_bytes(), &expected), Err(Error::NoCertificate)));
         }
     }
 
