@@ -341,7 +341,8 @@ impl<K: Kind> Records<K> {
             return Ok(made);
         }
         let id = K::id(record);
-        let done = request.map(|request| request.done(id, crate::wall_time())).unwrap_or_default();
+        let done = request.map(|request| request.done(id, crate::wall_time(), &self.store));
+        let done = done.unwrap_or_default();
         match self.commit(self.to_create(record).and(more).and(done)).await {
             Ok(_) => self.require(id).await,
             // The same request may have been carried out meanwhile, and caused the conflict.

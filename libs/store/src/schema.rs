@@ -85,6 +85,18 @@ impl Migration {
             Ok(())
         })
     }
+
+    /// The migration that seals the results of requests to `services`.
+    pub fn reseal_requests(name: &'static str, services: &'static [&'static str]) -> Self {
+        Self::new(name, move |store| async move {
+            for service in services {
+                let store = ScopedStore::new(store.clone(), service);
+                let sealed = records::requests::reseal(&store).await?;
+                tracing::info!(service, requests = sealed, "results of requests sealed");
+            }
+            Ok(())
+        })
+    }
 }
 
 /// A store that this program cannot use.

@@ -5,6 +5,10 @@ use instance::instances::InstanceKind;
 use store::schema::Migration;
 use workflow::workflows::{WorkflowKind, index_live_workflows};
 
+/// The services that store the results of requests.
+pub(crate) const REQUEST_OWNERS: [&str; 5] =
+    ["hardware", "identity", "instance", "power", "workflow"];
+
 /// Returns every migration since [`store::schema::FIRST_VERSION`]. New ones are appended; none is ever removed or moved.
 pub(crate) fn all() -> Vec<Migration> {
     vec![
@@ -12,5 +16,6 @@ pub(crate) fn all() -> Vec<Migration> {
         Migration::reseal::<InstanceKind>("encrypt the secrets of instances", "instance"),
         Migration::reseal::<WorkflowKind>("encrypt the secrets of workflows", "workflow"),
         index_live_workflows(),
+        Migration::reseal_requests("encrypt the digests of requests", &REQUEST_OWNERS),
     ]
 }

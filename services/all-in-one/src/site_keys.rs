@@ -14,12 +14,13 @@ use power::{Bmcs, PlaintextHttp};
 use runtime::authority::SiteAuthority;
 use runtime::seal::Seal;
 use runtime::{Clock, SiteKey};
-use store::records::{Kind, Records};
+use store::records::{Kind, Records, requests};
 use store::{ScopedStore, Store};
 use tokio_util::sync::CancellationToken;
 use workflow::workflows::WorkflowKind;
 
 use crate::certificates::Certificates;
+use crate::migrations::REQUEST_OWNERS;
 use crate::site_identity;
 
 /// The time between two looks at the files.
@@ -120,6 +121,10 @@ impl KeyRotation {
             + reseal::<WorkflowKind>(store, "workflow").await?
             + reseal::<CredentialKind>(store, "identity").await?
             + bmcs.reseal().await.context("encrypting the passwords of BMCs")?;
+        for service in REQUEST_OWNERS {
+            let requests = requests::reseal(&ScopedStore::new(store.clone(), service)).await;
+            requests.with_context(|| format!("encrypting the results of requests to {service}"))?;
+        }
         tracing::info!(records, "records are encrypted with the newest site key");
         Ok(records)
     }

@@ -17,7 +17,7 @@ pub struct Change {
     events: Vec<Event>,
     /// True if room for events has to be left in the commit.
     reserves_events: bool,
-    /// True if a record's secrets could not be sealed: then nothing is committed.
+    /// True if something could not be sealed: then nothing is committed.
     unsealed: bool,
 }
 
@@ -33,6 +33,11 @@ impl From<Commit> for Change {
 }
 
 impl Change {
+    /// A change that cannot be committed, because something could not be encrypted.
+    pub(super) fn unsealed() -> Self {
+        Self { unsealed: true, ..Self::default() }
+    }
+
     /// Joins two changes: both are applied, or neither.
     pub fn and(mut self, other: Self) -> Self {
         self.commit.expect.extend(other.commit.expect);

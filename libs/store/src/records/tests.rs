@@ -203,7 +203,8 @@ async fn a_repeated_request_returns_its_result_and_another_body_is_refused() {
     let dogs = dogs();
     let request = IdempotentRequest::new("r1", &dog("", "1")).unwrap();
     assert_eq!(request.state(dogs.store()).await.unwrap(), RequestState::New);
-    let change = dogs.to_create(&dog("rex", "1")).and(request.done("rex", UNIX_EPOCH));
+    let change =
+        dogs.to_create(&dog("rex", "1")).and(request.done("rex", UNIX_EPOCH, dogs.store()));
     dogs.commit(change).await.unwrap();
     assert_eq!(request.state(dogs.store()).await.unwrap(), RequestState::Done("rex".into()));
     let other = IdempotentRequest::new("r1", &dog("", "2")).unwrap();
@@ -215,7 +216,8 @@ async fn a_repeated_request_returns_its_result_and_another_body_is_refused() {
 async fn a_second_record_for_the_same_request_is_refused() {
     let dogs = dogs();
     let request = IdempotentRequest::new("r1", &dog("", "1")).unwrap();
-    let made = |id, chip| dogs.to_create(&dog(id, chip)).and(request.done(id, UNIX_EPOCH));
+    let made =
+        |id, chip| dogs.to_create(&dog(id, chip)).and(request.done(id, UNIX_EPOCH, dogs.store()));
     dogs.commit(made("rex", "1")).await.unwrap();
     // Nothing else is in its way: it was asked whether the request is new before the first was made.
     assert!(matches!(dogs.commit(made("ada", "2")).await, Err(Error::Changed { .. })));
@@ -228,7 +230,7 @@ async fn a_result_is_deleted_after_a_week() {
     let start = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for (id, at) in [("old", start), ("new", start + Duration::from_secs(60))] {
         let request = IdempotentRequest::new(id, &dog("", "1")).unwrap();
-        dogs.commit(request.done("rex", at)).await.unwrap();
+        dogs.commit(request.done("rex", at, dogs.store())).await.unwrap();
     }
     assert_eq!(delete_expired(dogs.store(), start + RETENTION).await.unwrap(), 0);
     assert_eq!(
@@ -244,7 +246,7 @@ async fn more_expired_requests_than_a_page_are_all_deleted() {
     let dogs = dogs();
     for n in 0..1100 {
         let request = IdempotentRequest::new(&format!("{n}"), &dog("", "1")).unwrap();
-        dogs.commit(request.done("rex", UNIX_EPOCH)).await.unwrap();
+        dogs.commit(request.done("rex", UNIX_EPOCH, dogs.store())).await.unwrap();
     }
     let now = UNIX_EPOCH + RETENTION + Duration::from_secs(1);
     assert_eq!(delete_expired(dogs.store(), now).await.unwrap(), 1100);

@@ -1,10 +1,14 @@
 //! Records with secrets: sealed in the store, read as they were, bound to their keys, and sealed anew.
 
+use std::time::{Duration, UNIX_EPOCH};
+
+use sha2::{Digest as _, Sha256};
 use tinwright::hardware::v1::{Hardware, Interface, Ipxe, Netboot};
 
 use super::*;
 use crate::memory::MemoryStore;
 use crate::mirror::Mirror;
+use crate::records::requests::{self, IdempotentRequest, RequestState};
 use crate::records::{self, Index, Kind, Records};
 use crate::schema::{self, Migration};
 use crate::{ScopedStore, Write};
@@ -188,4 +192,40 @@ async fn nothing_is_stored_in_clear_if_sealing_fails() {
     let store: Arc<dyn Store> = Arc::new(SealedStore::new(below.clone(), Arc::new(Broken)));
     assert!(machines(&store).create(&machine("a"), Default::default(), None).await.is_err());
     assert!(below.list("", "", 10).await.unwrap().pairs.is_empty());
+}
+
+#[tokio::test]
+async fn the_results_of_requests_are_encrypted_and_encrypted_again() {
+    let (memory, now) = (Arc::new(MemoryStore::default()), UNIX_EPOCH);
+    let machines = |key, older| {
+        let sealed = SealedStore::new(memory.clone(), Arc::new(Turned { key, older }));
+        Records::<Machines>::new(ScopedStore::new(Arc::new(sealed), "hardware"))
+    };
+    let clear = Records::<Machines>::new(ScopedStore::new(memory.clone(), "hardware"));
+    let request = |id: &str| IdempotentRequest::new(id, &machine("a")).unwrap();
+    let digest = Sha256::digest(machine("a").encode_to_vec());
+    let has_digest = || async {
+        let stored = memory.list("hardware/request/", "", 9).await.unwrap().pairs;
+        stored.iter().filter(|(_, it)| it.value.windows(32).any(|part| *part == *digest)).count()
+    };
+    clear.commit(request("old").done("a", now, clear.store())).await.unwrap();
+    let ours = machines(7, 7);
+    ours.commit(request("new").done("a", now, ours.store())).await.unwrap();
+    assert_eq!(has_digest().await, 1, "the one that an older program wrote");
+    assert_eq!(requests::reseal(ours.store()).await.unwrap(), 1);
+    assert_eq!((has_digest().await, requests::reseal(ours.store()).await.unwrap()), (0, 0));
+    let state = async |id, of: &Records<Machines>| request(id).state(of.store()).await.unwrap();
+    for id in ["old", "new"] {
+        assert_eq!(state(id, &ours).await, RequestState::Done("a".into()));
+    }
+
+    let next = machines(8, 7);
+    assert_eq!(requests::reseal(next.store()).await.unwrap(), 2);
+    for id in ["old", "new"] {
+        assert_eq!(state(id, &next).await, RequestState::Done("a".into()));
+        assert_eq!(state(id, &ours).await, RequestState::Reused, "with a key that is not accepted");
+    }
+    assert_eq!(requests::reseal(ours.store()).await.unwrap(), 0);
+    let later = now + requests::RETENTION + Duration::from_secs(1);
+    assert_eq!(requests::delete_expired(ours.store(), later).await.unwrap(), 2);
 }
