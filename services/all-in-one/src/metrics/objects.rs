@@ -47,6 +47,7 @@ pub(super) struct Observation {
     created: Option<SystemTime>,
     /// True if it changes no more, and is forgotten.
     has_ended: bool,
+    has_warning: bool,
 }
 
 /// An object of a noun.
@@ -66,6 +67,7 @@ impl Observed for Workflow {
             took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
             created: time(self.create_time),
             has_ended,
+            has_warning: !self.warning.is_empty(),
         })
     }
 }
@@ -81,6 +83,7 @@ impl Observed for PowerJob {
             took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
             created: time(self.create_time),
             has_ended,
+            has_warning: false,
         })
     }
 }
@@ -96,6 +99,7 @@ impl Observed for Instance {
             took: is_provisioned.then(|| duration(self.create_time, None, now)),
             created: time(self.create_time),
             has_ended: self.state() == State::Deleted,
+            has_warning: false,
         })
     }
 }
@@ -148,6 +152,7 @@ struct LiveObject {
     machine: Option<Uuid>,
     instance: Option<Uuid>,
     is_counted: bool,
+    has_warning: bool,
 }
 
 /// The objects of a noun.
@@ -203,7 +208,8 @@ impl Table {
 
     /// Takes the state of an object, which was `old`, and counts it if it has ended.
     fn put(&mut self, object: Observation, old: Option<LiveObject>) {
-        let Observation { id, state, machine, instance, took, created, has_ended } = object;
+        let Observation { id, state, machine, instance, took, created, has_ended, has_warning } =
+            object;
         // An object that is neither known nor new may have ended long ago.
         let is_new = self.synced_at.is_some_and(|synced_at| created >= Some(synced_at));
         let is_uncounted = old.is_some_and(|row| !row.is_counted)
@@ -217,12 +223,17 @@ impl Table {
         }
         if !has_ended {
             let is_counted = took.is_some() || old.is_some_and(|row| row.is_counted);
-            self.rows.insert(id, LiveObject { state, machine, instance, is_counted });
+            let row = LiveObject { state, machine, instance, is_counted, has_warning };
+            self.rows.insert(id, row);
         }
     }
 
     fn in_state(&self, state: i32) -> usize {
         self.rows.values().filter(|row| row.state == state).count()
+    }
+
+    fn with_warning(&self) -> usize {
+        self.rows.values().filter(|row| row.has_warning).count()
     }
 
     fn longest_queue(&self) -> usize {
@@ -318,8 +329,11 @@ impl Collector for ObjectMetrics {
         ];
         let queues = queues.into_iter().filter(|(table, ..)| table.synced_at.is_some());
         let orphans = "Workflows that have not ended and whose instance does not exist";
+        let warnings = "Workflows that have not ended and have a warning";
+        let warned = workflows.synced_at.map(|_| workflows.with_warning());
         let gauges = queues
             .map(|(table, name, help)| (name, help, table.longest_queue()))
+            .chain(warned.map(|count| ("workflows_with_warning", warnings, count)))
             .chain(tables.orphans().map(|count| ("workflows_orphaned", orphans, count)));
         for (name, help, value) in gauges {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

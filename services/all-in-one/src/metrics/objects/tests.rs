@@ -156,6 +156,24 @@ fn a_provisioning_is_counted_once_and_the_instance_stays_in_its_state() {
 }
 
 #[test]
+fn workflows_with_a_warning_are_counted_until_they_have_none_or_end() {
+    let site = site();
+    assert_eq!(site.value("workflows_with_warning"), None);
+    let warned = Workflow { warning: "x".into(), ..site.workflow(WorkflowState::Pending) };
+    site.workflows(FeedEvent::Snapshot(vec![
+        warned.clone(),
+        site.workflow(WorkflowState::Pending),
+    ]));
+    assert_eq!(site.value("workflows_with_warning"), Some(1.0));
+    site.workflows(FeedEvent::Put(Workflow { warning: String::new(), ..warned.clone() }));
+    assert_eq!(site.value("workflows_with_warning"), Some(0.0));
+    site.workflows(FeedEvent::Put(warned.clone()));
+    assert_eq!(site.value("workflows_with_warning"), Some(1.0));
+    site.workflows(FeedEvent::Put(Workflow { state: WorkflowState::Failed.into(), ..warned }));
+    assert_eq!(site.value("workflows_with_warning"), Some(0.0));
+}
+
+#[test]
 fn workflows_of_instances_that_do_not_exist_are_orphaned() {
     let site = site();
     let instance = Instance { id: InstanceId::new().to_string(), ..Instance::default() };
