@@ -34,6 +34,8 @@ use crate::turn::QueueState;
 /// The number of attempts at a change that conflicts with others.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
 /// The number of a machine's workflows that are read at a time.
+/// The most by which the clock of a boot server may differ from ours.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 const HISTORY_PART_RECORDS: usize = 100;
 
 /// The reason why a workflow was not read or changed.
@@ -380,13 +382,23 @@ impl Workflows {
         }
     }
 
-    /// Records that a boot of `machine` was refused while its worker is awaited: an alarm, once in each preparation.
-    pub async fn record_refused_boot(&self, machine: HardwareId) -> Result<(), Error> {
+    /// Records that a boot of `machine` was refused at `time` while its worker is awaited: an alarm, once in each preparation. A late
+    /// report of a boot before this preparation changes nothing.
+    pub async fn record_refused_boot(
+        &self,
+        machine: HardwareId,
+        time: Option<SystemTime>,
+    ) -> Result<(), Error> {
         let Some(holder) = self.holder(machine).await? else { return Ok(()) };
         let Ok(id) = holder.id.parse() else { return Ok(()) };
         let warn = |new: &mut pb::Workflow| {
             let is_awaited = new.state() == pb::WorkflowState::Pending && new.prepared;
-            if is_awaited && new.warning.is_empty() {
+            let prepared = new.prepare_time.and_then(|time| SystemTime::try_from(time).ok());
+            let is_late = prepared
+                .zip(time)
+                .and_then(|(prepared, time)| prepared.duration_since(time).ok())
+                .is_some_and(|before| before > MAX_CLOCK_DIFFERENCE);
+            if is_awaited && !is_late && new.warning.is_empty() {
                 new.warning = record::REFUSED_BOOT.to_owned();
             }
         };

@@ -217,7 +217,9 @@ impl WorkflowService for Api {
         let pb::NoteBootRequest { hardware_id, step, time, refused } = request.into_inner();
         let machine = machine_id(&hardware_id)?;
         if refused {
-            self.workflows.record_refused_boot(machine).await?;
+            let time = time.map(SystemTime::try_from).transpose();
+            let time = time.map_err(|error| Violations::single("time", error))?;
+            self.workflows.record_refused_boot(machine, time).await?;
             return Ok(Response::new(pb::NoteBootResponse {}));
         }
         let event = self.boot_event(&step, time)?;

@@ -35,8 +35,13 @@ impl Site {
 
     /// Reports that a boot of the machine was refused.
     async fn note_refused_boot(&mut self, machine: HardwareId) {
-        let hardware_id = machine.to_string();
-        let request = pb::NoteBootRequest { hardware_id, refused: true, ..Default::default() };
+        self.note_refused_boot_at(machine, None).await;
+    }
+
+    /// Reports that a boot of the machine was refused at `time`.
+    async fn note_refused_boot_at(&mut self, machine: HardwareId, time: Option<SystemTime>) {
+        let (hardware_id, time) = (machine.to_string(), time.map(Into::into));
+        let request = pb::NoteBootRequest { hardware_id, time, refused: true, step: String::new() };
         self.workflows().note_boot(request).await.unwrap();
     }
 
@@ -92,6 +97,22 @@ async fn a_refused_boot_is_an_alarm_until_the_machine_is_prepared_again() {
     assert_eq!(site.get(&made.id).await.warning, "");
     site.note_refused_boot(machine).await;
     assert_eq!(site.get(&made.id).await.warning, "", "the worker has come");
+}
+
+#[tokio::test]
+async fn a_late_report_of_a_refused_boot_is_no_alarm_in_the_next_preparation() {
+    let ((mut site, clock), machine) = (site().await, HardwareId::new());
+    let made = site.workflow_with(machine, TWO, NETBOOT).await;
+    site.prepared(&made.id, 1).await;
+    let refused_at = clock.wall();
+    clock.advance(minutes(30));
+    site.prepared(&made.id, 2).await;
+    site.note_refused_boot_at(machine, Some(refused_at)).await;
+    assert_eq!(site.get(&made.id).await.warning, "");
+    assert_eq!(site.alarms(&made.id).await, [""; 0]);
+    // The clock of the boot server may be behind.
+    site.note_refused_boot_at(machine, Some(clock.wall() - minutes(1))).await;
+    assert_eq!(site.alarms(&made.id).await.len(), 1);
 }
 
 #[tokio::test]
