@@ -12,6 +12,7 @@
 //! - [`listen`]: sockets, bound or inherited; [`serve`]: connections over TLS, in clear, or inside the process.
 //! - [`connect`]: channels to other processes.
 //! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
+//! - [`neighbour`]: the check that the owner of an address on our link is its machine; [`netlink`]: routes and neighbours of the kernel.
 //! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
 //! - [`call_metrics`]: one span and one count for each call; [`process_metrics`]: memory, CPU time and files of the process;
 //!   [`overdue_metric`]: objects that stay in a state for too long;
@@ -42,6 +43,8 @@ pub mod feed;
 pub mod forwarding;
 pub mod identity;
 pub mod listen;
+pub mod neighbour;
+pub mod netlink;
 pub mod network;
 pub mod overdue_metric;
 pub mod phone_home;

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use netboot::site::Syslog;
+use runtime::neighbour::SourceCheck;
 use runtime::telemetry::Format;
 use serde::Deserialize;
 use tonic::transport::Uri;
@@ -245,6 +246,8 @@ pub struct Config {
     pub netboot: Option<Netboot>,
     /// The time for which the workers of prepared machines are awaited.
     pub worker_timeouts: WorkerTimeouts,
+    /// The identification of machines that get their script and their certificate.
+    pub boot_source_check: SourceCheck,
     /// Addresses of the metadata service.
     pub metadata_listen: Vec<SocketAddr>,
     /// Further settings of the metadata service.
@@ -294,6 +297,7 @@ impl Config {
         let config = Self {
             netboot: netboot(&options, &data, &split)?,
             worker_timeouts: options.boot.worker_timeouts()?,
+            boot_source_check: options.boot.source_check.into(),
             metadata: Metadata::new(&options, &split)?,
             store: match options.store {
                 Engine::Sled => Storage::Sled,

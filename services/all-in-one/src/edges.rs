@@ -13,6 +13,7 @@ use netboot::{Netboot, Peers, Site as NetbootSite};
 use runtime::Clock;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
+use runtime::neighbour::NeighbourTable;
 use runtime::revocation::Revocations;
 use runtime::serve::Transport;
 use runtime::supervise::Tier;
@@ -168,6 +169,11 @@ async fn bind_netboot(
             netboot.add_http_listener(listener, transport);
         }
         bound = Some(netboot);
+    }
+    if let Some(netboot) = &mut bound {
+        let neighbours = NeighbourTable::open(Clock::system())
+            .context("opening the kernel's neighbour table")?;
+        netboot.check_neighbours(Arc::new(neighbours));
     }
     Ok(bound)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use futures_util::future::OptionFuture;
@@ -12,6 +13,7 @@ use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
 use runtime::call_metrics::{self, CallMetrics};
+use runtime::neighbour::NeighbourTable;
 use runtime::overdue_metric::OverdueMetric;
 use runtime::revocation::{Revocations, refuse_revoked};
 use runtime::seal::Seal;
@@ -69,6 +71,8 @@ impl Services {
         let tokens = BootTokens::new(site.keys())?.accepting_edges(revocations.clone());
         let (tokens, issuer) = (Arc::new(tokens), Arc::new(Issuer(site.clone())));
         let serves = |service| config.split.serves(service);
+        let neighbours = serves(Service::Workflow).then(|| NeighbourTable::open(Clock::system()));
+        let neighbours = neighbours.transpose().context("opening the kernel's neighbour table")?;
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
         let owned = owned.map(|owner| owner.to_string());
         Ok(Self {
@@ -94,12 +98,13 @@ impl Services {
             power: serves(Service::Power).then(|| {
                 power::Api::new(Jobs::new(bmcs, process_name(config)), Timing::default(), stop())
             }),
-            workflow: serves(Service::Workflow).then(|| {
+            workflow: neighbours.map(|neighbours| {
                 let Endpoints { hardware, instance, power, .. } = endpoints.of(Service::Workflow);
                 let peers = workflow::CalledServices { hardware, instance, power };
                 let timeouts = config.worker_timeouts;
                 let clock = Clock::system();
                 workflow::Api::new(store(), peers, timeouts, tokens, issuer, clock, stop())
+                    .with_neighbours(config.boot_source_check, Arc::new(neighbours))
             }),
         })
     }

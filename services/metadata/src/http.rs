@@ -38,15 +38,14 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use runtime::Clock;
+use runtime::neighbour::{Neighbours, SourceCheck};
 use runtime::serve::HopLimit;
 use tracing::Instrument as _;
 
 use crate::contents::{Contents, RequestContext, document, lookup_id};
-use crate::guard::SourceCheck;
 use crate::index::{Index, Lookup};
 use crate::machine::Machine;
 use crate::metrics::Metrics;
-use crate::neighbour::Neighbours;
 use crate::path::Path;
 use crate::token::Tokens;
 use first_access::{AccessEvent, FirstAccesses};

@@ -14,7 +14,7 @@
 //! - [`contents`]: all documents: the tree, NoCloud's, OpenStack's and JSON.
 //! - [`endpoints`]: custom paths of the site, each a filter over the JSON document.
 //! - [`tree`]: the EC2 tree, one table of path → value; listings are derived from it.
-//! - [`guard`], [`neighbour`], [`netlink`]: the check that the owner of an address is its machine.
+//! - [`guard`]: the restrictions of a machine's policy.
 //! - [`token`]: IMDSv2 session tokens, nothing stored.
 //! - [`index`]: the machines by address, in memory, changed in one step.
 //! - [`http`]: requests, responses and listeners.
@@ -36,8 +36,6 @@ pub mod index;
 pub mod link_local;
 pub mod machine;
 pub mod metrics;
-pub mod neighbour;
-pub mod netlink;
 pub mod path;
 pub mod records;
 pub mod token;

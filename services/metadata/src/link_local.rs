@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::netlink::Netlink;
+use runtime::netlink::Netlink;
 
 /// The address of EC2's metadata service.
 pub const IPV4: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt as _;
 use hyper_util::rt::TokioIo;
-use metadata::guard::{Guard, NeighbourCheck, SourceCheck};
+use metadata::guard::Guard;
 use metadata::machine::TokenPolicy;
-use metadata::neighbour::{NeighbourTable, Neighbours as _};
 use metadata::{Hegel, Index, Machine, Service, serve, serve_calls};
 use runtime::Clock;
+use runtime::neighbour::{NeighbourCheck, NeighbourTable, Neighbours as _, SourceCheck};
 use tinwright::hegel::GetRequest;
 use tinwright::hegel::hegel_client::HegelClient;
 use tokio_util::sync::CancellationToken;

@@ -6,6 +6,7 @@
 //! A response is made in two steps: `respond` and [`BootScripts::respond_file`] decide, change nothing and log nothing, and
 //! [`BootScripts::apply`] applies the [`Effects`]. [`BootScripts::simulate`] discards them.
 //!
+//! - `source_check`: the owner of the address that asks.
 //! - `evidence`: what was seen of a boot, without which it gets nothing.
 //! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
@@ -20,6 +21,7 @@ pub mod gate;
 pub mod history;
 mod render;
 pub mod script_reports;
+mod source_check;
 mod virtual_media;
 mod warning;
 
@@ -30,6 +32,7 @@ use std::time::{Duration, SystemTime};
 use fleet::Freshness;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
+use runtime::neighbour::{NeighbourCheck, Neighbours};
 use tinwright::instance::v1::BootGate;
 use tinwright::netboot::v1::ScriptKind;
 
@@ -69,6 +72,8 @@ pub struct BootScripts {
     pub allocator: Option<Arc<Allocator>>,
     /// Earlier boots of each machine.
     pub history: Arc<BootHistory>,
+    /// The owners of addresses on our links; none where they are not checked.
+    pub neighbours: Option<Arc<dyn Neighbours>>,
     /// Clock of requests.
     pub clock: Clock,
 }
@@ -96,15 +101,18 @@ pub struct ScriptRequest {
     pub format: ScriptFormat,
     /// Interface that the source is taken to be leased to, in a simulated request. Otherwise the leases say.
     pub leased_to: Option<Mac>,
+    /// The owner of the source on our link.
+    pub neighbour: NeighbourCheck,
     /// True if nobody asked: the boot is taken to have been seen.
     pub is_simulated: bool,
 }
 
 impl ScriptRequest {
-    /// A request for iPXE from `source` that names `mac`, and no UUID.
+    /// A request for iPXE from `source`, whose owner was not looked up, that names `mac`, and no UUID.
     pub fn new(mac: Option<Mac>, source: IpAddr) -> Self {
         let format = ScriptFormat::Ipxe;
-        Self { mac, source, uuid: None, format, leased_to: None, is_simulated: false }
+        let (uuid, leased_to, neighbour) = (None, None, NeighbourCheck::Unchecked);
+        Self { mac, source, uuid, format, leased_to, neighbour, is_simulated: false }
     }
 }
 
@@ -171,10 +179,21 @@ impl BootRefusal {
 impl BootScripts {
     /// Creates scripts for the machines of `index`, on a link with the settings `site`.
     pub fn new(index: Arc<Index>, tokens: BootTokens, site: Site) -> Self {
-        let (timeline, history, allocator, clock) = Default::default();
+        let (timeline, history, allocator, neighbours, clock) = Default::default();
         let (tokens, base_url) = (Arc::new(tokens), site.base_url());
         let log_server = site.log_server().map(|server| server.to_string());
-        Self { index, tokens, site, base_url, log_server, timeline, allocator, history, clock }
+        Self {
+            index,
+            tokens,
+            site,
+            base_url,
+            log_server,
+            timeline,
+            allocator,
+            history,
+            neighbours,
+            clock,
+        }
     }
 
     /// Returns the scripts of another link with the settings `site`.
@@ -322,6 +341,9 @@ impl BootScripts {
             || holder().is_some_and(|mac| machine.owns(mac));
         if !is_its_own {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
+        }
+        if !self.is_mac_only(request) {
+            self.check_owner(&machine, request.neighbour)?;
         }
         let decision = self.decision(Some(&machine), feed, false);
         let seen = self.check_evidence(&machine, &decision, request);

@@ -105,7 +105,12 @@ impl MachineView {
 
     /// True if `mac` is one of the machine's interfaces.
     pub fn owns(&self, mac: Mac) -> bool {
-        self.machine.macs().any(|own| own == mac)
+        self.all_macs().any(|own| own == mac)
+    }
+
+    /// Returns the Ethernet addresses of all interfaces of the machine.
+    pub fn all_macs(&self) -> impl Iterator<Item = Mac> {
+        self.machine.macs()
     }
 
     /// True if `address` is a reserved address of any interface of the machine.

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use fleet::Observer;
 use runtime::Clock;
 use runtime::boot_token::BootTokens;
+use runtime::neighbour::Neighbours;
 use runtime::serve::Transport;
 use runtime::site_keys::SiteKeys;
 use store::{ScopedStore, Store};
@@ -161,6 +162,13 @@ impl Netboot {
             Arc::make_mut(&mut link.boots).allocator = Some(allocator.clone());
         }
         self.shared.allocator = Some(allocator);
+    }
+
+    /// Checks by `neighbours` that the owners of addresses on our links are their machines.
+    pub fn check_neighbours(&mut self, neighbours: Arc<dyn Neighbours>) {
+        for link in &mut self.links {
+            Arc::make_mut(&mut link.boots).neighbours = Some(neighbours.clone());
+        }
     }
 
     /// True if the site has addresses to lease.

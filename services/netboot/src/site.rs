@@ -9,6 +9,7 @@ use dhcp::{Link, Mode};
 use ipnet::{IpNet, Ipv4Net};
 use runtime::authority::SiteAuthority;
 use runtime::client_address::TrustedProxies;
+use runtime::neighbour::SourceCheck;
 
 use crate::decision::Policy;
 use crate::pool::Subnet;
@@ -158,6 +159,8 @@ pub struct Serving {
     /// Networks whose machines hide behind another address: there the MAC in the path is enough, and the script holds no
     /// identity.
     pub mac_only: Vec<IpNet>,
+    /// Proof that the client at an address of a machine is that machine.
+    pub source_check: SourceCheck,
     /// True if a refusal is 401, which iPXE shows as "Permission denied", in place of 403.
     pub refuse_by_401: bool,
     /// True if scripts for a machine in a boot loop are delayed.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
+use runtime::neighbour::{Neighbours, SourceCheck};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
@@ -66,6 +67,9 @@ pub struct Api {
     hardware: HardwareServiceClient<Channel>,
     occupancy: Occupancy,
     renderings: RenderPool,
+    source: SourceCheck,
+    /// The owners of addresses on our links; none where they are not checked.
+    neighbours: Option<Arc<dyn Neighbours>>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -115,6 +119,8 @@ impl Api {
             hardware: HardwareServiceClient::new(peers.hardware),
             occupancy: Occupancy::new(peers.instance),
             renderings: RenderPool::default(),
+            source: SourceCheck::default(),
+            neighbours: None,
             templates,
             workflows,
             logs,
@@ -125,6 +131,12 @@ impl Api {
             clock,
             stop,
         }
+    }
+
+    /// Checks by `neighbours` that the owner of an address that redeems a boot token is its machine, as `source` requires it.
+    #[must_use]
+    pub fn with_neighbours(self, source: SourceCheck, neighbours: Arc<dyn Neighbours>) -> Self {
+        Self { source, neighbours: Some(neighbours), ..self }
     }
 
     /// The template service, for a tonic router.

@@ -1,11 +1,12 @@
 //! Certificates for workers: first for the token of a boot script, later for a certificate that has not expired.
 //!
 //! ```text
-//! workflow/spent/<nonce, hex>      SHA-256 of the key that the token was used with
+//! workflow/spent/<nonce, hex>      SHA-256 of the key that the token was used with, and the boot that used it
 //! ```
 //!
-//! The commit that spends a token stores the key. The same key may redeem the token again, because a response may have been
-//! lost; another key with the same token means that somebody read the token, which is an alarm.
+//! The commit that spends a token stores the key and the boot. The same boot may redeem the token again with the same key, because a
+//! response may have been lost; another key or another boot with the same token means that somebody read the token, which is
+//! logged as an error.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use runtime::Caller;
-use runtime::boot_token::{BootTokens, InvalidToken, LIFETIME, Purpose};
+use runtime::boot_token::{BootTokens, InvalidToken, LIFETIME, Purpose, VerifiedToken};
 use sha2::{Digest as _, Sha256};
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
-use tinwright::HardwareId;
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::boot_options::Mode;
+use tinwright::{BootId, HardwareId};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use crate::boot_epochs::BootEpochs;
@@ -76,6 +77,9 @@ pub enum Error {
     /// It was used with another key.
     #[error("the boot token was used with another key")]
     Spent,
+    /// It was used by another boot of the machine.
+    #[error("the boot token was used by another boot")]
+    OtherBoot,
     /// No certificate was issued.
     #[error(transparent)]
     NotIssued(#[from] IssueError),
@@ -102,6 +106,9 @@ pub struct SpentToken {
     /// Time of its expiry.
     #[prost(message, optional, tag = "5")]
     pub expire_time: Option<Timestamp>,
+    /// The id of the boot that used it; empty if it named none.
+    #[prost(string, tag = "6")]
+    pub boot_id: String,
 }
 
 /// The kind of these records.
@@ -153,24 +160,30 @@ impl WorkerEnrollment {
         &self.records
     }
 
-    /// Issues a certificate for the machine of `token`, in the present boot epoch. If the caller's address is known, it must be the token's. A workflow that
-    /// holds the machine must have switched it off and started it since: until then, the caller may be its tenant's system.
-    pub async fn redeem(
+    /// Verifies that `csr` can be read, and that `token` is valid and was issued to the caller's address, if that is known.
+    pub fn verify(
         &self,
         token: &str,
         csr: &[u8],
         from: Option<IpAddr>,
         now: SystemTime,
-    ) -> Result<(HardwareId, IssuedCertificate), Error> {
-        let key = key_hash(csr)?;
+    ) -> Result<VerifiedToken, Error> {
+        key_hash(csr)?;
         let opened =
             self.tokens.open(Purpose::Identity, token, now).map_err(Error::InvalidToken)?;
-        let claims = opened.claims;
-        if let Some(from) =
-            from.map(|from| from.to_canonical()).filter(|from| *from != claims.address)
-        {
-            return Err(Error::WrongAddress(from));
-        }
+        let elsewhere = from.filter(|from| from.to_canonical() != opened.claims.address);
+        elsewhere.map_or(Ok(opened), |from| Err(Error::WrongAddress(from.to_canonical())))
+    }
+
+    /// Issues a certificate to `boot` of the machine of the token `opened`, in the present boot epoch. A workflow that holds the
+    /// machine must have switched it off and started it since: until then, the caller may be its tenant's system.
+    pub async fn redeem(
+        &self,
+        opened: &VerifiedToken,
+        csr: &[u8],
+        boot: &BootId,
+    ) -> Result<(HardwareId, IssuedCertificate), Error> {
+        let (key, claims) = (key_hash(csr)?, &opened.claims);
         let (machine, made_at) =
             (claims.hardware.to_string(), claims.expiry.saturating_sub(LIFETIME.as_secs()));
         let epoch = self.epochs.present(&machine).await?;
@@ -189,6 +202,7 @@ impl WorkerEnrollment {
             key,
             hardware_id: machine,
             expire_time: Some(expires.into()),
+            boot_id: boot.0.clone(),
         })
         .await?;
         Ok((claims.hardware, self.issue(claims.hardware, epoch.number, csr)?))
@@ -210,14 +224,19 @@ impl WorkerEnrollment {
             Err(records::Error::Exists { .. }) => self.records.require(&spent.nonce).await?,
             Err(error) => return Err(error.into()),
         };
-        if first.key == spent.key {
+        let error = if first.key != spent.key {
+            Error::Spent
+        } else if !first.boot_id.is_empty() && first.boot_id != spent.boot_id {
+            Error::OtherBoot
+        } else {
             return Ok(());
-        }
+        };
         tracing::error!(
             hardware.id = spent.hardware_id,
-            "boot token used with two different keys: somebody read it"
+            %error,
+            "boot token redeemed twice: somebody read it"
         );
-        Err(Error::Spent)
+        Err(error)
     }
 
     /// Deletes spent tokens that have expired. Returns their number.

@@ -178,6 +178,47 @@ async fn a_boot_token_is_bound_to_one_key_and_one_address() {
     );
 }
 
+/// Waits until the server answers `client` at the address of the machine, and not the host that had the address before.
+fn wait_until_reached(client: &Client) {
+    let reached = wait("the new owner of the address", Duration::from_secs(120), || {
+        let (status, _) = client.get(NODE.1, &format!("{SERVER}/healthz")).ok()?;
+        (status == 200).then_some(())
+    });
+    reached.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_takes_the_address_of_a_machine_gets_no_script_and_no_certificate() {
+    let site = site().await;
+    let machine = Client::new(&site.lab, 1, NODE.0).unwrap();
+    machine.configure(NODE.1).unwrap();
+    let url = format!("{SERVER}/52-54-00-00-02-01/auto.ipxe");
+    let script = machine.get(NODE.1, &url).unwrap().1;
+    let words = script.split_whitespace();
+    let token = words.filter_map(|word| word.strip_prefix("boot_token=")).next().unwrap();
+    machine.ip("link set eth0 down").unwrap();
+
+    let other = Client::new(&site.lab, 2, "52:54:00:00:02:99").unwrap();
+    other.configure(NODE.1).unwrap();
+    wait_until_reached(&other);
+    for path in ["/52-54-00-00-02-01/auto.ipxe", "/auto.ipxe"] {
+        let script = other.get(NODE.1, &format!("{SERVER}{path}")).unwrap();
+        assert_eq!(script, (403, String::new()), "{path}");
+    }
+    let arguments = ["-s", "-m", "20", "tftp://198.51.100.1/52-54-00-00-02-01/auto.ipxe"];
+    let output = other.run("curl", arguments).unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let key = KeyPair::generate().unwrap();
+    let refused = other.redeem(&site.server, NODE.1, token, &key).unwrap().unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("neighbour entry"), "{refused}");
+
+    drop(other);
+    machine.ip("link set eth0 up").unwrap();
+    wait_until_reached(&machine);
+    assert!(machine.redeem(&site.server, NODE.1, token, &key).unwrap().is_ok(), "not spent");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_identifies_a_machine_by_its_address() {
     let site = site().await;

@@ -14,6 +14,8 @@ use runtime::network;
 use serde::Deserialize;
 use workflow::lifecycle::WorkerTimeouts;
 
+use super::metadata::Source;
+
 /// The options of boot scripts and files. Defaults are those of the arguments; `Default` is for skipped arguments only.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +31,9 @@ pub struct BootSection {
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
     #[serde(default)]
     pub mac_only: Vec<String>,
+    /// Identify booting machines like this, when they get their script and their certificate
+    #[arg(value_name = "CHECK", default_value = "on-link")]
+    pub source_check: Source,
     /// Refuse with 401, which iPXE shows as "Permission denied", instead of 403
     pub refuse_by_401: bool,
     /// Prepare a machine again after this many minutes without a step of its boot
@@ -162,6 +167,7 @@ impl BootSection {
         Ok(Serving {
             trusted_proxies: TrustedProxies::new(proxies).context("boot.trusted_proxies")?,
             mac_only: networks("boot.mac_only", self.mac_only)?,
+            source_check: self.source_check.into(),
             refuse_by_401: self.refuse_by_401,
             hold_boot_loops: self.hold_loops,
             autoexec_script: self.autoexec_script,

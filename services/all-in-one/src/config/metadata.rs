@@ -7,23 +7,34 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use metadata::Endpoints;
-use metadata::guard::SourceCheck;
 use runtime::client_address::TrustedProxies;
+use runtime::neighbour::SourceCheck;
 use runtime::network;
 use serde::Deserialize;
 
 use super::{Options, Service, Split};
 
 /// The identification of callers, as the operator names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// By the Ethernet address if the caller is on our link, otherwise by the IP address alone.
+    #[default]
     OnLink,
     /// By the IP address alone.
     Address,
     /// By the Ethernet address: the caller must be on our link.
     Neighbour,
+}
+
+impl From<Source> for SourceCheck {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::OnLink => Self::OnLink,
+            Source::Address => Self::Address,
+            Source::Neighbour => Self::Neighbour,
+        }
+    }
 }
 
 /// Paths with their filters: a section of the file, or one JSON object in a text, as in Hegel.
@@ -87,11 +98,7 @@ impl Metadata {
         Ok(Self {
             link_local: options.metadata_link_local.clone(),
             grpc_listen: options.metadata_grpc_listen.clone(),
-            source_check: match options.metadata_source_check {
-                Source::OnLink => SourceCheck::OnLink,
-                Source::Address => SourceCheck::Address,
-                Source::Neighbour => SourceCheck::Neighbour,
-            },
+            source_check: options.metadata_source_check.into(),
             endpoints: Endpoints::new(&paths, metadata::is_reserved_path)
                 .context("metadata_custom_endpoints")?,
             trusted_proxies: trusted(proxies).context("metadata_trusted_proxies")?,

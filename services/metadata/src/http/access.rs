@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use axum::http::header;
+use runtime::neighbour::{self, NeighbourCheck, SourceCheck, SourceRejected};
 
 use super::Service;
 use super::refusal::Refusal;
 use super::request::Client;
 use crate::contents::Family;
-use crate::guard::{NeighbourCheck, SourceCheck, SourceRejected};
 use crate::index::Lookup;
 use crate::machine::{Machine, TokenPolicy};
 
@@ -57,16 +57,7 @@ impl Service {
         if peer != address {
             return NeighbourCheck::Routed;
         }
-        if address.is_loopback() {
-            return NeighbourCheck::OwnHost;
-        }
-        if let Some(neighbour) = neighbours.lookup_cached(address) {
-            return neighbour;
-        }
-        let neighbours = neighbours.clone();
-        let lookup = tokio::task::spawn_blocking(move || neighbours.lookup(address)).await;
-        // A failure must not admit anybody.
-        lookup.unwrap_or(NeighbourCheck::NoOwner)
+        neighbour::owner_of(neighbours, address).await
     }
 
     /// Refuses what the machine's policy does not allow for a document of this family.

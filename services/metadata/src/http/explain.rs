@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use runtime::neighbour::SourceCheck;
 use tinwright::metadata::v1 as pb;
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, check};
 use tonic::Status;
 
 use super::Service;
-use crate::guard::SourceCheck;
 use crate::index::{Lookup, SECRETS_AFTER_DISCONNECT};
 use crate::machine::{Machine, TokenPolicy};
 

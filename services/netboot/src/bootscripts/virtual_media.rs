@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use runtime::neighbour::NeighbourCheck;
 use tinwright::hardware::v1::Interface;
 
 use super::warning::Warning;
@@ -13,9 +14,14 @@ use crate::machine_view::MachineView;
 use crate::timeline::{BootStep, Event};
 
 impl BootScripts {
-    /// Refuses the image of the machine at `mac` to `source`, unless that is the machine or in the network of BMCs, and the
-    /// machine boots the worker's environment.
-    pub fn check_image_access(&self, mac: Mac, source: IpAddr) -> BootResult<()> {
+    /// Refuses the image of the machine at `mac` to `source`, which has the owner `neighbour`, unless that is the machine or in the
+    /// network of BMCs, and the machine boots the worker's environment.
+    pub fn check_image_access(
+        &self,
+        mac: Mac,
+        source: IpAddr,
+        neighbour: NeighbourCheck,
+    ) -> BootResult<()> {
         let unknown = || BootRefusal::Nothing("no machine has this address".into());
         let machine = self.index.by_mac(mac).ok_or_else(unknown)?;
         let mut bmcs = self.site.serving.iso.iter().flat_map(|iso| &iso.sources);
@@ -24,6 +30,7 @@ impl BootScripts {
             return Err(BootRefusal::NotYours("the address is neither that machine's nor a BMC's"));
         }
         if !by_bmc {
+            self.check_owner(&machine, neighbour)?;
             self.check_exchange(&machine).inspect_err(|refusal| {
                 let (step, now) = (BootStep::refused(refusal), self.clock.wall());
                 self.timeline.record(Event::of(&machine, step, Some(source), now));

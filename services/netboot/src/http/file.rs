@@ -3,11 +3,13 @@
 
 use std::io::{self, Seek as _, SeekFrom};
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::TryStreamExt as _;
+use runtime::neighbour::NeighbourCheck;
 use tftp::ErrorCode;
 use tokio::io::{AsyncReadExt as _, Take};
 use tokio_util::io::ReaderStream;
@@ -57,6 +59,7 @@ pub(super) fn opened(file: OpenFile, kind: &'static str, headers: &HeaderMap) ->
 pub(super) async fn image(
     http: HttpState,
     source: Source,
+    Extension(neighbour): Extension<NeighbourCheck>,
     Path((mac, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
@@ -64,7 +67,7 @@ pub(super) async fn image(
         return StatusCode::NOT_FOUND.into_response();
     };
     let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
-    if let Err(refusal) = http.boots.check_image_access(mac, *source) {
+    if let Err(refusal) = http.boots.check_image_access(mac, *source, neighbour) {
         return http.refuse(&refusal, &name);
     }
     match images.image(&name, mac, &http.boots).await {

@@ -12,6 +12,7 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use runtime::client_address::{ClientAddress, TrustedProxies};
+use runtime::neighbour::NeighbourCheck;
 use runtime::rate_limit::{Rate, RateLimiter};
 use runtime::serve::ConnectionAddresses;
 use tower::ServiceExt as _;
@@ -47,9 +48,8 @@ impl Default for Limits {
 impl Limits {
     /// True if a request of `source` for `path` is within the limits.
     fn admit(&self, source: IpAddr, path: &str, now: Instant) -> bool {
-        let script = path == "/ipxe" || path.ends_with("/auto.ipxe");
         !self.penalties.is_exhausted(&source, now)
-            && (!script || self.scripts.take(source, now).is_ok())
+            && (!is_script(path) || self.scripts.take(source, now).is_ok())
     }
 
     /// Counts a refusal. One too many begins the penalty.
@@ -76,10 +76,12 @@ impl Middleware {
         let route = route(request.uri().path());
         let response = match self.admit(&request) {
             Ok(source) => {
-                let response = match self.http.fast_path(&request, source) {
+                let neighbour = self.neighbour(&request, source).await;
+                let response = match self.http.fast_path(&request, (source, neighbour)) {
                     Some(response) => response,
                     None => {
                         request.extensions_mut().insert(source);
+                        request.extensions_mut().insert(neighbour);
                         self.routes.clone().oneshot(request).await?
                     }
                 };
@@ -98,6 +100,20 @@ impl Middleware {
         Ok(response)
     }
 
+    /// Returns the owner of the address `source` on our link, for a request that needs it. A proxy hides it.
+    async fn neighbour<B>(&self, request: &Request<B>, source: IpAddr) -> NeighbourCheck {
+        let path = request.uri().path();
+        let peer = request.extensions().get::<ConnectionAddresses>();
+        let peer = peer.map(|addresses| addresses.remote.ip().to_canonical());
+        if !is_script(path) && !path.starts_with("/iso/") {
+            NeighbourCheck::Unchecked
+        } else if peer != Some(source) {
+            NeighbourCheck::Routed
+        } else {
+            self.http.boots.owner_of(source).await
+        }
+    }
+
     /// Returns the address of the client, or the status that refuses it.
     fn admit<B>(&self, request: &Request<B>) -> Result<IpAddr, StatusCode> {
         let (site, uri) = (&self.http.boots.site, request.uri());
@@ -112,6 +128,11 @@ impl Middleware {
         }
         Ok(source)
     }
+}
+
+/// True if a script is served at `path`.
+fn is_script(path: &str) -> bool {
+    path == "/ipxe" || path.ends_with("/auto.ipxe")
 }
 
 /// Returns the metric label of `path`. The path itself is no label: peers control it.

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Path;
 use axum::http::{Method, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
+use runtime::neighbour::NeighbourCheck;
 
 use super::{Http, HttpState, Source};
 use crate::Mac;
@@ -26,25 +27,36 @@ pub(super) fn routes() -> Router<Arc<Http>> {
 async fn script(
     http: HttpState,
     source: Source,
+    Extension(neighbour): Extension<NeighbourCheck>,
     mac: Option<Path<String>>,
     uri: Uri,
 ) -> Result<Response, StatusCode> {
     let mac = parse_mac(mac.map(|Path(mac)| mac))?;
-    Ok(http.script(request(mac, *source, uri.query())))
+    Ok(http.script(request(mac, (*source, neighbour), uri.query())))
 }
 
 /// Matchbox's request: the other labels are claims of the client, and decide nothing.
-async fn labelled(http: HttpState, source: Source, uri: Uri) -> Result<Response, StatusCode> {
+async fn labelled(
+    http: HttpState,
+    source: Source,
+    Extension(neighbour): Extension<NeighbourCheck>,
+    uri: Uri,
+) -> Result<Response, StatusCode> {
     let mac = parse_mac(label(uri.query(), "mac"))?;
-    Ok(http.script(request(mac, *source, uri.query())))
+    Ok(http.script(request(mac, (*source, neighbour), uri.query())))
 }
 
 fn parse_mac(text: Option<String>) -> Result<Option<Mac>, StatusCode> {
     text.map(|text| text.parse()).transpose().map_err(|_| StatusCode::BAD_REQUEST)
 }
 
-fn request(mac: Option<Mac>, source: IpAddr, query: Option<&str>) -> ScriptRequest {
-    ScriptRequest { uuid: label(query, "uuid"), ..ScriptRequest::new(mac, source) }
+/// Returns the request from the address `source`, which has the owner `neighbour`.
+fn request(
+    mac: Option<Mac>,
+    (source, neighbour): (IpAddr, NeighbourCheck),
+    query: Option<&str>,
+) -> ScriptRequest {
+    ScriptRequest { uuid: label(query, "uuid"), neighbour, ..ScriptRequest::new(mac, source) }
 }
 
 /// Returns the value of `name` in the query; of several the last.
@@ -69,7 +81,11 @@ impl Http {
     }
 
     /// Responds to `request` if it is for a script at the path that machines are sent to, spelled as we spell it.
-    pub(super) fn fast_path<B>(&self, request: &Request<B>, source: IpAddr) -> Option<Response> {
+    pub(super) fn fast_path<B>(
+        &self,
+        request: &Request<B>,
+        source: (IpAddr, NeighbourCheck),
+    ) -> Option<Response> {
         let (mac, name) = request.uri().path().strip_prefix('/')?.split_once('/')?;
         if name != "auto.ipxe" || request.method() != Method::GET {
             return None;

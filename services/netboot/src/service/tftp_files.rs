@@ -35,7 +35,8 @@ impl FileSource for TftpFiles {
             }
             RequestedFile::File { .. } => return self.files.open(file, client).await,
         };
-        let request = ScriptRequest { format, ..ScriptRequest::new(mac, client.into()) };
+        let neighbour = self.boots.owner_of(client.into()).await;
+        let request = ScriptRequest { format, neighbour, ..ScriptRequest::new(mac, client.into()) };
         let script = self.boots.serve(&request, self.clock.wall())?;
         Ok(OpenFile::Memory(script.text.into()))
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use prost_types::Timestamp;
+use runtime::neighbour::{self, SourceCheck};
 use runtime::serve::ConnectionAddresses;
 use runtime::{Caller, MachinePurpose, Role};
 use store::records;
@@ -11,7 +12,7 @@ use tinwright::hardware::v1 as hw;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
-use tinwright::{HardwareId, LeaseId, WorkflowId, check};
+use tinwright::{BootId, HardwareId, LeaseId, WorkflowId, check};
 use tonic::{Code, Request, Response, Status};
 
 use super::Api;
@@ -35,10 +36,12 @@ impl WorkerService for Api {
         request: Request<pb::RedeemRequest>,
     ) -> Result<Response<pb::RedeemResponse>, Status> {
         let from = peer(&request);
-        let pb::RedeemRequest { boot_token, csr, holder: _ } = request.into_inner();
-        let (machine, issued) =
-            self.enrollment.redeem(&boot_token, &csr, from, self.clock.wall()).await?;
-        self.check_record(machine).await?;
+        let pb::RedeemRequest { boot_token, csr, holder } = request.into_inner();
+        let boot = redeeming_boot(holder)?;
+        let opened = self.enrollment.verify(&boot_token, &csr, from, self.clock.wall())?;
+        let record = self.record(opened.claims.hardware).await?;
+        self.check_neighbour(&record, from).await?;
+        let (machine, issued) = self.enrollment.redeem(&opened, &csr, &boot).await?;
         tracing::info!(hardware.id = %machine, "worker enrolled");
         Ok(Response::new(pb::RedeemResponse {
             certificate: issued.certificate,
@@ -172,10 +175,33 @@ impl Api {
 
     /// Refuses a machine that has no hardware record.
     async fn check_record(&self, machine: HardwareId) -> Result<(), Status> {
+        self.record(machine).await.map(drop)
+    }
+
+    /// Refuses a caller at `from` that is not the machine of `record`, as far as the owner of the address on our link shows.
+    async fn check_neighbour(
+        &self,
+        record: &hw::Hardware,
+        from: Option<IpAddr>,
+    ) -> Result<(), Status> {
+        let (Some(from), Some(neighbours)) = (from, &self.neighbours) else { return Ok(()) };
+        if self.source == SourceCheck::Address {
+            return Ok(());
+        }
+        let owner = neighbour::owner_of(neighbours, from).await;
+        let macs = record.interfaces.iter().filter_map(|interface| interface.mac.parse().ok());
+        self.source.admits(macs, owner).map_err(|rejected| {
+            tracing::error!(hardware.id = record.id, address = %from, ?owner, "boot token refused: {rejected}");
+            Status::permission_denied(rejected.to_string())
+        })
+    }
+
+    /// Returns the hardware record of `machine`. Refuses a machine that has none.
+    async fn record(&self, machine: HardwareId) -> Result<hw::Hardware, Status> {
         let by = Some(hw::get_hardware_request::By::Id(machine.to_string()));
         let request = hw::GetHardwareRequest { by, view: View::Basic.into() };
         match self.hardware.clone().get_hardware(request).await {
-            Ok(_) => Ok(()),
+            Ok(found) => Ok(found.into_inner().hardware.unwrap_or_default()),
             Err(status) if status.code() == Code::NotFound => {
                 Err(Status::permission_denied("the machine has no record"))
             }
@@ -305,6 +331,14 @@ fn holder(holder: Option<pb::Holder>, epoch: u64) -> Result<Holder, Violations> 
     wrong.into_result(Holder { boot, process, epoch })
 }
 
+/// Returns the boot that redeems a token; empty if it is not named.
+fn redeeming_boot(holder: Option<pb::Holder>) -> Result<BootId, Violations> {
+    let boot = holder.unwrap_or_default().boot_id;
+    let mut wrong = Violations::default();
+    wrong.take("holder.boot_id", check::length(&boot, MAX_HOLDER_ID_BYTES));
+    wrong.into_result(boot.as_str().into())
+}
+
 /// Reads a worker's report, and the last lines of the action. Long texts are cut, not refused: a worker that cannot deliver its result could never go on.
 fn report(request: &pb::FinishActionRequest) -> Result<(AttemptReport, String), Violations> {
     use pb::ActionState as State;
@@ -331,7 +365,8 @@ impl From<worker_enrollment::Error> for Status {
             | Cause::WrongAddress(_)
             | Cause::NotPrepared
             | Cause::OtherEpoch
-            | Cause::Spent => Self::permission_denied(error.to_string()),
+            | Cause::Spent
+            | Cause::OtherBoot => Self::permission_denied(error.to_string()),
             Cause::NotIssued(IssueError::Request) => Violations::single("csr", error).into(),
             Cause::NotIssued(IssueError::Authority(cause)) => {
                 let error = cause.as_ref() as &dyn std::error::Error;

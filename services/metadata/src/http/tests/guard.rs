@@ -8,15 +8,15 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::guard::Guard;
-use crate::guard::NeighbourCheck;
-use crate::neighbour::Neighbours;
 use fleet::BoundLease;
+use runtime::neighbour::{NeighbourCheck, Neighbours};
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::explain_metadata_request::By;
 use tinwright::metadata::v1::metadata_service_server::MetadataService as _;
 use tonic::Code;
 
 /// Every address has this owner.
+#[derive(Debug)]
 struct OneOwner(NeighbourCheck);
 
 impl Neighbours for OneOwner {

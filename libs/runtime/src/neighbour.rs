@@ -7,18 +7,18 @@
 //! an entry is used for a second at most, because some changes have no notification.
 
 mod cache;
+mod source_check;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use runtime::Clock;
-
-use crate::guard::NeighbourCheck;
+use self::cache::NeighbourCache;
+pub use self::source_check::{NeighbourCheck, SourceCheck, SourceRejected};
+use crate::Clock;
 use crate::netlink::notifications::Notifications;
 use crate::netlink::{Netlink, Route};
-use cache::NeighbourCache;
 
 /// A port that nobody listens on (RFC 863, discard): a datagram to it makes the kernel resolve the address.
 const DISCARD_PORT: u16 = 9;
@@ -27,12 +27,27 @@ const RESOLVE_ATTEMPTS: u32 = 20;
 const RESOLVE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Looks up the owners of addresses.
-pub trait Neighbours: Send + Sync + 'static {
+pub trait Neighbours: std::fmt::Debug + Send + Sync + 'static {
     /// Returns the owner of `address` if it is known without waiting.
     fn lookup_cached(&self, address: IpAddr) -> Option<NeighbourCheck>;
 
     /// Returns the owner of `address`. Blocks for up to 200 ms if the kernel has to resolve it.
     fn lookup(&self, address: IpAddr) -> NeighbourCheck;
+}
+
+/// Returns the owner of `address`. Waits for up to 200 ms if the kernel has to resolve it.
+pub async fn owner_of(neighbours: &Arc<dyn Neighbours>, address: IpAddr) -> NeighbourCheck {
+    let address = address.to_canonical();
+    if address.is_loopback() {
+        return NeighbourCheck::OwnHost;
+    }
+    if let Some(neighbour) = neighbours.lookup_cached(address) {
+        return neighbour;
+    }
+    let neighbours = neighbours.clone();
+    let lookup = tokio::task::spawn_blocking(move || neighbours.lookup(address)).await;
+    // A failure must not admit anybody.
+    lookup.unwrap_or(NeighbourCheck::NoOwner)
 }
 
 /// The neighbour table of the kernel, in the network namespace it was opened in.

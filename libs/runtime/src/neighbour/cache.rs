@@ -13,9 +13,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use runtime::bounded_map::ExpiringMap;
-
-use crate::guard::NeighbourCheck;
+use super::source_check::NeighbourCheck;
+use crate::bounded_map::ExpiringMap;
 use crate::netlink::notifications::Change;
 
 /// Enough for a site of ten thousand machines, in about 1 MB.
