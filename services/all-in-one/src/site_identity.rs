@@ -47,13 +47,13 @@ pub(crate) fn accepted_marks(site: &SiteAuthority) -> anyhow::Result<Vec<String>
     pairs.map(|(authority, key)| mark(authority, key)).collect()
 }
 
-/// Marks `store` with the newest secrets of `site`, which it belongs to. An edge has no key of the site, and marks nothing.
+/// Marks `store` with the newest secrets of `site`, which it belongs to. An edge has no key of the site, and replaces the authority alone.
 pub(crate) async fn mark_again(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
-    if site.is_edge() {
-        return Ok(());
-    }
-    let own = mark(&site.fingerprint(), &site.keys().get().newest)?;
     let found = store.get(KEY).await.context("reading the site of the store")?;
+    let own = match &found {
+        Some(found) if site.is_edge() => with_authority(&found.value, &site.fingerprint()),
+        _ => mark(&site.fingerprint(), &site.keys().get().newest)?.into_bytes(),
+    };
     if let Some(found) = found.filter(|found| found.value != own) {
         let expect = vec![Expect::At(KEY.into(), found.revision)];
         let writes = vec![Write::Put(KEY.into(), own.into())];
@@ -63,6 +63,12 @@ pub(crate) async fn mark_again(store: &dyn Store, site: &SiteAuthority) -> anyho
         }
     }
     Ok(())
+}
+
+/// Returns `mark` with the fingerprint `authority` in place of its own.
+fn with_authority(mark: &[u8], authority: &str) -> Vec<u8> {
+    let key = mark.iter().position(|byte| *byte == b' ').map_or(&[][..], |at| &mark[at..]);
+    [authority.as_bytes(), key].concat()
 }
 
 /// Returns the text that identifies a site with `key` without its secrets: the fingerprint `authority` of its certificate, and a
@@ -137,5 +143,22 @@ mod tests {
         let other = MemoryStore::default();
         claim_store(&other, &theirs).await.unwrap();
         assert!(claim_store(&other, &SiteAuthority::open(edge.path()).unwrap()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_store_of_an_edge_is_marked_with_the_new_authority() {
+        let [ours, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let (store, site) = (MemoryStore::default(), SiteAuthority::open(ours.path()).unwrap());
+        issue_edge(&site, folder.path());
+        claim_store(&store, &SiteAuthority::open(folder.path()).unwrap()).await.unwrap();
+        site.prepare_authority().unwrap();
+        site.use_next_authority().unwrap();
+        issue_edge(&site, folder.path());
+        let edge = SiteAuthority::open(folder.path()).unwrap();
+        claim_store(&store, &edge).await.unwrap();
+        mark_again(&store, &edge).await.unwrap();
+        site.drop_old_authority().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), site.authority()).unwrap();
+        claim_store(&store, &SiteAuthority::open(folder.path()).unwrap()).await.unwrap();
     }
 }
