@@ -22,7 +22,7 @@ use super::peer::loopback;
 use super::process::{Place, Process, arguments, free_address, machine, soon};
 
 /// The time from the issue of the process's first certificate to its end. The process has to start in it.
-const LIFETIME: Duration = Duration::from_secs(40);
+const LIFETIME: Duration = Duration::from_secs(60);
 /// The certificate of split-off processes.
 const FILES: [&str; 2] = ["service-key.pem", "service.pem"];
 
