@@ -33,10 +33,12 @@ use crate::turn::QueueState;
 
 /// The number of attempts at a change that conflicts with others.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
-/// The number of a machine's workflows that are read at a time.
 /// The most by which the clock of a boot server may differ from ours.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
+/// The number of a machine's workflows that are read at a time.
 const HISTORY_PART_RECORDS: usize = 100;
+/// The pause between two pages of the index of machines, which may be long: other reads come first.
+const PAGE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The reason why a workflow was not read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -268,6 +270,7 @@ impl Workflows {
                     machines.extend(machine.parse::<HardwareId>().ok());
                 }
             }
+            tokio::time::sleep(PAGE_PAUSE).await;
         }
         Ok(machines)
     }

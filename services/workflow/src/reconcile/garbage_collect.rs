@@ -13,6 +13,8 @@ use crate::retention::{MIN_PER_MACHINE, WorkflowHistory};
 use crate::turn::QueueState;
 use crate::workflows::Error;
 
+/// The time from the start to the first round: what a start needs comes first, and its memory is free again then.
+const FIRST_ROUND_DELAY: Duration = Duration::from_secs(5);
 /// The time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -20,6 +22,7 @@ impl Reconciler {
     /// Deletes expired workflows, for ever.
     pub(super) async fn collect_garbage(&self) {
         self.mirror.ready().await;
+        tokio::time::sleep(FIRST_ROUND_DELAY).await;
         let mut interval = tokio::time::interval(INTERVAL);
         loop {
             interval.tick().await;
