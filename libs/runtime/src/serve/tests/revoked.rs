@@ -65,6 +65,12 @@ impl Site {
     }
 }
 
+/// Waits until `open` ends with an error or without one.
+async fn ends(open: &mut BodyDataStream) {
+    let next = tokio::time::timeout(Duration::from_secs(60), open.next()).await;
+    assert!(next.expect("the stream ends").is_none_or(|part| part.is_err()));
+}
+
 /// Makes a call. Returns the body of the response.
 async fn call(channel: Channel) -> Result<BodyDataStream, tonic::transport::Error> {
     let request = Request::get("/").body(tonic::body::Body::empty()).unwrap();
@@ -81,7 +87,7 @@ async fn a_revoked_certificate_ends_open_streams_and_is_refused_from_then_on() {
     let pem = CertificateDer::from_pem_file(site.folder.path().join("service.pem")).unwrap();
     let id = Serial::in_certificate(&pem).unwrap().identity();
     site.revocations.apply(FeedEvent::Put(Revocation { id, ..Revocation::default() }));
-    assert!(body.next().await.is_none_or(|part| part.is_err()));
+    ends(&mut body).await;
     assert!(call(site.open()).await.is_err());
 }
 
@@ -101,7 +107,7 @@ async fn the_end_of_a_former_authority_ends_streams_of_its_certificates_and_no_o
     }
     site.authority.drop_old_authority().unwrap();
     for ended in [&mut former, &mut second] {
-        assert!(ended.next().await.is_none_or(|part| part.is_err()));
+        ends(ended).await;
     }
     assert!(current.next().now_or_never().is_none());
     drop(site.stream().await);
