@@ -1,7 +1,4 @@
 //! Events: what callers change, and what they are refused, through the server's listener.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use runtime::Role;
 use tinwright::event::v1 as pb;
@@ -37,7 +34,7 @@ fn line(event: &pb::Event) -> String {
 
 #[tokio::test]
 async fn an_event_names_the_caller_the_call_and_the_change() {
-    let server = support::start().await;
+    let server = crate::support::start().await;
     let mut operator = server.hardware(Role::Operator).await;
     let made = operator.create_hardware(create("n1")).await.unwrap().into_inner();
     let made = made.hardware.unwrap();
@@ -67,7 +64,7 @@ async fn an_event_names_the_caller_the_call_and_the_change() {
 
 #[tokio::test]
 async fn a_refused_call_and_new_events_reach_a_watcher() {
-    let server = support::start().await;
+    let server = crate::support::start().await;
     let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
     let request = pb::WatchOwnerEventsRequest { owner: "hardware".into(), filter: None };
     let mut watch = log.watch_owner_events(request).await.unwrap().into_inner();
@@ -92,7 +89,7 @@ async fn a_refused_call_and_new_events_reach_a_watcher() {
 
 #[tokio::test]
 async fn an_unknown_owner_is_not_found() {
-    let server = support::start().await;
+    let server = crate::support::start().await;
     let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
     let request = pb::ListOwnerEventsRequest { owner: "kitchen".into(), ..Default::default() };
     assert_eq!(log.list_owner_events(request).await.unwrap_err().code(), Code::NotFound);
@@ -101,7 +98,7 @@ async fn an_unknown_owner_is_not_found() {
 
 #[tokio::test]
 async fn a_viewer_gets_the_events_of_all_owners_in_the_order_of_time() {
-    let server = support::start().await;
+    let server = crate::support::start().await;
     server.hardware(Role::Operator).await.create_hardware(create("n1")).await.unwrap();
     let mut tenants = TenantServiceClient::new(server.channel(Some(Role::Operator)).await);
     let tenant = Tenant { name: "acme".into(), ..Tenant::default() };
@@ -125,7 +122,7 @@ async fn a_viewer_gets_the_events_of_all_owners_in_the_order_of_time() {
 
 #[tokio::test]
 async fn a_watch_sends_stored_events_then_synced_then_each_new_one_once() {
-    let server = support::start().await;
+    let server = crate::support::start().await;
     let mut operator = server.hardware(Role::Operator).await;
     operator.create_hardware(create("n1")).await.unwrap();
     let mut site = EventServiceClient::new(server.channel(Some(Role::Viewer)).await);

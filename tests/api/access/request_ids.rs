@@ -3,8 +3,8 @@
 use runtime::{Caller, Role};
 use serde_json::{Value, json};
 
-use crate::calls::methods;
-use crate::site::{Site, TEMPLATE, client};
+use super::calls::methods;
+use super::site::{Site, TEMPLATE, client};
 
 /// Returns a request of each call that takes a request id; the request of another caller has another `n`.
 fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
@@ -23,7 +23,7 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
             json!({"template": {"name": format!("n{n}"), "data": TEMPLATE}}),
         ),
         ("TenantService/CreateTenant", json!({"tenant": {"name": format!("n{n}")}})),
-        ("WorkflowService/CreateWorkflow", crate::site::on_machine(&site.id("maintained"))),
+        ("WorkflowService/CreateWorkflow", super::site::on_machine(&site.id("maintained"))),
     ]
 }
 

@@ -1,12 +1,9 @@
 //! The hardware service, called as clients call it: over TLS through the server's listener.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::start;
 use runtime::Role;
-use support::start;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as pb, watch_hardware_response::Event};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -38,7 +35,7 @@ async fn next(events: &mut tonic::Streaming<pb::WatchHardwareResponse>) -> Optio
 async fn hardware_is_still_stored_after_a_restart() {
     let server = start().await;
     let made = server.hardware(Role::Operator).await.create_hardware(create(1)).await.unwrap();
-    let server = support::start_in(server.end().await).await;
+    let server = crate::support::start_in(server.end().await).await;
     let mut viewer = server.hardware(Role::Viewer).await;
     let listed = viewer.list_hardware(pb::ListHardwareRequest::default()).await.unwrap();
     assert_eq!(listed.into_inner().hardware, made.into_inner().hardware.as_slice());
@@ -189,7 +186,7 @@ struct Machine {
 }
 
 impl Machine {
-    async fn new(server: &support::RunningServer) -> Self {
+    async fn new(server: &crate::support::RunningServer) -> Self {
         let channel = server.channel(Some(Role::Admin)).await;
         let mut hardware = HardwareServiceClient::new(channel.clone());
         let mut power = PowerServiceClient::new(channel.clone());

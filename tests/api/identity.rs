@@ -1,12 +1,9 @@
 //! Identities that are given and taken back, through the API's listener.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::{connect, start, start_in};
 use runtime::{Role, authority};
-use support::{connect, start, start_in};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::identity::v1 as pb;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use runtime::{Caller, Role};
 use serde_json::{Value, json};
 
-use crate::calls::Client;
+use super::calls::Client;
 use crate::support::{RunningServer, start};
 
 /// A template of one action.

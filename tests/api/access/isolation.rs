@@ -5,10 +5,10 @@ use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, MethodDescriptor};
 use serde_json::{Value, json};
 use tonic::{Code, Status, Streaming};
 
-use crate::calls::{self, Client, SOON, methods, path};
-use crate::content::{ContentReader, changed_keys};
-use crate::customers::{Customer, Customers};
-use crate::table::rows;
+use super::calls::{self, Client, SOON, methods, path};
+use super::content::{ContentReader, changed_keys};
+use super::customers::{Customer, Customers};
+use super::table::rows;
 
 /// Returns the fields of `message` that hold one text, as paths; those in its messages, too.
 fn text_fields(message: &MessageDescriptor) -> Vec<String> {

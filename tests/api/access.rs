@@ -4,7 +4,6 @@
 //! - `site`: a server with an object of every noun. `requests`: a request for each call that would change something.
 //! - `table`: every call by every caller. `request_ids`: those of several callers.
 //! - `customers`: a site with two tenants. `isolation`: none of them finds anything of the other one.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod calls;
 mod content;
@@ -13,6 +12,4 @@ mod isolation;
 mod request_ids;
 mod requests;
 mod site;
-#[path = "../support/mod.rs"]
-mod support;
 mod table;

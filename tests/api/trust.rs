@@ -1,10 +1,7 @@
 //! Authentication and access control of the API, tested through real connections.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{config, connect, start, stranger};
 use runtime::{Caller, Role};
-use support::{config, connect, start, stranger};
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as pb;

@@ -4,8 +4,8 @@ use prost_reflect::Value as Field;
 use runtime::authority::request_certificate;
 use serde_json::{Value, json};
 
-use crate::calls::{self, method};
-use crate::site::{Site, TEMPLATE, on_machine};
+use super::calls::{self, method};
+use super::site::{Site, TEMPLATE, on_machine};
 
 /// Calls that change nothing in this site: they need an edge, a BMC that answers, a failed instance, a key, a prepared
 /// workflow, or a leased action.

@@ -8,10 +8,10 @@ use runtime::{Caller, MachinePurpose, Role};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::calls::{self, Client, methods, path};
-use crate::content::{ContentReader, changed_keys};
-use crate::requests::{WITHOUT_CHANGE, changing};
-use crate::site::Site;
+use super::calls::{self, Client, methods, path};
+use super::content::{ContentReader, changed_keys};
+use super::requests::{WITHOUT_CHANGE, changing};
+use super::site::Site;
 
 /// A row of the table.
 pub struct Row {

@@ -3,8 +3,8 @@
 use runtime::{Caller, Role};
 use serde_json::{Value, json};
 
-use crate::calls::Client;
-use crate::site::client;
+use super::calls::Client;
+use super::site::client;
 use crate::support::{RunningServer, start, until};
 
 /// A tenant, and its objects.
@@ -152,9 +152,9 @@ fn find(json: &Value, name: &str) -> Option<String> {
 
 /// Returns `text` as bytes in JSON.
 fn base64(text: &str) -> Value {
-    let method = crate::calls::method("WorkerService/AppendLog");
-    let mut request = crate::calls::request(&method, json!({}));
+    let method = super::calls::method("WorkerService/AppendLog");
+    let mut request = super::calls::request(&method, json!({}));
     let bytes = prost_reflect::Value::Bytes(text.to_owned().into());
     request.set_field_by_name("data", bytes);
-    crate::calls::json(&request)["data"].clone()
+    super::calls::json(&request)["data"].clone()
 }

@@ -1,0 +1,9 @@
+//! Calls through the API's listener, as clients make them. One program, since each would be linked with the whole server.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod access;
+mod events;
+mod hardware;
+mod identity;
+mod support;
+mod trust;
