@@ -32,6 +32,9 @@ enum Command {
         /// rack's restarts, each with another seed
         #[arg(long, conflicts_with = "arguments")]
         long: bool,
+        /// Do the checks of `cargo rack check` too, while the last tests run
+        #[arg(long, conflicts_with_all = ["arguments", "long"])]
+        check: bool,
         /// Arguments of cargo test, such as a test's name
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -58,7 +61,8 @@ fn main() -> ExitCode {
         Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { long: true, .. }) => suite::test_long(),
-        Some(Command::Test { long: false, arguments }) => suite::test(&arguments),
+        Some(Command::Test { check: true, .. }) => suite::test_and_check(),
+        Some(Command::Test { long: false, check: false, arguments }) => suite::test(&arguments),
         Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),
         Some(Command::Check) => suite::check(),

@@ -26,6 +26,8 @@ const RACK_TESTS: [&str; 10] = [
 
 /// The duration of fuzzing for each codec in the long tests.
 const FUZZ_SECONDS: &str = "600";
+/// The niceness of checks beside tests.
+const CHECK_NICENESS: i32 = 10;
 /// Runs of the rack's restarts in the long tests.
 const RESTART_RUNS: u64 = 5;
 
@@ -38,33 +40,56 @@ pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
 
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
-    packages()?;
-    // One build of programs and tests: built separately, their dependencies would have different features.
-    run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))?;
-    let mut test = cargo(["test", "--workspace"]);
-    if !arguments.is_empty() {
-        return run(test.args(arguments));
+    build_tests()?;
+    if arguments.is_empty() {
+        return beside_rack(others);
     }
-    // `--workspace` in both, so that neither builds anything again.
+    run(cargo(["test", "--workspace"]).args(arguments))
+}
+
+/// Runs all tests and checks. The checks begin once only tests of the rack still run, which leave much of the processors idle.
+pub(crate) fn test_and_check() -> anyhow::Result<()> {
+    build_tests()?;
+    beside_rack(|| {
+        let tested = others();
+        // The tests of the rack go before.
+        rustix::process::nice(CHECK_NICENESS)?;
+        let checked = check();
+        tested.and(checked)
+    })
+}
+
+/// Builds programs and tests at once: built separately, their dependencies would have different features.
+fn build_tests() -> anyhow::Result<()> {
+    packages()?;
+    run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))
+}
+
+/// Runs the tests that are not the rack's.
+fn others() -> anyhow::Result<()> {
+    run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]))
+}
+
+/// Does `work` while the tests of the rack run, and prints their output afterwards.
+fn beside_rack(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    // `--workspace`, so that it builds nothing again.
     let mut rack = cargo(["test", "--workspace", "--no-fail-fast"]);
     rack.args(RACK_TESTS);
-    let (others, rack) = std::thread::scope(|scope| {
+    let (done, rack) = std::thread::scope(|scope| {
         let rack = scope.spawn(move || rack.output());
-        let others = run(test.args(["--exclude", "rack", "--no-fail-fast"]));
-        (others, rack.join())
+        (work(), rack.join())
     });
     let Output { status, stdout, stderr } = rack.map_err(|_| anyhow::anyhow!("a panic"))??;
     std::io::stdout().write_all(&stdout)?;
     std::io::stderr().write_all(&stderr)?;
-    others?;
+    done?;
     anyhow::ensure!(status.success(), "tests of the rack failed: {status}");
     Ok(())
 }
 
 /// Runs the tests that take hours. Goes on after a failure, and returns an error that names all of them.
 pub(crate) fn test_long() -> anyhow::Result<()> {
-    packages()?;
-    run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))?;
+    build_tests()?;
     let histories = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
     let mut parts = vec![("histories".to_owned(), histories)];
     let mut fuzz = Command::new(program("fuzz"));
