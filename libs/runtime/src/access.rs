@@ -79,6 +79,7 @@ impl Column {
     }
 }
 
+/// The calls, in the order of their paths.
 const CALLS: &[(&str, Audience)] = &[
     ("/grpc.health.v1.Health/Check", Audience::Everyone),
     ("/grpc.health.v1.Health/Watch", Audience::Everyone),
@@ -196,7 +197,17 @@ const TENANT_CALLS: &[&str] = &[
 
 /// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
 pub fn audience(path: &str) -> Option<Audience> {
-    CALLS.iter().find(|(call, _)| *call == path).map(|(_, audience)| *audience)
+    row(path).map(|(_, audience)| *audience)
+}
+
+/// Returns the path of the table that is equal to `path`.
+pub(crate) fn known_path(path: &str) -> Option<&'static str> {
+    row(path).map(|(known, _)| *known)
+}
+
+fn row(path: &str) -> Option<&'static (&'static str, Audience)> {
+    let found = CALLS.binary_search_by_key(&path, |(known, _)| *known).ok()?;
+    CALLS.get(found)
 }
 
 /// True if people make the call `path` to change objects: the changes that it makes are recorded as events.
@@ -369,6 +380,7 @@ mod tests {
         let ours =
             CALLS.iter().map(|(path, _)| *path).filter(|path| path.starts_with("/tinwright."));
         assert_eq!(ours.collect::<Vec<_>>(), calls);
+        assert!(CALLS.is_sorted_by_key(|(path, _)| path));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One tracing span for each call, and the metrics that are usual for gRPC servers.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,17 +24,17 @@ use crate::clock::Clock;
 use crate::forwarding;
 use crate::identity::Caller;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Method {
-    grpc_service: String,
-    grpc_method: String,
+    grpc_service: &'static str,
+    grpc_method: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Handled {
-    grpc_service: String,
-    grpc_method: String,
-    grpc_code: String,
+    grpc_service: &'static str,
+    grpc_method: &'static str,
+    grpc_code: Cow<'static, str>,
 }
 
 /// Counts calls by status code, and measures how long they take. A call with a stream ends with the stream.
@@ -61,12 +62,12 @@ impl CallMetrics {
     /// Begins to measure the call `path`.
     fn begin(&self, path: &str) -> RunningCall {
         // The peer chooses a path that is not in the table of calls: such a path must not become a label.
-        let known = path.strip_prefix('/').filter(|_| access::audience(path).is_some());
-        let (service, method) =
+        let known = access::known_path(path).and_then(|known| known.strip_prefix('/'));
+        let (grpc_service, grpc_method) =
             known.and_then(|known| known.split_once('/')).unwrap_or(("unknown", "unknown"));
         RunningCall {
             metrics: self.0.clone(),
-            method: Method { grpc_service: service.into(), grpc_method: method.into() },
+            method: Method { grpc_service, grpc_method },
             began: Clock::system().monotonic(),
             is_counted: false,
         }
@@ -92,7 +93,7 @@ impl RunningCall {
             return;
         }
         let elapsed = Clock::system().monotonic().saturating_duration_since(self.began);
-        let Method { grpc_service, grpc_method } = self.method.clone();
+        let Method { grpc_service, grpc_method } = self.method;
         let handled = Handled { grpc_service, grpc_method, grpc_code: code_name(code) };
         self.metrics.handled.get_or_create(&handled).inc();
         self.metrics.seconds.get_or_create(&self.method).observe(elapsed.as_secs_f64());
@@ -107,13 +108,13 @@ impl Drop for RunningCall {
 }
 
 /// The name of a code in the metrics of other gRPC servers.
-fn code_name(code: Code) -> String {
+fn code_name(code: Code) -> Cow<'static, str> {
     if code == Code::Ok {
         "OK".into()
     } else if code == Code::Cancelled {
         "Canceled".into()
     } else {
-        format!("{code:?}")
+        format!("{code:?}").into()
     }
 }
 

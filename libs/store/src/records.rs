@@ -26,7 +26,7 @@ pub use self::change::Change;
 pub use self::check::CheckReport;
 pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
 use self::requests::{IdempotentRequest, RequestState};
-use crate::{Expect, Revision, ScopedStore, Store, Versioned, seal};
+use crate::{Expect, Page, Revision, ScopedStore, Store, Versioned, seal};
 
 /// Records that one part of a filtered list reads at most.
 const MAX_SCANNED_RECORDS: usize = 2000;
@@ -282,12 +282,17 @@ impl<K: Kind> Records<K> {
         after: &str,
         limit: usize,
     ) -> Result<(Vec<K::Record>, bool), Error> {
-        check_page_token::<K>(after)?;
-        let after = if after.is_empty() { String::new() } else { key::<K>(after) };
-        let page = self.store.list(&key::<K>(prefix), &after, limit).await?;
+        let page = self.pairs(prefix, after, limit).await?;
         let records: Result<_, _> =
             page.pairs.iter().map(|(key, at)| self.decode(key, at)).collect();
         Ok((records?, page.more))
+    }
+
+    /// Does the same, and returns what is stored.
+    async fn pairs(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, Error> {
+        check_page_token::<K>(after)?;
+        let after = if after.is_empty() { String::new() } else { key::<K>(after) };
+        Ok(self.store.list(&key::<K>(prefix), &after, limit).await?)
     }
 
     /// Returns at most `limit` records that pass the filter `keep`, after the id `after`. Long records or a strict filter end a
@@ -301,18 +306,19 @@ impl<K: Kind> Records<K> {
         let mut listing = ListingBuilder::new(limit);
         let (mut last, mut looked) = (after.to_owned(), 0);
         loop {
-            let (found, more) = self.page("", &last, listing.remaining()).await?;
-            let mut found = found.into_iter();
+            let page = self.pairs("", &last, listing.remaining()).await?;
+            let mut pairs = page.pairs.iter();
             while !listing.is_full()
-                && let Some(record) = found.next()
+                && let Some((key, found)) = pairs.next()
             {
                 looked += 1;
+                let record = self.decode(key, found)?;
                 K::id(&record).clone_into(&mut last);
                 if keep(&record) {
-                    listing.push(record);
+                    listing.push_sized(record, found.value.len());
                 }
             }
-            let more = more || found.len() > 0;
+            let more = page.more || pairs.len() > 0;
             if !more || listing.is_full() || looked >= MAX_SCANNED_RECORDS {
                 return Ok(listing.end(more.then_some(last)));
             }
@@ -344,7 +350,7 @@ impl<K: Kind> Records<K> {
         let done = request.map(|request| request.done(id, crate::wall_time(), &self.store));
         let done = done.unwrap_or_default();
         match self.commit(self.to_create(record).and(more).and(done)).await {
-            Ok(_) => self.require(id).await,
+            Ok(revision) => Ok(stored::<K>(record.clone(), revision)),
             // The same request may have been carried out meanwhile, and caused the conflict.
             Err(clash @ (Error::Exists { .. } | Error::Taken { .. } | Error::Changed { .. })) => {
                 self.previous_result(request).await?.ok_or(clash)
@@ -369,9 +375,7 @@ impl<K: Kind> Records<K> {
             return Ok(new);
         }
         let revision = self.commit(self.to_replace(old, &new).and(more)).await?;
-        let mut stored = new;
-        *K::revision_mut(&mut stored) = revision.0.cast_signed();
-        Ok(stored)
+        Ok(stored::<K>(new, revision))
     }
 
     /// Returns the record that `request` created earlier, if it was carried out.
@@ -409,12 +413,9 @@ impl<K: Kind> Records<K> {
 
     /// Decodes the record in `found` under `key`, and fills in its revision.
     pub(crate) fn decode(&self, key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
-        let sealer = self.store.sealer();
-        let record = seal::decode(&found.value, &self.store.full(key), sealer.as_deref());
-        let mut record: K::Record = record.ok_or_else(|| crate::Error::Corrupt(key.to_owned()))?;
-        // Opaque to callers, which compare for equality only, so the sign does not matter.
-        *K::revision_mut(&mut record) = found.revision.0.cast_signed();
-        Ok(record)
+        let record = seal::decode(&found.value, key, &self.store);
+        let record = record.ok_or_else(|| crate::Error::Corrupt(key.to_owned()))?;
+        Ok(stored::<K>(record, found.revision))
     }
 
     /// Decodes the record `id` in `found`.
@@ -447,6 +448,13 @@ impl<K: Kind> Records<K> {
     pub fn store(&self) -> &ScopedStore {
         &self.store
     }
+}
+
+/// Returns `record` as it is stored at `revision`.
+fn stored<K: Kind>(mut record: K::Record, revision: Revision) -> K::Record {
+    // Opaque to callers, which compare for equality only, so the sign does not matter.
+    *K::revision_mut(&mut record) = revision.0.cast_signed();
+    record
 }
 
 fn key<K: Kind>(id: &str) -> String {

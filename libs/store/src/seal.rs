@@ -18,7 +18,7 @@ use bytes::Bytes;
 use prost::Message;
 use tinwright::secret::{Sealable, SecretPart};
 
-use crate::{Changes, Commit, Error, FrozenPairs, Page, Revision, Store, Versioned};
+use crate::{Changes, Commit, Error, FrozenPairs, Page, Revision, ScopedStore, Store, Versioned};
 
 /// Encrypts stored values, each bound to the name of its owner.
 pub trait Sealer: fmt::Debug + Send + Sync + 'static {
@@ -70,15 +70,15 @@ pub(crate) fn encode<R: Message + Sealable>(
     Some(value.into())
 }
 
-/// Returns the record in `value` under `key`; none if it cannot be decoded, or its secrets cannot be opened.
+/// Returns the record in `value` under `key` of `store`; none if it cannot be decoded, or its secrets cannot be opened.
 pub(crate) fn decode<R: Message + Sealable + Default>(
     value: &Bytes,
     key: &str,
-    sealer: Option<&dyn Sealer>,
+    store: &ScopedStore,
 ) -> Option<R> {
     let mut record = R::decode(value.clone()).ok()?;
     if value.starts_with(&MARK) {
-        let part = sealer?.unseal(key, &sealed_part(value)?)?;
+        let part = store.sealer()?.unseal(&store.full(key), &sealed_part(value)?)?;
         record.put_secrets(&SecretPart::decode(part.as_slice()).ok()?).ok()?;
     }
     Some(record)

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Channel;
 use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::ServiceBuilder;
 use uuid::Uuid;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
@@ -152,13 +153,15 @@ impl Services {
         let (app, metrics) =
             (routes.routes().into_axum_router(), vitals.register_common(CallMetrics::new));
         let admission = vitals.register(Admission::new);
-        Ok(app
-            .layer(from_fn(origin::record))
-            .layer(from_fn_with_state(revocations.clone(), refuse_revoked))
-            .layer(from_fn_with_state(admission, admission::admit))
-            .layer(from_fn(access::check))
+        // One layer of all: as one each, every one would copy the services below it for each call.
+        let layers = ServiceBuilder::new()
+            .layer(from_fn_with_state(metrics, call_metrics::record))
             .layer(from_fn_with_state(refusals.clone(), refusals::record))
-            .layer(from_fn_with_state(metrics, call_metrics::record)))
+            .layer(from_fn(access::check))
+            .layer(from_fn_with_state(admission, admission::admit))
+            .layer(from_fn_with_state(revocations.clone(), refuse_revoked))
+            .layer(from_fn(origin::record));
+        Ok(app.layer(layers))
     }
 
     /// Returns `channel` for each service of this process whose objects are counted.

@@ -69,7 +69,7 @@ impl EventLog {
                 scanned += 1;
                 let event = self.decode(&key, &found)?;
                 if matches(filter, &event) {
-                    listing.push(event);
+                    listing.push_sized(event, found.value.len());
                 }
                 last = Some(key);
             }

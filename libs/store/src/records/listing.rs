@@ -23,7 +23,7 @@ pub struct ListingBuilder<R> {
     limit: usize,
 }
 
-impl<R: Message> ListingBuilder<R> {
+impl<R> ListingBuilder<R> {
     /// An empty part that takes at most `limit` records.
     pub fn new(limit: usize) -> Self {
         Self { records: Vec::new(), bytes: 0, limit }
@@ -40,8 +40,17 @@ impl<R: Message> ListingBuilder<R> {
     }
 
     /// Adds a record.
-    pub fn push(&mut self, record: R) {
-        self.bytes += record.encoded_len();
+    pub fn push(&mut self, record: R)
+    where
+        R: Message,
+    {
+        let bytes = record.encoded_len();
+        self.push_sized(record, bytes);
+    }
+
+    /// Adds a record that takes these `bytes` in the store.
+    pub fn push_sized(&mut self, record: R, bytes: usize) {
+        self.bytes += bytes;
         self.records.push(record);
     }
 
