@@ -37,9 +37,12 @@ nouns! {
     Bmc, BmcId, "BMC";
     Credential, CredentialId, "credential";
     Event, EventId, "event";
+    Grant, GrantId, "grant";
     Hardware, HardwareId, "hardware";
     Instance, InstanceId, "instance";
     PowerJob, PowerJobId, "power job";
+    Range, RangeId, "range";
+    Subnet, SubnetId, "subnet";
     Tenant, TenantId, "tenant";
     Template, TemplateId, "template";
     Workflow, WorkflowId, "workflow";

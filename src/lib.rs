@@ -1,6 +1,6 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and code that servers and clients share.
 //!
-//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`identity`], [`netboot`], [`metadata`], [`event`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`netboot`], [`metadata`], [`event`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`object`]: the fields that all objects share.
@@ -30,8 +30,8 @@ pub mod tenant;
 pub mod watch;
 
 pub use id::{
-    BmcId, BootId, CredentialId, EventId, HardwareId, Id, InstanceId, LeaseId, PowerJobId,
-    ProcessId, TemplateId, TenantId, WorkflowId,
+    BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId, PowerJobId,
+    ProcessId, RangeId, SubnetId, TemplateId, TenantId, WorkflowId,
 };
 pub use mac::Mac;
 pub use object::Object;
@@ -46,7 +46,7 @@ mod generated {
 }
 
 pub use generated::tinwright::{
-    common, event, hardware, identity, instance, metadata, netboot, power, store, workflow,
+    address, common, event, hardware, identity, instance, metadata, netboot, power, store, workflow,
 };
 
 /// Tinkerbell's metadata over gRPC.

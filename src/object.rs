@@ -64,6 +64,9 @@ macro_rules! objects {
 }
 
 objects!(
+    address::Grant,
+    address::Range,
+    address::Subnet,
     hardware::Hardware,
     identity::Credential,
     identity::Tenant,

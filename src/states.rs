@@ -2,6 +2,7 @@
 //!
 //! A state that only a newer server knows is not final.
 
+use crate::address::v1::GrantState;
 use crate::hardware::v1 as hardware;
 use crate::instance::v1 as instance;
 use crate::power::v1::{PowerJob, power_job};
@@ -18,6 +19,13 @@ impl hardware::State {
     /// Returns the state's name as documents and logs spell it, such as `provisionable`.
     pub fn word(self) -> String {
         self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
+    }
+}
+
+impl GrantState {
+    /// Returns the state's name as documents and logs spell it, such as `pending`.
+    pub fn word(self) -> String {
+        self.as_str_name().trim_start_matches("GRANT_STATE_").to_ascii_lowercase()
     }
 }
 

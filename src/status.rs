@@ -184,6 +184,24 @@ pub fn overloaded(text: impl Into<String>, delay: Duration) -> Status {
     Status::with_error_details(Code::ResourceExhausted, text, details)
 }
 
+/// `RESOURCE_EXHAUSTED` with an `ErrorInfo`: the call fails until others give something back.
+pub fn exhausted(
+    reason: &str,
+    metadata: HashMap<String, String>,
+    text: impl Into<String>,
+) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    Status::with_error_details(Code::ResourceExhausted, text, details)
+}
+
+/// `RESOURCE_EXHAUSTED` with a `QuotaFailure` about `subject`, and an `ErrorInfo` with the reason `QUOTA`.
+pub fn over_quota(subject: &str, text: impl Into<String>) -> Status {
+    let text = text.into();
+    let mut details = ErrorDetails::with_quota_failure_violation(subject, text.clone());
+    details.set_error_info("QUOTA", DOMAIN, HashMap::new());
+    Status::with_error_details(Code::ResourceExhausted, text, details)
+}
+
 /// Returns the time after which the call may be repeated, if the server named one.
 pub fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay

@@ -64,6 +64,9 @@ macro_rules! watch_responses {
 }
 
 watch_responses! {
+    address::WatchGrantsResponse, watch_grants_response::Grant => Grant;
+    address::WatchRangesResponse, watch_ranges_response::Range => Range;
+    address::WatchSubnetsResponse, watch_subnets_response::Subnet => Subnet;
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
     identity::WatchRevocationsResponse, watch_revocations_response::Revocation => Revocation;
     identity::WatchTenantsResponse, watch_tenants_response::Tenant => Tenant;

@@ -19,6 +19,7 @@ use crate::config::{Config, Service};
 /// The channels of one calling service to each service that another one calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
+    pub(crate) address: Channel,
     pub(crate) hardware: Channel,
     pub(crate) identity: Channel,
     pub(crate) instance: Channel,
@@ -81,6 +82,7 @@ impl Endpoints {
     fn new(inside: &Channel, remote: &BTreeMap<Service, Channel>, has_leases: bool) -> Self {
         let to = |service| remote.get(&service).unwrap_or(inside).clone();
         Self {
+            address: to(Service::Address),
             hardware: to(Service::Hardware),
             identity: to(Service::Identity),
             instance: to(Service::Instance),
@@ -92,8 +94,9 @@ impl Endpoints {
 
     /// Returns each service that owns objects, with its channel.
     pub(crate) fn owners(&self) -> Vec<(String, Channel)> {
-        let Self { hardware, identity, instance, workflow, power, leases } = self;
+        let Self { address, hardware, identity, instance, workflow, power, leases } = self;
         let owners = [
+            (Service::Address, Some(address)),
             (Service::Hardware, Some(hardware)),
             (Service::Identity, Some(identity)),
             (Service::Instance, Some(instance)),

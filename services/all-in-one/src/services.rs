@@ -44,6 +44,7 @@ const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
 /// The services of this process that own records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
+    address: Option<address::Api>,
     backups: Option<store::backup::Api>,
     hardware: Option<hardware::Api>,
     identity: Option<identity::Api>,
@@ -77,6 +78,8 @@ impl Services {
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
         let owned = owned.map(|owner| owner.to_string());
         Ok(Self {
+            address: serves(Service::Address)
+                .then(|| address::Api::new(store(), Clock::system(), stop())),
             backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
             events: OwnerEvents::new(&store(), owned, stop()),
             hardware: serves(Service::Hardware).then(|| {
@@ -131,12 +134,16 @@ impl Services {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
-        let Self { hardware, identity, site_events, instance, power, workflow, events, backups } =
+        let Self { address, hardware, identity, site_events, instance, power, workflow, .. } =
             self.clone();
+        let Self { events, backups, .. } = self.clone();
         routes.add_service(events.into_service());
         site_events.map(|it| routes.add_service(it.into_service()));
         backups.map(|it| routes.add_service(it.into_service()));
         hardware.map(|it| routes.add_service(it.into_service()));
+        if let Some(address) = address {
+            routes.add_service(address.subnet_service()).add_service(address.grant_service());
+        }
         if let Some(identity) = identity {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
         }
@@ -175,9 +182,11 @@ impl Services {
 
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
-        let Self { hardware, identity, instance, power, workflow, events, .. } = self.clone();
+        let Self { address, hardware, identity, instance, power, workflow, events, .. } =
+            self.clone();
         events.start(refusals, tier);
         let stop = || tier.stop.clone();
+        address.map(|it| tier.tasks.spawn(it.run(stop())));
         hardware.map(|it| tier.tasks.spawn(it.run(stop())));
         identity.map(|it| tier.tasks.spawn(it.run(stop())));
         instance.map(|it| tier.tasks.spawn(it.run(stop())));
@@ -204,8 +213,9 @@ impl Services {
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { hardware, identity, instance, power, workflow, .. } = self;
+        let Self { address, hardware, identity, instance, power, workflow, .. } = self;
         let reports = [
+            OptionFuture::from(address.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(instance.as_ref().map(|it| it.check(mend))).await.transpose()?,
@@ -217,8 +227,9 @@ impl Services {
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { hardware, identity, instance, power, workflow, .. } = self;
+        let Self { address, hardware, identity, instance, power, workflow, .. } = self;
         tokio::join!(
+            OptionFuture::from(address.as_ref().map(address::Api::ready)),
             OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
             OptionFuture::from(identity.as_ref().map(identity::Api::ready)),
             OptionFuture::from(instance.as_ref().map(instance::Api::ready)),

@@ -3,6 +3,7 @@
 //! - [`connect`]: finding the server, and the identity of the caller; [`context`]: several sites.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
+//! - [`subnet`], [`range`], [`address`]: networks, and the grants of their addresses.
 //! - [`identity`]: client certificates and credentials.
 //! - [`boot`]: explanations, timelines and syslog of network boots.
 //! - [`events`]: what changed, when, and who asked for it.
@@ -13,6 +14,7 @@
 //! - [`osie`]: building the installation environment; with `context` the only commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod address;
 pub mod boot;
 pub mod connect;
 pub mod context;
@@ -27,8 +29,10 @@ pub mod metadata;
 pub mod osie;
 pub mod output;
 pub mod power;
+pub mod range;
 pub mod resource;
 pub mod store;
+pub mod subnet;
 pub mod template;
 pub mod tenant;
 pub mod tinkerbell;
@@ -56,6 +60,12 @@ pub enum Command {
     Workflow(ServerCommand<workflow::WorkflowCommand>),
     /// Control the power and the boot device of machines, and manage their BMCs
     Power(ServerCommand<power::PowerCommand>),
+    /// Manage subnets: networks whose addresses are granted
+    Subnet(ServerCommand<subnet::SubnetCommand>),
+    /// Manage ranges of subnets
+    Range(ServerCommand<range::RangeCommand>),
+    /// Grant and release addresses, and blocks of them
+    Address(ServerCommand<address::AddressCommand>),
     /// Manage tenants, whose callers see their own objects only
     Tenant(ServerCommand<tenant::TenantCommand>),
     /// Issue and revoke client certificates, and manage credentials
@@ -128,6 +138,15 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
             Box::pin(workflow::run(it.command, &it.connection.open().await?, out)).await
         }
         Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
+        Command::Subnet(it) => {
+            Box::pin(subnet::run(it.command, &it.connection.open().await?, out)).await
+        }
+        Command::Range(it) => {
+            Box::pin(range::run(it.command, &it.connection.open().await?, out)).await
+        }
+        Command::Address(it) => {
+            Box::pin(address::run(it.command, &it.connection.open().await?, out)).await
+        }
         Command::Tenant(it) => tenant::run(it.command, &it.connection.open().await?, out).await,
         Command::Identity(it) => identity::run(it.command, &it.connection.open().await?, out).await,
         Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,

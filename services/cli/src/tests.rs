@@ -1,6 +1,7 @@
 //! Command lines, against fake servers on ports of their own.
 #![allow(clippy::unwrap_used)]
 
+mod addresses;
 mod hardware;
 mod identities;
 mod templates;

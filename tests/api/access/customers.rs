@@ -18,6 +18,7 @@ pub struct Customer {
     pub instance: String,
     pub workflow: String,
     pub action: String,
+    pub grant: String,
     /// An admin of the tenant.
     pub admin: Client,
 }
@@ -34,6 +35,11 @@ impl Customers {
     pub async fn start() -> Self {
         let server = start().await;
         let site_admin = client(&server, Role::Admin.into()).await;
+        let subnet = json!({"subnet": {"name": "lab", "cidr": "203.0.113.0/24"}});
+        let subnet = create(&site_admin, "SubnetService/CreateSubnet", subnet).await;
+        let (first, last) = ("203.0.113.100", "203.0.113.199");
+        let range = json!({"name": "lab", "subnet_id": subnet, "first": first, "last": last});
+        create(&site_admin, "SubnetService/CreateRange", json!({"range": range})).await;
         let acme = Customer::create(&server, &site_admin, "acme", 1).await;
         let other = Customer::create(&server, &site_admin, "other", 2).await;
         Self { server, site_admin, acme, other }
@@ -74,8 +80,21 @@ impl Customer {
         });
         let instance = json!({"instance": instance});
         let instance = create(site, "InstanceService/CreateInstance", instance).await;
+        let wanted = json!({"block": format!("203.0.113.10{n}"), "key": mark, "labels": labels});
+        let grant = create(&admin, "GrantService/CreateGrant", json!({"grant": wanted})).await;
         let (workflow, action) = (String::new(), String::new());
-        let new = Self { mark, machine, mac, address, template, instance, workflow, action, admin };
+        let new = Self {
+            mark,
+            machine,
+            mac,
+            address,
+            template,
+            instance,
+            workflow,
+            action,
+            grant,
+            admin,
+        };
         new.run_a_workflow(server, site).await
     }
 
@@ -125,9 +144,10 @@ impl Customer {
     /// Returns the values that belong to this tenant only, each with one of the same form that nobody has.
     pub fn values(&self) -> Vec<(&str, String)> {
         let ids = [&self.machine, &self.template, &self.instance, &self.workflow, &self.action];
+        let ids = ids.into_iter().chain([&self.grant]);
         let ids = ids.map(|id| (id.as_str(), format!("{}00000000", &id[..28])));
         let mark = "mark0123456789ab";
-        let mut values = Vec::from(ids);
+        let mut values: Vec<_> = ids.collect();
         values.extend([
             (self.mac.as_str(), "02:00:00:00:00:77".to_owned()),
             (self.address.as_str(), "192.0.2.77".to_owned()),

@@ -10,6 +10,10 @@ use super::site::{Site, TEMPLATE, client};
 fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
     let machine = site.id(["free", "spare"][n]);
     let mac = format!("02:00:00:00:02:{n:02x}");
+    let subnet = json!({"name": format!("n{n}"), "cidr": format!("10.{n}.0.0/16")});
+    let at = format!("203.0.113.{}", n + 10);
+    let range =
+        json!({"name": format!("n{n}"), "subnet_id": site.id("subnet"), "first": at, "last": at});
     let bmc = json!({"hardware_id": machine, "redfish_url": "https://127.0.0.1:1"});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     vec![
@@ -17,6 +21,8 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
         ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
         ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": machine}})),
         ("PowerService/CreateBmc", json!({"bmc": bmc})),
+        ("SubnetService/CreateRange", json!({"range": range})),
+        ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
         ("PowerService/CreatePowerJob", job),
         (
             "TemplateService/CreateTemplate",

@@ -28,7 +28,15 @@ pub const WITHOUT_CHANGE: &[&str] = &[
 
 /// Returns the requests, in an order in which each one changes something.
 pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
-    [hardware(site), instances(site), workflows(site), power(site), identities(site)].concat()
+    [
+        hardware(site),
+        instances(site),
+        workflows(site),
+        power(site),
+        addresses(site),
+        identities(site),
+    ]
+    .concat()
 }
 
 fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
@@ -91,6 +99,28 @@ fn power(site: &Site) -> Vec<(&'static str, Value)> {
         ("PowerService/UpdateBmc", json!({"bmc": renamed, "update_mask": "username"})),
         ("PowerService/CreatePowerJob", job),
         ("PowerService/DeleteBmc", json!({"id": site.id("bmc")})),
+    ]
+}
+
+fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
+    let id = |name| json!({"id": site.id(name)});
+    let subnet = json!({"name": "new", "cidr": "192.0.2.0/24"});
+    let (first, last) = ("203.0.113.10", "203.0.113.19");
+    let range =
+        json!({"name": "new", "subnet_id": site.id("subnet"), "first": first, "last": last});
+    let subnet_update = json!({"id": site.id("subnet"), "quota": 1});
+    let range_update = json!({"id": site.id("range"), "name": "x"});
+    let grant = json!({"block": "203.0.113.7"});
+    vec![
+        ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
+        ("SubnetService/UpdateSubnet", json!({"subnet": subnet_update, "update_mask": "quota"})),
+        ("SubnetService/DeleteSubnet", id("unused subnet")),
+        ("SubnetService/CreateRange", json!({"range": range})),
+        ("SubnetService/UpdateRange", json!({"range": range_update, "update_mask": "name"})),
+        ("GrantService/CreateGrant", json!({"grant": grant})),
+        ("GrantService/ConfirmGrant", id("grant")),
+        ("GrantService/ReleaseGrant", id("grant")),
+        ("SubnetService/DeleteRange", id("range")),
     ]
 }
 

@@ -57,6 +57,16 @@ impl Site {
             "hardware_id": site.id("occupied"), "redfish_url": "https://127.0.0.1:1", "username": "u", "password": "p",
         }});
         site.create(&admin, "bmc", "PowerService/CreateBmc", bmc).await;
+        let subnet = json!({"subnet": {"name": "lab", "cidr": "203.0.113.0/24"}});
+        site.create(&admin, "subnet", "SubnetService/CreateSubnet", subnet).await;
+        let unused = json!({"subnet": {"name": "unused", "cidr": "2001:db8::/64"}});
+        site.create(&admin, "unused subnet", "SubnetService/CreateSubnet", unused).await;
+        let (first, last) = ("203.0.113.100", "203.0.113.199");
+        let range =
+            json!({"name": "r", "subnet_id": site.id("subnet"), "first": first, "last": last});
+        site.create(&admin, "range", "SubnetService/CreateRange", json!({"range": range})).await;
+        let grant = json!({"grant": {"range_id": site.id("range")}});
+        site.create(&admin, "grant", "GrantService/CreateGrant", grant).await;
         let tenant = json!({"tenant": {"name": "acme"}});
         site.create(&admin, "tenant", "TenantService/CreateTenant", tenant).await;
         let credential = json!({"credential": {"role": "ROLE_VIEWER"}});

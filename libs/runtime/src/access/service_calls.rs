@@ -20,6 +20,7 @@ const ALL: &str = "tinwright";
 
 /// The calls that each service makes, by its name.
 pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
+    ("address", &[]),
     (
         "hardware",
         &[

@@ -20,6 +20,8 @@ const MAX_PEERS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Service {
+    /// Subnets and the addresses in them.
+    Address,
     /// Hardware records.
     Hardware,
     /// Tenants, and the identities of callers.
@@ -38,7 +40,8 @@ pub enum Service {
 
 impl Service {
     /// The services that own objects, and so events.
-    pub const OWNERS: [Self; 6] = [
+    pub const OWNERS: [Self; 7] = [
+        Self::Address,
         Self::Hardware,
         Self::Identity,
         Self::Instance,
@@ -53,8 +56,10 @@ impl Service {
             Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power, Self::Identity],
             Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power, Self::Identity],
             Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power, Self::Identity],
-            Self::Identity => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Power],
-            Self::Power => &[Self::Identity],
+            Self::Identity => {
+                &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Power]
+            }
+            Self::Address | Self::Power => &[Self::Identity],
             Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
             Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],
         }
@@ -63,7 +68,12 @@ impl Service {
     /// True if the service owns records that others watch. The others are edges.
     fn owns_records(self) -> bool {
         match self {
-            Self::Hardware | Self::Identity | Self::Instance | Self::Workflow | Self::Power => true,
+            Self::Address
+            | Self::Hardware
+            | Self::Identity
+            | Self::Instance
+            | Self::Workflow
+            | Self::Power => true,
             Self::Netboot | Self::Metadata => false,
         }
     }

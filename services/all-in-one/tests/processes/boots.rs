@@ -43,7 +43,8 @@ fn site() -> Site {
     std::fs::write(dir.path().join("machine.yaml"), RECORD).unwrap();
     let mut site = Site { server, machine, processes: Vec::new(), dir };
     site.cable();
-    let owners = "--only hardware,identity,instance,power,workflow --listen 198.51.100.1:42113";
+    let owners =
+        "--only address,hardware,identity,instance,power,workflow --listen 198.51.100.1:42113";
     site.serve("owners", 9464, owners);
     let edge = site.dir.path().join("edge/secrets");
     std::fs::create_dir_all(&edge).unwrap();

@@ -82,7 +82,7 @@ async fn until_more(count: &AtomicUsize, calls: &JoinHandle<Result<(), Status>>)
 async fn a_process_lives_through_the_end_of_its_certificate() {
     let control = Place::new();
     let peer = format!("https://{}", control.grpc);
-    let flags = arguments(&["--only", "hardware,identity,instance,power,workflow"]);
+    let flags = arguments(&["--only", "address,hardware,identity,instance,power,workflow"]);
     let control = Arc::new(control.start(&flags).await);
     let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
     let end = SystemTime::now() + LIFETIME;

@@ -25,7 +25,7 @@ use super::process::{Place, Process, arguments, get, machine, soon};
 const MAC: &str = "52:54:00:00:00:01";
 const MACHINE: &str = "198.51.100.50";
 const METADATA: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-const CONTROL: &str = "hardware,identity,instance,power,workflow";
+const CONTROL: &str = "address,hardware,identity,instance,power,workflow";
 
 /// Runs the client with `words` as an admin of the site at `control`.
 fn client(control: &Process, words: &[&str]) -> Output {
@@ -253,7 +253,7 @@ fn an_edge_serves_nothing_else_and_its_key_keeps_the_former_site_key() {
         let place = Place::new();
         let serial = issue(&control, &place);
         let why = place.refused(&arguments(&["--only", CONTROL])).await;
-        let expected = "has the secrets of an edge, which serves metadata and netboot only: hardware, identity, instance, workflow, power is refused";
+        let expected = "has the secrets of an edge, which serves metadata and netboot only: address, hardware, identity, instance, workflow, power is refused";
         assert!(why.contains(expected), "{why}");
 
         told(&control, &["identity", "rotate", "site-key"]);

@@ -323,7 +323,7 @@ fn a_process_of_its_own_is_told_of_leases_and_goes_on_with_its_copy() {
     network.on_site(async || {
         let api = format!("198.51.100.1:{}", free_port());
         let (config, url) = (network.config(), format!("https://{api}"));
-        let owners = "hardware,identity,instance,workflow,power,netboot";
+        let owners = "address,hardware,identity,instance,workflow,power,netboot";
         let flags = ["--config", &config, "--only", owners, "--listen", &api];
         let control = Place::new().start(&arguments(&flags)).await;
         let peers = format!("{url},netboot={url}");

@@ -49,7 +49,7 @@ impl Site {
         let (owners, instances) =
             (format!("{},{}", url(&first), url(&second)), format!("instance={}", url(&instance)));
         let store = ["--store", "etcd", "--etcd-endpoints", &etcd.url()];
-        let owned = ["--only", "hardware,identity,power,workflow", "--peers", &instances];
+        let owned = ["--only", "address,hardware,identity,power,workflow", "--peers", &instances];
         let flags = arguments(&[&store[..], &owned].concat());
         let first = first.start(&flags).await;
         let second = second.with_secrets_of(&first.place, &[]).start(&flags).await;

@@ -26,7 +26,12 @@ async fn site() -> Site {
     let (at_owners, at_instance) =
         (format!("https://{}", owners.grpc), format!("instance=https://{}", instance.grpc));
     let owners = owners
-        .start(&arguments(&["--only", "hardware,identity,power,workflow", "--peers", &at_instance]))
+        .start(&arguments(&[
+            "--only",
+            "address,hardware,identity,power,workflow",
+            "--peers",
+            &at_instance,
+        ]))
         .await;
     let instance = instance
         .with_secrets_of(&owners.place, &[])

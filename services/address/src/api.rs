@@ -1,0 +1,79 @@
+//! The gRPC services of addresses.
+
+mod grants;
+mod subnets;
+
+use std::sync::Arc;
+
+use runtime::Clock;
+use store::mirror::Mirror;
+use store::records::{self, CheckReport};
+use store::{ScopedStore, Store, serving};
+use tinwright::address::v1::grant_service_server::GrantServiceServer;
+use tinwright::address::v1::subnet_service_server::SubnetServiceServer;
+use tokio_util::sync::CancellationToken;
+
+use crate::grants::{GrantKind, Grants};
+use crate::ranges::{RangeKind, Ranges};
+use crate::subnets::{SubnetKind, Subnets};
+
+/// Serves subnets, ranges and grants over gRPC.
+#[derive(Clone, Debug)]
+pub struct Api {
+    subnets: Subnets,
+    ranges: Ranges,
+    grants: Grants,
+    mirrors: (Mirror<SubnetKind>, Mirror<RangeKind>, Mirror<GrantKind>),
+    stop: CancellationToken,
+}
+
+impl Api {
+    /// Serves the addresses in `store`. The times in records are those of `clock`. Watches end at `stop`.
+    pub fn new(store: Arc<dyn Store>, clock: Clock, stop: CancellationToken) -> Self {
+        let grants = Grants::new(ScopedStore::new(store, "address"), clock);
+        let (subnets, ranges) = (grants.subnets().clone(), grants.ranges().clone());
+        let mirrors = (
+            Mirror::new(subnets.records().clone()),
+            Mirror::new(ranges.records().clone()),
+            Mirror::new(grants.records().clone()),
+        );
+        Self { subnets, ranges, grants, mirrors, stop }
+    }
+
+    /// Returns the service of subnets and ranges for a tonic router.
+    pub fn subnet_service(&self) -> SubnetServiceServer<Self> {
+        SubnetServiceServer::new(self.clone())
+    }
+
+    /// Returns the service of grants for a tonic router.
+    pub fn grant_service(&self) -> GrantServiceServer<Self> {
+        GrantServiceServer::new(self.clone())
+    }
+
+    /// Resolves once watches can be served.
+    pub async fn ready(&self) {
+        let (subnets, ranges, grants) = &self.mirrors;
+        tokio::join!(subnets.ready(), ranges.ready(), grants.ready());
+    }
+
+    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
+        let subnets = self.subnets.records().check(repair).await?;
+        let ranges = self.ranges.records().check(repair).await?;
+        let grants = self.grants.records().check(repair).await?;
+        let claims = self.grants.claims().records().check(repair).await?;
+        Ok(subnets.and(ranges).and(grants).and(claims))
+    }
+
+    /// Follows the records, and frees grants in time, until `stop`, which must come after the end of the watches.
+    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let (subnets, ranges, grants) = self.mirrors.clone();
+        let (served, (), (), _) = tokio::join!(
+            serving::run(subnets, stop.clone()),
+            ranges.run(stop.clone()),
+            grants.run(stop.clone()),
+            stop.run_until_cancelled(self.grants.keep_ending_due()),
+        );
+        served
+    }
+}

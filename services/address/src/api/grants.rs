@@ -1,0 +1,124 @@
+//! The calls on grants. A caller with a tenant finds and changes that tenant's only.
+
+use runtime::access;
+use store::serving;
+use tinwright::Object as _;
+use tinwright::TenantName;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::grant_service_server::GrantService;
+use tinwright::status::Violations;
+use tinwright::tenant::OfTenant as _;
+use tonic::{Request, Response, Status};
+
+use super::Api;
+
+#[tonic::async_trait]
+impl GrantService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn create_grant(
+        &self,
+        request: Request<pb::CreateGrantRequest>,
+    ) -> Result<Response<pb::CreateGrantResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let mut wanted = Violations::require("grant", request.into_inner().grant)?;
+        if let Some(tenant) = &tenant {
+            take_tenant(&mut wanted, tenant)?;
+        }
+        let grant = self.grants.create(wanted).await;
+        let grant = Some(grant.map_err(|error| error.into_status(tenant.as_ref()))?);
+        Ok(Response::new(pb::CreateGrantResponse { grant }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn get_grant(
+        &self,
+        request: Request<pb::GetGrantRequest>,
+    ) -> Result<Response<pb::GetGrantResponse>, Status> {
+        use pb::get_grant_request::By;
+        let tenant = access::tenant(&request).cloned();
+        let tenant = tenant.as_ref();
+        let grant = match request.into_inner().by {
+            None => {
+                return Err(Violations::single("by", "is missing: set id, key or block").into());
+            }
+            Some(By::Id(id)) => {
+                let id: tinwright::GrantId = Violations::parse("id", &id)?;
+                self.grants.get(&id.to_string(), tenant).await?
+            }
+            Some(By::Key(key)) => {
+                let of = tenant.map_or(key.tenant.as_str(), TenantName::as_str);
+                self.grants.by_key(of, &key.key).await?
+            }
+            Some(By::Block(block)) => {
+                self.grants.by_block(Violations::parse("block", &block)?, tenant).await?
+            }
+        };
+        Ok(Response::new(pb::GetGrantResponse { grant: Some(grant) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_grants(
+        &self,
+        request: Request<pb::ListGrantsRequest>,
+    ) -> Result<Response<pb::ListGrantsResponse>, Status> {
+        let of_caller = access::tenant(&request).cloned();
+        let wanted = request.get_ref().state();
+        let pb::ListGrantsRequest { page_size, page_token, labels, tenant, subnet_id, state: _ } =
+            request.into_inner();
+        let keep = |grant: &pb::Grant| {
+            grant.is_visible_to(of_caller.as_ref())
+                && grant.has_labels(&labels)
+                && (tenant.is_empty() || grant.tenant == tenant)
+                && (subnet_id.is_empty() || grant.subnet_id == subnet_id)
+                && (wanted == pb::GrantState::Unspecified || grant.state() == wanted)
+        };
+        let records = self.grants.records();
+        let (grants, next_page_token) =
+            serving::list(records, page_size, &page_token, keep, |grant| grant).await?;
+        Ok(Response::new(pb::ListGrantsResponse { grants, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all, fields(grant.id = request.get_ref().id))]
+    async fn confirm_grant(
+        &self,
+        request: Request<pb::ConfirmGrantRequest>,
+    ) -> Result<Response<pb::ConfirmGrantResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let id = Violations::parse("id", &request.into_inner().id)?;
+        let grant = self.grants.confirm(id, tenant.as_ref()).await?;
+        Ok(Response::new(pb::ConfirmGrantResponse { grant: Some(grant) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(grant.id = request.get_ref().id))]
+    async fn release_grant(
+        &self,
+        request: Request<pb::ReleaseGrantRequest>,
+    ) -> Result<Response<pb::ReleaseGrantResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let pb::ReleaseGrantRequest { id, revision } = request.into_inner();
+        let id = Violations::parse("id", &id)?;
+        self.grants.release(id, revision, tenant.as_ref()).await?;
+        Ok(Response::new(pb::ReleaseGrantResponse {}))
+    }
+
+    type WatchGrantsStream = serving::Events<pb::WatchGrantsResponse>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_grants(
+        &self,
+        request: Request<pb::WatchGrantsRequest>,
+    ) -> Result<Response<Self::WatchGrantsStream>, Status> {
+        let filter = serving::filter_of_tenant(access::tenant(&request));
+        let id = &request.get_ref().id;
+        serving::watch_filtered(&self.mirrors.2, id, &self.stop, filter, |grant| grant)
+    }
+}
+
+/// Gives `grant` to the tenant of its creator. Another tenant is refused.
+fn take_tenant(grant: &mut pb::Grant, tenant: &TenantName) -> Result<(), Violations> {
+    if !grant.tenant.is_empty() && grant.tenant != tenant.as_str() {
+        return Err(Violations::single("grant.tenant", "is not the tenant of the caller"));
+    }
+    grant.tenant = tenant.to_string();
+    Ok(())
+}

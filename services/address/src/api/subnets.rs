@@ -1,0 +1,173 @@
+//! The calls on subnets and ranges.
+
+use runtime::access;
+use store::records::Selector;
+use store::serving;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::subnet_service_server::SubnetService;
+use tinwright::status::Violations;
+use tinwright::{Object as _, RangeId, SubnetId};
+use tonic::{Request, Response, Status};
+
+use super::Api;
+use crate::{ranges, subnets};
+
+#[tonic::async_trait]
+impl SubnetService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn create_subnet(
+        &self,
+        request: Request<pb::CreateSubnetRequest>,
+    ) -> Result<Response<pb::CreateSubnetResponse>, Status> {
+        let caller = access::request_scope(&request);
+        let request = request.into_inner();
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
+        let subnet = Violations::require("subnet", request.subnet)?;
+        let subnet = self.subnets.create(subnet, idempotent).await?;
+        Ok(Response::new(pb::CreateSubnetResponse { subnet: Some(subnet) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn get_subnet(
+        &self,
+        request: Request<pb::GetSubnetRequest>,
+    ) -> Result<Response<pb::GetSubnetResponse>, Status> {
+        use pb::get_subnet_request::By;
+        let selector = match request.into_inner().by {
+            None => return Err(missing_selector().into()),
+            Some(By::Id(text)) => {
+                Selector::Id(Violations::parse::<SubnetId>("id", &text)?.to_string())
+            }
+            Some(By::Name(name)) => Selector::Index(subnets::NAME_INDEX, name),
+        };
+        let subnet = self.subnets.records().select(&selector).await?;
+        Ok(Response::new(pb::GetSubnetResponse { subnet: Some(subnet) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_subnets(
+        &self,
+        request: Request<pb::ListSubnetsRequest>,
+    ) -> Result<Response<pb::ListSubnetsResponse>, Status> {
+        let pb::ListSubnetsRequest { page_size, page_token, labels } = request.into_inner();
+        let keep = |subnet: &pb::Subnet| subnet.has_labels(&labels);
+        let records = self.subnets.records();
+        let (subnets, next_page_token) =
+            serving::list(records, page_size, &page_token, keep, |subnet| subnet).await?;
+        Ok(Response::new(pb::ListSubnetsResponse { subnets, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn update_subnet(
+        &self,
+        request: Request<pb::UpdateSubnetRequest>,
+    ) -> Result<Response<pb::UpdateSubnetResponse>, Status> {
+        let pb::UpdateSubnetRequest { subnet, update_mask } = request.into_inner();
+        let mut update = Violations::require("subnet", subnet)?;
+        update.id = Violations::parse::<SubnetId>("subnet.id", &update.id)?.to_string();
+        let subnet = self.subnets.update(update, &update_mask.unwrap_or_default().paths).await?;
+        Ok(Response::new(pb::UpdateSubnetResponse { subnet: Some(subnet) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(subnet.id = request.get_ref().id))]
+    async fn delete_subnet(
+        &self,
+        request: Request<pb::DeleteSubnetRequest>,
+    ) -> Result<Response<pb::DeleteSubnetResponse>, Status> {
+        let pb::DeleteSubnetRequest { id, revision } = request.into_inner();
+        self.subnets.delete(Violations::parse("id", &id)?, revision).await?;
+        Ok(Response::new(pb::DeleteSubnetResponse {}))
+    }
+
+    type WatchSubnetsStream = serving::Events<pb::WatchSubnetsResponse>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_subnets(
+        &self,
+        request: Request<pb::WatchSubnetsRequest>,
+    ) -> Result<Response<Self::WatchSubnetsStream>, Status> {
+        serving::watch_by_id(&self.mirrors.0, &request.get_ref().id, &self.stop, |subnet| subnet)
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn create_range(
+        &self,
+        request: Request<pb::CreateRangeRequest>,
+    ) -> Result<Response<pb::CreateRangeResponse>, Status> {
+        let caller = access::request_scope(&request);
+        let request = request.into_inner();
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
+        let range = Violations::require("range", request.range)?;
+        let range = self.ranges.create(range, idempotent).await?;
+        Ok(Response::new(pb::CreateRangeResponse { range: Some(range) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn get_range(
+        &self,
+        request: Request<pb::GetRangeRequest>,
+    ) -> Result<Response<pb::GetRangeResponse>, Status> {
+        use pb::get_range_request::By;
+        let selector = match request.into_inner().by {
+            None => return Err(missing_selector().into()),
+            Some(By::Id(text)) => {
+                Selector::Id(Violations::parse::<RangeId>("id", &text)?.to_string())
+            }
+            Some(By::Name(name)) => Selector::Index(ranges::NAME_INDEX, name),
+        };
+        let range = self.ranges.records().select(&selector).await?;
+        Ok(Response::new(pb::GetRangeResponse { range: Some(range) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_ranges(
+        &self,
+        request: Request<pb::ListRangesRequest>,
+    ) -> Result<Response<pb::ListRangesResponse>, Status> {
+        let pb::ListRangesRequest { page_size, page_token, labels, subnet_id } =
+            request.into_inner();
+        let keep = |range: &pb::Range| {
+            range.has_labels(&labels) && (subnet_id.is_empty() || range.subnet_id == subnet_id)
+        };
+        let records = self.ranges.records();
+        let (ranges, next_page_token) =
+            serving::list(records, page_size, &page_token, keep, |range| range).await?;
+        Ok(Response::new(pb::ListRangesResponse { ranges, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn update_range(
+        &self,
+        request: Request<pb::UpdateRangeRequest>,
+    ) -> Result<Response<pb::UpdateRangeResponse>, Status> {
+        let pb::UpdateRangeRequest { range, update_mask } = request.into_inner();
+        let mut update = Violations::require("range", range)?;
+        update.id = Violations::parse::<RangeId>("range.id", &update.id)?.to_string();
+        let range = self.ranges.update(update, &update_mask.unwrap_or_default().paths).await?;
+        Ok(Response::new(pb::UpdateRangeResponse { range: Some(range) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(range.id = request.get_ref().id))]
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let pb::DeleteRangeRequest { id, revision } = request.into_inner();
+        self.ranges.delete(Violations::parse("id", &id)?, revision).await?;
+        Ok(Response::new(pb::DeleteRangeResponse {}))
+    }
+
+    type WatchRangesStream = serving::Events<pb::WatchRangesResponse>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_ranges(
+        &self,
+        request: Request<pb::WatchRangesRequest>,
+    ) -> Result<Response<Self::WatchRangesStream>, Status> {
+        serving::watch_by_id(&self.mirrors.1, &request.get_ref().id, &self.stop, |range| range)
+    }
+}
+
+fn missing_selector() -> Violations {
+    Violations::single("by", "is missing: set id or name")
+}

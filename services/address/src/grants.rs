@@ -1,0 +1,280 @@
+//! The grants in the store: created, confirmed, released, and freed in time.
+//!
+//! ```text
+//! pending ──confirmed──▶ active ──released──▶ released ──hold is over──▶ gone
+//!    ├──────────────────released─────────────────▲
+//!    └──not confirmed for ten minutes──▶ gone, as if it had never been
+//!
+//! address/grant/<id>                        the record
+//! address/grant-subnet/<subnet>/<id>        ─▶ id
+//! address/grant-due/<seconds>/<id>          ─▶ id; the end of its state
+//! address/key/<tenant>/<key>                ─▶ id; stays for ever, unless the grant was never confirmed
+//! address/retired/<id>                      ─▶ tenant; a grant that is gone: its release may be repeated for ever
+//! address/usage/<subnet>/<tenant>           the number of grants of the tenant that are not released
+//! ```
+//!
+//! A grant is created in one commit with its claim. If the process dies between the commit and its answer, the caller repeats the
+//! request with the same key and gets the same grant. If the caller is gone too, the grant is freed after ten minutes.
+//!
+//! A commit that another writer came before is repeated with what is stored now. A first attempt is made at once; repeated ones of
+//! a process wait for each other, so that many writers of one chunk or of one tenant do not all lose again.
+
+mod change;
+mod expiry;
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::Clock;
+use store::records::{Index, Kind, Records};
+use store::{ScopedStore, Store as _};
+use tinwright::address::v1 as pb;
+use tinwright::status::Violations;
+use tinwright::tenant::OfTenant as _;
+use tinwright::{GrantId, TenantName, check};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::Error;
+use crate::block::Block;
+use crate::claims::{Claims, Holder};
+use crate::ranges::Ranges;
+use crate::subnets::{GRANT_INDEX, Subnets};
+
+/// The time within which a grant has to be confirmed.
+pub const PENDING_TIME: Duration = Duration::from_secs(10 * 60);
+/// The index of grants by the end of their state.
+const DUE_INDEX: &str = "grant-due";
+/// Attempts of a commit while others come first.
+const MAX_ATTEMPTS: usize = 200;
+const MAX_KEY_BYTES: usize = 128;
+
+/// The kind of these records.
+#[derive(Debug)]
+pub enum GrantKind {}
+
+impl Kind for GrantKind {
+    type Record = pb::Grant;
+    type Id = GrantId;
+    const NOUN: &'static str = "grant";
+    const KIND: &'static str = "grant";
+    const INDEXES: &'static [&'static str] = &[GRANT_INDEX, DUE_INDEX];
+
+    fn id(grant: &pb::Grant) -> &str {
+        &grant.id
+    }
+
+    fn revision_mut(grant: &mut pb::Grant) -> &mut i64 {
+        &mut grant.revision
+    }
+
+    fn indexes(grant: &pb::Grant) -> Vec<Index> {
+        let due =
+            grant.due_time.map(|due| Index::shared(DUE_INDEX, format!("{:020}", due.seconds)));
+        let subnet = Index::shared(GRANT_INDEX, &grant.subnet_id);
+        [Some(subnet), due].into_iter().flatten().collect()
+    }
+
+    const EVENTS: bool = true;
+
+    fn state(grant: &pb::Grant) -> String {
+        grant.state().word()
+    }
+
+    fn has_ended(grant: &pb::Grant) -> bool {
+        grant.state() == pb::GrantState::Released
+    }
+
+    fn tenant(grant: &pb::Grant) -> &str {
+        &grant.tenant
+    }
+}
+
+/// The grants.
+#[derive(Clone, Debug)]
+pub struct Grants {
+    records: Records<GrantKind>,
+    claims: Claims,
+    subnets: Subnets,
+    ranges: Ranges,
+    clock: Clock,
+    repeats: Arc<Mutex<()>>,
+}
+
+impl Grants {
+    /// The grants in `store`, whose keys are the address service's. `clock` gives the times of states.
+    pub fn new(store: ScopedStore, clock: Clock) -> Self {
+        let subnets = Subnets::new(store.clone(), clock.clone());
+        let ranges = Ranges::new(store.clone(), subnets.clone(), clock.clone());
+        let (records, claims) = (Records::new(store.clone()), Claims::new(store));
+        Self { records, claims, subnets, ranges, clock, repeats: Arc::default() }
+    }
+
+    /// Returns the underlying records.
+    pub fn records(&self) -> &Records<GrantKind> {
+        &self.records
+    }
+
+    /// Returns the subnets.
+    pub fn subnets(&self) -> &Subnets {
+        &self.subnets
+    }
+
+    /// Returns the ranges.
+    pub fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    /// Returns the claims of all objects.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Grants a block as `wanted` says, or returns the grant that has its key.
+    pub async fn create(&self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
+        let wanted = checked(wanted)?;
+        let mut attempts = Attempts::new(self);
+        loop {
+            match self.try_create(&wanted).await {
+                Err(error) if attempts.may_repeat(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Confirms a grant that `tenant` may see.
+    pub async fn confirm(
+        &self,
+        id: GrantId,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::Grant, Error> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            match self.try_confirm(id, tenant).await {
+                Err(error) if attempts.may_repeat(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Releases a grant that `tenant` may see. `revision` 0 is any.
+    pub async fn release(
+        &self,
+        id: GrantId,
+        revision: i64,
+        tenant: Option<&TenantName>,
+    ) -> Result<(), Error> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            match self.try_release(id, revision, tenant).await {
+                Err(error) if revision == 0 && attempts.may_repeat(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Returns the grant `id`, if `tenant` may see it.
+    pub async fn get(&self, id: &str, tenant: Option<&TenantName>) -> Result<pb::Grant, Error> {
+        let found = self.records.get(id).await?.filter(|it| it.is_visible_to(tenant));
+        Ok(found.ok_or_else(|| missing(id))?)
+    }
+
+    /// Returns the grant with this key of a tenant.
+    pub async fn by_key(&self, tenant: &str, key: &str) -> Result<pb::Grant, Error> {
+        let found = self.records.store().get(&key_entry(tenant, key)).await?;
+        let id = found.map(|found| String::from_utf8_lossy(&found.value).into_owned());
+        let grant = match id {
+            Some(id) => self.records.get(&id).await?,
+            None => None,
+        };
+        Ok(grant.ok_or_else(|| missing(key))?)
+    }
+
+    /// Returns the grant of exactly `block`, if `tenant` may see it.
+    pub async fn by_block(
+        &self,
+        block: Block,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::Grant, Error> {
+        let claim = self.claims.records().get(&block.key()).await?;
+        match claim.filter(|claim| claim.noun == Holder::GRANT) {
+            Some(claim) => {
+                let found = self.records.get(&claim.object_id).await?;
+                let found = found.filter(|it| it.is_visible_to(tenant));
+                Ok(found.ok_or_else(|| missing(&block.to_string()))?)
+            }
+            None => Err(missing(&block.to_string()).into()),
+        }
+    }
+}
+
+/// The attempts of one change.
+struct Attempts {
+    repeats: Arc<Mutex<()>>,
+    /// The turn of this change among those that are repeated.
+    turn: Option<OwnedMutexGuard<()>>,
+    count: usize,
+}
+
+impl Attempts {
+    fn new(grants: &Grants) -> Self {
+        Self { repeats: grants.repeats.clone(), turn: None, count: 1 }
+    }
+
+    /// True if the change, which failed with `error`, is to be tried again. Waits for its turn.
+    async fn may_repeat(&mut self, error: &Error) -> bool {
+        if !error.is_conflict() || self.count >= MAX_ATTEMPTS {
+            return false;
+        }
+        self.count += 1;
+        if self.turn.is_none() {
+            self.turn = Some(self.repeats.clone().lock_owned().await);
+        }
+        true
+    }
+}
+
+fn missing(name: &str) -> store::records::Error {
+    store::records::Error::Missing { noun: "grant", name: name.to_owned() }
+}
+
+/// Returns the key under which the caller's `key` is stored. No name of a tenant has a slash.
+fn key_entry(tenant: &str, key: &str) -> String {
+    format!("key/{tenant}/{key}")
+}
+
+/// Returns `grant` as the holder of its block.
+fn holder(grant: &pb::Grant) -> Holder {
+    Holder { noun: Holder::GRANT, id: grant.id.clone(), tenant: grant.tenant.clone() }
+}
+
+/// Returns the block of a stored grant.
+fn block(grant: &pb::Grant) -> Result<Block, store::Error> {
+    let corrupt = |_| store::Error::Corrupt(format!("grant/{}", grant.id));
+    grant.block.parse().map_err(corrupt)
+}
+
+/// Returns the wanted grant in its stored form, if its fields are valid by themselves.
+fn checked(mut grant: pb::Grant) -> Result<pb::Grant, Violations> {
+    let mut wrong = Violations::default();
+    if !grant.tenant.is_empty() {
+        wrong.take("grant.tenant", grant.tenant.parse::<TenantName>());
+    }
+    wrong.take("grant.labels", check::labels(&grant.labels));
+    wrong.take("grant.key", check::length(&grant.key, MAX_KEY_BYTES));
+    if grant.key.chars().any(char::is_control) {
+        wrong.add("grant.key", "has control characters");
+    }
+    wrong.normalize_optional("grant.block", &mut grant.block, str::parse::<Block>);
+    let parse = str::parse::<tinwright::SubnetId>;
+    wrong.normalize_optional("grant.subnet_id", &mut grant.subnet_id, parse);
+    let parse = str::parse::<tinwright::RangeId>;
+    wrong.normalize_optional("grant.range_id", &mut grant.range_id, parse);
+    if grant.subnet_id.is_empty() && grant.range_id.is_empty() && grant.block.is_empty() {
+        wrong.add("grant.subnet_id", "is missing: give a subnet, a range or a block");
+    }
+    wrong.into_result(grant)
+}
+
+#[cfg(test)]
+mod tests;

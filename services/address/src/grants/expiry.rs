@@ -1,0 +1,68 @@
+//! Frees grants whose state has ended: pending ones that nobody confirmed, and released ones after their hold time.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use store::Store as _;
+
+use super::{Attempts, DUE_INDEX, Grants};
+use crate::Error;
+
+/// Interval at which grants are looked for.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Index entries that are read at a time.
+const PAGE_ENTRIES: usize = 500;
+
+impl Grants {
+    /// Frees the grants whose state has ended. Returns their number. Several processes may do so at the same time.
+    pub async fn end_due(&self) -> Result<usize, Error> {
+        let now = self.clock.wall().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+        let prefix = format!("{DUE_INDEX}/");
+        let (mut after, mut ended) = (String::new(), 0);
+        loop {
+            let page = self.records.store().list(&prefix, &after, PAGE_ENTRIES).await?;
+            for (key, _) in page.pairs {
+                let entry = key.strip_prefix(&prefix).unwrap_or_default();
+                let (due, id) = entry.split_once('/').unwrap_or_default();
+                // The entries are in the order of their times.
+                if due.parse::<u64>().is_ok_and(|due| due > now) {
+                    return Ok(ended);
+                }
+                ended += usize::from(self.end(id, now).await?);
+                after = key;
+            }
+            if !page.more {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Frees the grant `id`, if its state has ended. False if another process did, or its state has changed.
+    async fn end(&self, id: &str, now: u64) -> Result<bool, Error> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            let found = self.records.get(id).await?;
+            let is_due =
+                |due: prost_types::Timestamp| u64::try_from(due.seconds).is_ok_and(|it| it <= now);
+            let Some(grant) = found.filter(|it| it.due_time.is_some_and(is_due)) else {
+                return Ok(false);
+            };
+            match self.try_end(&grant).await {
+                Err(error) if attempts.may_repeat(&error).await => {}
+                outcome => return outcome.map(|()| true),
+            }
+        }
+    }
+
+    /// Frees grants whenever their state has ended, for ever.
+    pub(crate) async fn keep_ending_due(&self) {
+        loop {
+            if let Err(error) = self.end_due().await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "grants were not freed; trying again in seconds"
+                );
+            }
+            self.clock.sleep_until(self.clock.wall() + INTERVAL).await;
+        }
+    }
+}

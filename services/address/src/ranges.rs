@@ -1,0 +1,220 @@
+//! The ranges in the store, and the rules for them.
+//!
+//! ```text
+//! address/range/<id>                        the record
+//! address/range-name/<name>                 ─▶ id
+//! address/range-subnet/<subnet>/<id>        ─▶ id
+//! ```
+
+use prost_types::Timestamp;
+use runtime::Clock;
+use store::records::requests::IdempotentRequest;
+use store::records::{self, Index, Kind, Records};
+use store::{ScopedStore, Store as _};
+use tinwright::address::v1 as pb;
+use tinwright::status::Violations;
+use tinwright::{Object as _, RangeId, TenantName, check, field_mask};
+
+use crate::Error;
+use crate::block::Span;
+use crate::claims::{Claims, Holder};
+use crate::subnets::{RANGE_INDEX, Subnets, name_rule, network};
+
+/// The index of ranges by name.
+pub const NAME_INDEX: &str = "range-name";
+/// The most ranges of a subnet.
+const MAX_RANGES: usize = 100;
+
+/// The kind of these records.
+#[derive(Debug)]
+pub enum RangeKind {}
+
+impl Kind for RangeKind {
+    type Record = pb::Range;
+    type Id = RangeId;
+    const NOUN: &'static str = "range";
+    const KIND: &'static str = "range";
+    const INDEXES: &'static [&'static str] = &[NAME_INDEX, RANGE_INDEX];
+
+    fn id(range: &pb::Range) -> &str {
+        &range.id
+    }
+
+    fn revision_mut(range: &mut pb::Range) -> &mut i64 {
+        &mut range.revision
+    }
+
+    fn indexes(range: &pb::Range) -> Vec<Index> {
+        vec![Index::unique(NAME_INDEX, &range.name), Index::shared(RANGE_INDEX, &range.subnet_id)]
+    }
+
+    const EVENTS: bool = true;
+
+    fn changed_fields(old: &pb::Range, new: &pb::Range) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
+}
+
+/// The ranges.
+#[derive(Clone, Debug)]
+pub struct Ranges {
+    records: Records<RangeKind>,
+    subnets: Subnets,
+    claims: Claims,
+    clock: Clock,
+}
+
+impl Ranges {
+    /// The ranges of `subnets` in `store`, whose keys are the address service's. `clock` gives the times in records.
+    pub fn new(store: ScopedStore, subnets: Subnets, clock: Clock) -> Self {
+        Self { records: Records::new(store.clone()), subnets, claims: Claims::new(store), clock }
+    }
+
+    /// Returns the underlying records.
+    pub fn records(&self) -> &Records<RangeKind> {
+        &self.records
+    }
+
+    /// Stores a new range. A repeated `request` returns the first result.
+    pub async fn create(
+        &self,
+        range: pb::Range,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::Range, Error> {
+        let mut range = checked(range)?;
+        range.initialize("range.id", self.clock.wall())?;
+        if let Some(made) = self.records.previous_result(request.as_ref()).await? {
+            return Ok(made);
+        }
+        let subnet = self.subnets.usable("range.subnet_id", &range.subnet_id).await?;
+        range.subnet_id.clone_from(&subnet.id);
+        let addresses = span(&range)?;
+        check_in_network(&range, addresses, &subnet)?;
+        let others = self.of_subnet(&subnet.id).await?;
+        if others.len() >= MAX_RANGES {
+            let text = format!("subnet {} has {MAX_RANGES} ranges already", subnet.name);
+            return Err(Violations::single("range.subnet_id", text).into());
+        }
+        for other in others {
+            if span(&other)?.overlaps(addresses) {
+                let text =
+                    format!("{addresses} overlaps {} of range {}", span(&other)?, other.name);
+                return Err(Error::Overlaps { noun: "range", id: other.id, text });
+            }
+        }
+        // Grants and other ranges that are created meanwhile expect the subnet as it was.
+        let subnets = self.subnets.records();
+        let subnet = subnets.to_replace(&subnet, &subnet);
+        let range = self.records.create(&range, subnet, request.as_ref()).await?;
+        if range.kind() == pb::RangeKind::Dynamic {
+            self.check_not_granted(&range).await?;
+        }
+        Ok(range)
+    }
+
+    /// Replaces the fields of a range that `paths` name.
+    pub async fn update(&self, update: pb::Range, paths: &[String]) -> Result<pb::Range, Error> {
+        let old = self.records.at(&update.id, update.revision).await?;
+        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
+        if merged == old {
+            return Ok(old);
+        }
+        let update_time = Some(Timestamp::from(self.clock.wall()));
+        Ok(self.records.replace(&old, pb::Range { update_time, ..merged }).await?)
+    }
+
+    /// Deletes a range. Its grants stay.
+    pub async fn delete(&self, id: RangeId, revision: i64) -> Result<(), Error> {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        self.records.commit(self.records.to_delete(&old)).await?;
+        Ok(())
+    }
+
+    /// Returns the ranges of a subnet.
+    pub(crate) async fn of_subnet(&self, subnet: &str) -> Result<Vec<pb::Range>, Error> {
+        let prefix = format!("{RANGE_INDEX}/{subnet}/");
+        let found = self.records.store().list(&prefix, "", MAX_RANGES + 1).await?;
+        let mut ranges = Vec::new();
+        for (key, _) in found.pairs {
+            let id = key.strip_prefix(&prefix).unwrap_or_default();
+            ranges.extend(self.records.get(id).await?);
+        }
+        Ok(ranges)
+    }
+
+    /// Deletes the new dynamic `range` again, if an address of it is granted. No more can be, since the range is there.
+    async fn check_not_granted(&self, range: &pb::Range) -> Result<(), Error> {
+        let Some(claim) = self.claims.find_in(span(range)?, Holder::GRANT).await? else {
+            return Ok(());
+        };
+        self.records.commit(self.records.to_delete(range)).await?;
+        Err(Error::Precondition {
+            reason: "RANGE_IN_USE",
+            subject: format!("grant/{}", claim.object_id),
+            text: format!("grant {} has {}", claim.object_id, claim.block),
+        })
+    }
+}
+
+/// Returns the addresses of a stored range.
+pub(crate) fn span(range: &pb::Range) -> Result<Span, records::Error> {
+    let corrupt = || store::Error::Corrupt(format!("range/{}", range.id));
+    let (first, last) = (range.first.parse(), range.last.parse());
+    let (Ok(first), Ok(last)) = (first, last) else { return Err(corrupt().into()) };
+    Ok(Span::new(first, last).ok_or_else(corrupt)?)
+}
+
+/// Returns `range` in its stored form, if its fields are valid by themselves.
+fn checked(mut range: pb::Range) -> Result<pb::Range, Violations> {
+    let mut wrong = Violations::default();
+    wrong.take("range.name", range.name.parse::<TenantName>().map_err(|_| name_rule()));
+    wrong.take("range.labels", check::labels(&range.labels));
+    let first = wrong.normalize("range.first", &mut range.first, parse_address);
+    let last = wrong.normalize("range.last", &mut range.last, parse_address);
+    match range.kind() {
+        pb::RangeKind::Unspecified => range.kind = pb::RangeKind::Static.into(),
+        pb::RangeKind::Static => {}
+        pb::RangeKind::Dynamic if range.prefix_length != 0 => {
+            wrong.add("range.prefix_length", "is set, but leases are of single addresses");
+        }
+        pb::RangeKind::Dynamic => {}
+    }
+    if let (Some(first), Some(last)) = (first, last) {
+        let Some(span) = Span::new(first, last) else {
+            wrong.add("range.last", format!("{last} does not follow {first}"));
+            return Err(wrong);
+        };
+        let width = span.family().width();
+        match range.prefix_length {
+            0 => range.prefix_length = width,
+            1.. if range.prefix_length > width => {
+                wrong.add("range.prefix_length", format!("is over {width}"));
+            }
+            length if !span.is_of_blocks(length) => {
+                let text = format!("{span} is not made of whole blocks of /{length}");
+                wrong.add("range.prefix_length", text);
+            }
+            _ => {}
+        }
+    }
+    wrong.into_result(range)
+}
+
+/// Parses an address in any range, also one that no host may have: it may be the first of a block.
+fn parse_address(text: &str) -> Result<std::net::IpAddr, String> {
+    let parsed: Result<std::net::IpAddr, _> = text.parse();
+    parsed.map(|it| it.to_canonical()).map_err(|_| format!("{text:?} is no IP address"))
+}
+
+fn check_in_network(range: &pb::Range, addresses: Span, subnet: &pb::Subnet) -> Result<(), Error> {
+    let network = network(subnet)?;
+    if !network.span().contains(addresses) {
+        let text = format!("{addresses} is not in {network} of subnet {}", subnet.name);
+        return Err(Violations::single("range.first", text).into());
+    }
+    if range.prefix_length < network.length() {
+        let text = format!("/{} is larger than {network}", range.prefix_length);
+        return Err(Violations::single("range.prefix_length", text).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Commands on grants of addresses.
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use tinwright::GrantId;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::get_grant_request::By;
+use tinwright::address::v1::grant_service_client::GrantServiceClient;
+use tonic::transport::Channel;
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::input;
+use crate::output::{self, Format, Row, print_line, print_list};
+use crate::range::subnet_id;
+use crate::resource::{
+    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
+
+/// Commands on grants of addresses.
+#[derive(Debug, clap::Subcommand)]
+pub enum AddressCommand {
+    /// Grant a free address or block, or the wanted one
+    Grant(GrantOptions),
+    /// Confirm pending grants, which else are freed ten minutes after their creation
+    Confirm {
+        /// The grants
+        #[arg(value_name = "ADDRESS|ID", required = true)]
+        names: Vec<String>,
+    },
+    /// Release grants; their addresses are free after the hold time of the subnet
+    Release {
+        /// The grants
+        #[arg(value_name = "ADDRESS|ID", required = true)]
+        names: Vec<String>,
+    },
+    /// Get one grant
+    Get {
+        /// The grant
+        #[arg(value_name = "ADDRESS|ID")]
+        name: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// List grants
+    List {
+        /// Options of the list
+        #[command(flatten)]
+        query: ListQuery<GrantFilter>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+}
+
+/// Options of a new grant.
+#[derive(Debug, clap::Args)]
+pub struct GrantOptions {
+    /// Grant this address, or this block ADDRESS/BITS [default: a free one]
+    #[arg(value_name = "BLOCK")]
+    block: Option<String>,
+    /// Take it from this range
+    #[arg(long, value_name = "NAME|ID")]
+    range: Option<String>,
+    /// Take it from any static range of this subnet
+    #[arg(long, value_name = "NAME|ID")]
+    subnet: Option<String>,
+    /// Grant it to this tenant [default: the site]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    tenant: String,
+    /// Name what needs it: the same command with the same key prints the same grant
+    #[arg(long, default_value = "", hide_default_value = true)]
+    key: String,
+    /// Give it this label; may be repeated
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
+    labels: Vec<(String, String)>,
+    /// Leave it pending: confirm it later
+    #[arg(long)]
+    pending: bool,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// Options that filter a list.
+#[derive(Debug, clap::Args)]
+pub struct GrantFilter {
+    /// List only grants that are not confirmed
+    #[arg(long)]
+    pending: bool,
+    /// List only grants of this tenant
+    #[arg(long, default_value = "", hide_default_value = true)]
+    tenant: String,
+    /// List only grants in this subnet
+    #[arg(long, value_name = "NAME|ID")]
+    subnet: Option<String>,
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: AddressCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        AddressCommand::Grant(options) => grant(options, channel, out).await,
+        AddressCommand::Confirm { names } => {
+            for name in names {
+                let grant = pb::Grant::find(channel, &name, View::Basic).await?;
+                confirm(channel, &grant).await?;
+                print_line(out, &format!("grant {} of {} confirmed", grant.id, grant.block))?;
+            }
+            Ok(())
+        }
+        AddressCommand::Release { names } => {
+            for name in names {
+                let grant = pb::Grant::find(channel, &name, View::Basic).await?;
+                grant.delete(channel, &NoOptions {}).await?;
+                print_line(out, &format!("grant {} of {} released", grant.id, grant.block))?;
+            }
+            Ok(())
+        }
+        AddressCommand::Get { name, output } => {
+            let get = ResourceCommand::<pb::Grant>::Get { name, view: View::Basic, output };
+            resource::run(get, channel, out).await
+        }
+        AddressCommand::List { query, output } => {
+            let list = ResourceCommand::<pb::Grant>::List { query, output };
+            resource::run(list, channel, out).await
+        }
+    }
+}
+
+/// Grants what `options` say. The grant is confirmed once it was printed.
+async fn grant(
+    options: GrantOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let GrantOptions { block, range, subnet, tenant, key, labels, pending, output } = options;
+    let range_id = match range {
+        None => String::new(),
+        Some(name) => pb::Range::find(channel, &name, View::Basic).await?.id,
+    };
+    let wanted = pb::Grant {
+        block: block.unwrap_or_default(),
+        range_id,
+        subnet_id: subnet_id(channel, subnet.as_deref()).await?,
+        tenant,
+        key,
+        labels: labels.into_iter().collect(),
+        ..pb::Grant::default()
+    };
+    let request = pb::CreateGrantRequest { grant: Some(wanted) };
+    let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
+    print_list(out, std::slice::from_ref(&granted), output)?;
+    match pending {
+        true => Ok(()),
+        false => confirm(channel, &granted).await,
+    }
+}
+
+async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<()> {
+    let request = pb::ConfirmGrantRequest { id: grant.id.clone() };
+    client(channel).confirm_grant(request).await?;
+    Ok(())
+}
+
+impl Row for pb::Grant {
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "BLOCK", "STATE", "TENANT", "KEY", "AGE", "ENDS"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let state = output::word(self.state().as_str_name(), "GRANT_STATE_");
+        let [id, block, tenant, key] =
+            [&self.id, &self.block, &self.tenant, &self.key].map(Clone::clone);
+        let (age, ends) =
+            (output::age(self.create_time, now), output::time_until(self.due_time, now));
+        vec![id, block, state, tenant, key, age, ends]
+    }
+}
+
+impl Watchable for pb::Grant {
+    type Response = pb::WatchGrantsResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_grants(pb::WatchGrantsRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Grant {
+    type Filter = GrantFilter;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "grant";
+    const NAMES: &'static str = "ADDRESS|ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = match name.parse::<GrantId>() {
+            Ok(_) => By::Id(name.into()),
+            Err(_) => By::Block(name.into()),
+        };
+        let request = pb::GetGrantRequest { by: Some(by) };
+        required(client(channel).get_grant(request).await?.into_inner().grant)
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let state = match query.filter.pending {
+            true => pb::GrantState::Pending,
+            false => pb::GrantState::Unspecified,
+        };
+        let request = pb::ListGrantsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels: query.labels.iter().cloned().collect(),
+            tenant: query.filter.tenant.clone(),
+            subnet_id: subnet_id(channel, query.filter.subnet.as_deref()).await?,
+            state: state.into(),
+        };
+        let page = client(channel).list_grants(request).await?.into_inner();
+        Ok((page.grants, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::ReleaseGrantRequest { id: self.id.clone(), revision: 0 };
+        client(channel).release_grant(request).await?;
+        Ok(())
+    }
+}
+
+fn client(channel: &Channel) -> GrantServiceClient<Channel> {
+    GrantServiceClient::new(channel.clone())
+}

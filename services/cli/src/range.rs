@@ -1,0 +1,158 @@
+//! Commands on ranges of subnets.
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use tinwright::RangeId;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::get_range_request::By;
+use tonic::transport::Channel;
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::input;
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
+use crate::subnet::client;
+
+/// Commands on ranges.
+#[derive(Debug, clap::Subcommand)]
+pub enum RangeCommand {
+    /// Create a range of a subnet
+    Create {
+        /// Its name: lower-case letters, digits and inner hyphens, at most 63
+        name: String,
+        /// Its first and last address
+        #[arg(value_name = "FIRST-LAST")]
+        addresses: String,
+        /// Create it in this subnet
+        #[arg(long, value_name = "NAME|ID")]
+        subnet: String,
+        /// Use it for leases of DHCP, in place of grants
+        #[arg(long)]
+        dynamic: bool,
+        /// Grant blocks with this prefix length [default: single addresses]
+        #[arg(long, value_name = "BITS", default_value = "0", hide_default_value = true)]
+        prefix_length: u32,
+        /// Give it this label; may be repeated
+        #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
+        labels: Vec<(String, String)>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::Range>),
+}
+
+/// Options that filter a list.
+#[derive(Debug, clap::Args)]
+pub struct RangeFilter {
+    /// List only ranges of this subnet
+    #[arg(long, value_name = "NAME|ID")]
+    subnet: Option<String>,
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: RangeCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        RangeCommand::Create {
+            name,
+            addresses,
+            subnet,
+            dynamic,
+            prefix_length,
+            labels,
+            output,
+        } => {
+            let (first, last) = addresses.split_once('-').context("not of the form FIRST-LAST")?;
+            let kind = if dynamic { pb::RangeKind::Dynamic } else { pb::RangeKind::Static };
+            let range = pb::Range {
+                name,
+                subnet_id: pb::Subnet::find(channel, &subnet, View::Basic).await?.id,
+                first: first.trim().into(),
+                last: last.trim().into(),
+                kind: kind.into(),
+                prefix_length,
+                labels: labels.into_iter().collect(),
+                ..pb::Range::default()
+            };
+            let request = pb::CreateRangeRequest { range: Some(range), ..Default::default() };
+            let created = client(channel).create_range(request).await?.into_inner();
+            print_list(out, &[required(created.range)?], output)
+        }
+        RangeCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+impl Row for pb::Range {
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "NAME", "FIRST", "LAST", "KIND", "BITS", "AGE"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let kind = output::word(self.kind().as_str_name(), "RANGE_KIND_");
+        let [id, name, first, last] =
+            [&self.id, &self.name, &self.first, &self.last].map(Clone::clone);
+        let age = output::age(self.create_time, now);
+        vec![id, name, first, last, kind, self.prefix_length.to_string(), age]
+    }
+}
+
+impl Watchable for pb::Range {
+    type Response = pb::WatchRangesResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_ranges(pb::WatchRangesRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Range {
+    type Filter = RangeFilter;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "range";
+    const NAMES: &'static str = "NAME|ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = match name.parse::<RangeId>() {
+            Ok(_) => By::Id(name.into()),
+            Err(_) => By::Name(name.into()),
+        };
+        let request = pb::GetRangeRequest { by: Some(by) };
+        required(client(channel).get_range(request).await?.into_inner().range)
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        let subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
+        let request = pb::ListRangesRequest { page_size: PAGE_SIZE, page_token, labels, subnet_id };
+        let page = client(channel).list_ranges(request).await?.into_inner();
+        Ok((page.ranges, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteRangeRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_range(request).await?;
+        Ok(())
+    }
+}
+
+/// Returns the id of the subnet with this name; empty for none.
+pub(crate) async fn subnet_id(channel: &Channel, name: Option<&str>) -> anyhow::Result<String> {
+    match name {
+        None => Ok(String::new()),
+        Some(name) => Ok(pb::Subnet::find(channel, name, View::Basic).await?.id),
+    }
+}

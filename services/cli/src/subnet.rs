@@ -1,0 +1,194 @@
+//! Commands on subnets.
+
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use prost_types::FieldMask;
+use tinwright::SubnetId;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::get_subnet_request::By;
+use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
+use tonic::transport::Channel;
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::input;
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
+
+/// Commands on subnets.
+#[derive(Debug, clap::Subcommand)]
+pub enum SubnetCommand {
+    /// Create a subnet
+    Create {
+        /// Its name: lower-case letters, digits and inner hyphens, at most 63
+        name: String,
+        /// Its network, such as 198.51.100.0/24 or 2001:db8::/48
+        #[arg(value_name = "ADDRESS/BITS")]
+        cidr: String,
+        /// Its settings
+        #[command(flatten)]
+        settings: Settings,
+        /// Give it this label; may be repeated
+        #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
+        labels: Vec<(String, String)>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Change the settings that are given
+    Update {
+        /// The subnet
+        #[arg(value_name = "NAME|ID")]
+        name: String,
+        /// Its settings
+        #[command(flatten)]
+        settings: Settings,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::Subnet>),
+}
+
+/// Settings of a subnet.
+#[derive(Debug, clap::Args)]
+pub struct Settings {
+    /// Set the default gateway
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Option<String>,
+    /// Never grant this address or range FIRST-LAST; may be repeated
+    #[arg(long = "exclude", value_name = "ADDRESSES")]
+    excluded: Vec<String>,
+    /// Hold a released address back for this time, such as 10m or 1d [default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = input::duration)]
+    hold: Option<Duration>,
+    /// Allow each tenant this many grants; 0 for any number [default: 0]
+    #[arg(long, value_name = "COUNT")]
+    quota: Option<i64>,
+    /// Allow this tenant so many grants; may be repeated
+    #[arg(long = "tenant-quota", value_name = "TENANT=COUNT", value_parser = quota)]
+    tenant_quotas: Vec<(String, i64)>,
+    /// Refuse to delete the subnet, or allow it again
+    #[arg(long, value_name = "BOOL")]
+    protect: Option<bool>,
+}
+
+fn quota(text: &str) -> Result<(String, i64), String> {
+    let (tenant, count) = input::pair(text)?;
+    let count = count.parse().map_err(|_| format!("{count:?} is no number"))?;
+    Ok((tenant, count))
+}
+
+impl Settings {
+    /// Writes the settings that are given into `subnet`. Returns the names of their fields.
+    fn write(self, subnet: &mut pb::Subnet) -> anyhow::Result<Vec<String>> {
+        let Self { gateway, excluded, hold, quota, tenant_quotas, protect } = self;
+        let is_given = [
+            ("gateway", gateway.is_some()),
+            ("excluded", !excluded.is_empty()),
+            ("hold", hold.is_some()),
+            ("quota", quota.is_some()),
+            ("tenant_quotas", !tenant_quotas.is_empty()),
+            ("protect", protect.is_some()),
+        ];
+        subnet.gateway = gateway.unwrap_or_default();
+        subnet.excluded = excluded;
+        subnet.hold = hold.map(TryInto::try_into).transpose()?;
+        subnet.quota = quota.unwrap_or_default();
+        subnet.tenant_quotas = tenant_quotas.into_iter().collect();
+        subnet.protect = protect.unwrap_or_default();
+        Ok(is_given.into_iter().filter(|it| it.1).map(|it| it.0.to_owned()).collect())
+    }
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: SubnetCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        SubnetCommand::Create { name, cidr, settings, labels, output } => {
+            let labels = labels.into_iter().collect();
+            let mut subnet = pb::Subnet { name, cidr, labels, ..pb::Subnet::default() };
+            settings.write(&mut subnet)?;
+            let request = pb::CreateSubnetRequest { subnet: Some(subnet), ..Default::default() };
+            let created = client(channel).create_subnet(request).await?.into_inner();
+            print_list(out, &[required(created.subnet)?], output)
+        }
+        SubnetCommand::Update { name, settings, output } => {
+            let id = pb::Subnet::find(channel, &name, View::Basic).await?.id;
+            let mut subnet = pb::Subnet { id, ..pb::Subnet::default() };
+            let paths = settings.write(&mut subnet)?;
+            anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
+            let (subnet, update_mask) = (Some(subnet), Some(FieldMask { paths }));
+            let request = pb::UpdateSubnetRequest { subnet, update_mask };
+            let updated = client(channel).update_subnet(request).await?.into_inner();
+            print_list(out, &[required(updated.subnet)?], output)
+        }
+        SubnetCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+impl Row for pb::Subnet {
+    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "NETWORK", "GATEWAY", "AGE"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let age = output::age(self.create_time, now);
+        let [id, name, cidr, gateway] =
+            [&self.id, &self.name, &self.cidr, &self.gateway].map(Clone::clone);
+        vec![id, output::with_protection(name, self.protect), cidr, gateway, age]
+    }
+}
+
+impl Watchable for pb::Subnet {
+    type Response = pb::WatchSubnetsResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_subnets(pb::WatchSubnetsRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Subnet {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "subnet";
+    const NAMES: &'static str = "NAME|ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = match name.parse::<SubnetId>() {
+            Ok(_) => By::Id(name.into()),
+            Err(_) => By::Name(name.into()),
+        };
+        let request = pb::GetSubnetRequest { by: Some(by) };
+        required(client(channel).get_subnet(request).await?.into_inner().subnet)
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        let request = pb::ListSubnetsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let page = client(channel).list_subnets(request).await?.into_inner();
+        Ok((page.subnets, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteSubnetRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_subnet(request).await?;
+        Ok(())
+    }
+}
+
+/// Returns a client of the service of subnets and ranges.
+pub(crate) fn client(channel: &Channel) -> SubnetServiceClient<Channel> {
+    SubnetServiceClient::new(channel.clone())
+}
