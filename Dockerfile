@@ -28,7 +28,7 @@ ENTRYPOINT ["etcd"]
 
 FROM debian:bookworm-slim AS tinwright
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates curl ipxe \
+    && apt-get install --yes --no-install-recommends ca-certificates curl ipmitool ipxe \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/tinwright /usr/local/bin/
 COPY --from=osie /osie/ /usr/share/tinwright/osie/

@@ -194,11 +194,15 @@ impl Machine {
         let id = created.hardware.unwrap().id;
         let bmc = power::Bmc {
             hardware_id: id.clone(),
-            redfish_url: "https://127.0.0.1:1".into(),
+            protocol: Some(power::bmc::Protocol::Redfish(power::bmc::Redfish {
+                url: "https://127.0.0.1:1".into(),
+                ..Default::default()
+            })),
             password: "secret".into(),
             ..Default::default()
         };
-        let request = power::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };
+        let request =
+            power::CreateBmcRequest { bmc: Some(bmc), skip_login: true, ..Default::default() };
         power.create_bmc(request).await.unwrap();
         Self { id, hardware, power, workflows: WorkflowServiceClient::new(channel) }
     }
@@ -240,7 +244,7 @@ async fn a_deleted_machine_leaves_no_bmc_and_no_waiting_workflow_or_power_job() 
     let on = power::operation::What::Power(power::operation::Power::On.into());
     let request = power::CreatePowerJobRequest {
         hardware_id: machine.id.clone(),
-        operations: vec![power::Operation { what: Some(on) }],
+        operations: vec![power::Operation { what: Some(on), ..Default::default() }],
         ..Default::default()
     };
     let job = machine.power.create_power_job(request).await.unwrap().into_inner();

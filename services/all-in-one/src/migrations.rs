@@ -2,6 +2,7 @@
 
 use hardware::records::HardwareKind;
 use instance::instances::InstanceKind;
+use power::migration::name_the_protocol;
 use store::schema::Migration;
 use workflow::workflows::{WorkflowKind, index_live_workflows};
 
@@ -17,5 +18,6 @@ pub(crate) fn all() -> Vec<Migration> {
         Migration::reseal::<WorkflowKind>("encrypt the secrets of workflows", "workflow"),
         index_live_workflows(),
         Migration::reseal_requests("encrypt the digests of requests", &REQUEST_OWNERS),
+        name_the_protocol(),
     ]
 }

@@ -4,7 +4,7 @@ pub mod bmc;
 pub mod job;
 mod operation_text;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{self, Power, What};
@@ -12,8 +12,8 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::hardware;
 use crate::output::{self, Format, Row, print_one};
+use crate::{hardware, input};
 
 /// Commands on power.
 #[derive(Debug, clap::Subcommand)]
@@ -35,7 +35,14 @@ pub enum PowerCommand {
     /// Switch a machine off at once
     Off(JobOptions),
     /// Shut a machine down; switch it off if its system does not react
-    SoftOff(JobOptions),
+    SoftOff {
+        /// Options of the job
+        #[command(flatten)]
+        options: JobOptions,
+        /// Cut the power after this time, such as 90s or 10m [default: 2m]
+        #[arg(long, value_name = "DURATION", value_parser = input::duration)]
+        limit: Option<Duration>,
+    },
     /// Switch a machine off, then on
     Cycle(JobOptions),
     /// Restart a machine without waiting for its system
@@ -112,6 +119,7 @@ pub async fn run(
     channel: &Channel,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
+    let mut soft_off_limit = None;
     let (options, what) = match command {
         PowerCommand::Bmc(command) => return bmc::run(command, channel, out).await,
         PowerCommand::Status { machine, output } => {
@@ -127,7 +135,10 @@ pub async fn run(
         PowerCommand::Cancel { id, output } => return job::cancel(id, channel, output, out).await,
         PowerCommand::On(options) => (options, What::Power(Power::On.into())),
         PowerCommand::Off(options) => (options, What::Power(Power::Off.into())),
-        PowerCommand::SoftOff(options) => (options, What::Power(Power::SoftOff.into())),
+        PowerCommand::SoftOff { options, limit } => {
+            soft_off_limit = limit.map(prost_types::Duration::try_from).transpose()?;
+            (options, What::Power(Power::SoftOff.into()))
+        }
         PowerCommand::Cycle(options) => (options, What::Power(Power::Cycle.into())),
         PowerCommand::Reset(options) => (options, What::Power(Power::Reset.into())),
         PowerCommand::Boot { options, device, persistent, uefi, legacy } => {
@@ -135,7 +146,7 @@ pub async fn run(
             (options, What::Boot(operation::Boot { device, persistent, mode }))
         }
     };
-    job::start(options, what, channel, out).await
+    job::start(options, pb::Operation { what: Some(what), soft_off_limit }, channel, out).await
 }
 
 impl Row for pb::GetPowerStateResponse {

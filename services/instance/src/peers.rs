@@ -170,7 +170,7 @@ impl Peers {
         use power::operation::{Boot, Power, What, boot::Device};
         let boot = Boot { device: Device::Pxe.into(), ..Boot::default() };
         let operations = [What::Boot(boot), What::Power(Power::Cycle.into())]
-            .map(|what| power::Operation { what: Some(what) });
+            .map(|what| power::Operation { what: Some(what), ..Default::default() });
         let request = power::CreatePowerJobRequest {
             hardware_id: hardware.to_owned(),
             operations: operations.into(),

@@ -16,10 +16,12 @@ use tinwright::{BmcId, Id, id};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::bmc_client;
+use crate::bmcs::Login;
 use crate::jobs::Jobs;
 use crate::plan::{self, Timing};
 use crate::reconcile;
-use crate::redfish::{self, Power, System};
+use crate::redfish::Power;
 use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
 
@@ -27,7 +29,7 @@ use crate::stored::{Bmc, Job};
 type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
 
 /// A reading of a BMC.
-type Reading = Arc<Result<System, redfish::Error>>;
+type Reading = Arc<Result<bmc_client::Reading, bmc_client::Error>>;
 
 /// Serves BMCs and [`Jobs`] over gRPC, and carries the jobs out.
 #[derive(Clone, Debug)]
@@ -113,12 +115,12 @@ impl PowerService for Api {
         request: Request<pb::CreateBmcRequest>,
     ) -> Result<Response<pb::CreateBmcResponse>, Status> {
         let caller = access::request_scope(&request);
-        let pb::CreateBmcRequest { bmc, request_id } = request.into_inner();
+        let pb::CreateBmcRequest { bmc, request_id, skip_login } = request.into_inner();
         let bmc = require(bmc)?;
         // The digest of a request is stored: it must not allow guessing the password.
         let body = pb::Bmc { password: String::new(), ..bmc.clone() };
         let request = serving::idempotent(&caller, &request_id, &body)?;
-        let bmc = self.jobs.bmcs().create(bmc, request).await?;
+        let bmc = self.jobs.bmcs().create(bmc, login(skip_login), request).await?;
         Ok(Response::new(pb::CreateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -156,11 +158,11 @@ impl PowerService for Api {
         &self,
         request: Request<pb::UpdateBmcRequest>,
     ) -> Result<Response<pb::UpdateBmcResponse>, Status> {
-        let pb::UpdateBmcRequest { bmc, update_mask } = request.into_inner();
+        let pb::UpdateBmcRequest { bmc, update_mask, skip_login } = request.into_inner();
         let mut update = require(bmc)?;
         update.id = parse::<id::Bmc>("bmc.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
-        let bmc = self.jobs.bmcs().update(update, &paths).await?;
+        let bmc = self.jobs.bmcs().update(update, &paths, login(skip_login)).await?;
         Ok(Response::new(pb::UpdateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -197,11 +199,12 @@ impl PowerService for Api {
         let target = bmcs.target(&bmc).await?;
         let read = || {
             let target = target.clone();
-            async { Arc::new(redfish::read_system(target).await) }
+            async { Arc::new(bmc_client::read_system(target).await) }
         };
-        let reading = self.readings.get(&(bmc.id, bmc.revision), read).await;
+        let reading = self.readings.get(&(bmc.id.clone(), bmc.revision), read).await;
         let reading = reading.ok_or_else(|| Status::internal("the BMC could not be read"))?;
-        let system = (*reading).as_ref()?;
+        let bmc_client::Reading { system, certificate } = (*reading).as_ref()?;
+        bmcs.pin(bmc, *certificate).await?;
         let power_state = match system.power {
             Power::On => PowerState::On,
             Power::Off => PowerState::Off,
@@ -273,6 +276,10 @@ impl PowerService for Api {
     ) -> Result<Response<Self::WatchPowerJobsStream>, Status> {
         self.watch(&self.job_mirror, &request.get_ref().id)
     }
+}
+
+fn login(skip: bool) -> Login {
+    if skip { Login::Skip } else { Login::Try }
 }
 
 fn require(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {

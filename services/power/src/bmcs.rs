@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use data_encoding::HEXLOWER;
 use prost_types::Timestamp;
 use runtime::Clock;
 use runtime::seal::Seal;
@@ -14,12 +15,15 @@ use store::{Commit, Expect, ScopedStore, Store};
 use tinwright::BmcId;
 use tinwright::field_mask;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::Protocol;
 use tinwright::status::Violations;
 
 use crate::Error;
+use crate::bmc_client::{self, BmcAddress};
 use crate::check;
 use crate::conflicts::retry;
-use crate::redfish::Target;
+use crate::ipmi;
+use crate::redfish::{self, Trust};
 use crate::stored::{Bmc, Password, Queue};
 
 /// Passwords that are read at a time to encrypt them with another key.
@@ -32,6 +36,15 @@ pub enum PlaintextHttp {
     Refused,
     /// http as well, since the configuration allows it.
     Allowed,
+}
+
+/// The login to a BMC before its record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// Log in, and write nothing if that fails.
+    Try,
+    /// Write the record without a login.
+    Skip,
 }
 
 /// The BMCs.
@@ -66,10 +79,19 @@ impl Bmcs {
     pub async fn create(
         &self,
         bmc: pb::Bmc,
+        login: Login,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Bmc, Error> {
-        let mut bmc = new_record(check::bmc(bmc, self.plaintext)?, self.clock.wall())?;
-        let password = self.encrypt(&bmc.id, &std::mem::take(&mut bmc.password))?;
+        let mut bmc = check::bmc(bmc, self.plaintext)?;
+        if let Some(created) = self.records.previous_result(request.as_ref()).await? {
+            return Ok(created);
+        }
+        let password = Secret::new(std::mem::take(&mut bmc.password));
+        if login == Login::Try {
+            log_in(&mut bmc, password.clone()).await?;
+        }
+        let bmc = new_record(bmc, self.clock.wall())?;
+        let password = self.encrypt(&bmc.id, password.expose())?;
         let password = self.passwords.to_create(&password);
         Ok(self.records.create(&bmc, password, request.as_ref()).await?)
     }
@@ -96,25 +118,39 @@ impl Bmcs {
         Ok(self.records.list(after, limit, has_labels).await?)
     }
 
-    /// Replaces the fields of a BMC that `paths` names. An omitted password stays. If the URL changes, the password must be sent
-    /// again: otherwise a caller who changes the URL could have the stored password sent to another host.
-    pub async fn update(&self, update: pb::Bmc, paths: &[String]) -> Result<pb::Bmc, Error> {
+    /// Replaces the fields of a BMC that `paths` names. An omitted password stays. If the address changes, the password must be
+    /// sent again: otherwise a caller who changes it could have the stored password sent to another host.
+    pub async fn update(
+        &self,
+        update: pb::Bmc,
+        paths: &[String],
+        login: Login,
+    ) -> Result<pb::Bmc, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
         let old_password = self.passwords.require(&old.id).await?;
         let has_password = paths.iter().any(|path| path == "password")
             || !update.password.is_empty() && paths.is_empty();
         let mut new = check::bmc(field_mask::merge(&old, &update, paths)?, self.plaintext)?;
-        if new.redfish_url != old.redfish_url && !has_password {
-            return Err(Violations::single("password", "is required to change redfish_url").into());
+        if address(&new) != address(&old) && !has_password {
+            return Err(Violations::single("password", "is required to change the address").into());
         }
-        let password = std::mem::take(&mut new.password);
+        let password = Secret::new(std::mem::take(&mut new.password));
         if new == old && !has_password {
             return Ok(old);
+        }
+        forget_certificate(&old, &mut new);
+        let is_login_changed = (&new.username, &new.protocol) != (&old.username, &old.protocol);
+        if login == Login::Try && (is_login_changed || has_password) {
+            let password = match has_password {
+                true => password.clone(),
+                false => self.decrypt(&old_password)?,
+            };
+            log_in(&mut new, password).await?;
         }
         new.update_time = Some(Timestamp::from(self.clock.wall()));
         let mut change = self.records.to_replace(&old, &new);
         if has_password {
-            let password = self.encrypt(&old.id, &password)?;
+            let password = self.encrypt(&old.id, password.expose())?;
             change = change.and(self.passwords.to_replace(&old_password, &password));
         }
         new.revision = self.records.commit(change).await?.0.cast_signed();
@@ -145,16 +181,25 @@ impl Bmcs {
     }
 
     /// Returns the address and the credentials of `bmc`.
-    pub async fn target(&self, bmc: &pb::Bmc) -> Result<Target, Error> {
+    pub async fn target(&self, bmc: &pb::Bmc) -> Result<BmcAddress, Error> {
         let stored = self.passwords.require(&bmc.id).await?;
-        let password = self.seal.open(&bmc.id, &stored.sealed)?;
-        Ok(Target {
-            url: bmc.redfish_url.clone(),
-            system: bmc.system_id.clone(),
-            username: bmc.username.clone(),
-            password: Secret::new(String::from_utf8_lossy(password.expose()).into_owned()),
-            certificate: check::digest(&bmc.certificate_sha256),
-        })
+        target(bmc, self.decrypt(&stored)?)
+    }
+
+    /// Stores the certificate of a BMC's first login in `bmc`, its record as it was read, and returns the new record. From then
+    /// on another certificate is refused. Without a certificate, or with another one in the record, nothing changes.
+    pub async fn pin(&self, bmc: pb::Bmc, certificate: Option<[u8; 32]>) -> Result<pb::Bmc, Error> {
+        let mut new = bmc.clone();
+        if !set_certificate(&mut new, certificate) {
+            return Ok(bmc);
+        }
+        new.update_time = Some(Timestamp::from(self.clock.wall()));
+        match self.records.commit(self.records.to_replace(&bmc, &new)).await {
+            Ok(revision) => Ok(pb::Bmc { revision: revision.0.cast_signed(), ..new }),
+            // Whoever changed the record decides: the next login compares.
+            Err(records::Error::Changed { .. }) => Ok(bmc),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Encrypts all passwords with the newest key, where they are not. Returns the number of changed records.
@@ -187,10 +232,81 @@ impl Bmcs {
         }
     }
 
+    fn decrypt(&self, stored: &Password) -> Result<Secret<String>, Error> {
+        let password = self.seal.open(&stored.id, &stored.sealed)?;
+        Ok(Secret::new(String::from_utf8_lossy(password.expose()).into_owned()))
+    }
+
     fn encrypt(&self, id: &str, password: &str) -> Result<Password, Error> {
         let sealed = self.seal.seal(id, password.as_bytes())?;
         Ok(Password { id: id.to_owned(), revision: 0, sealed })
     }
+}
+
+/// Returns the address and the credentials of `bmc`.
+fn target(bmc: &pb::Bmc, password: Secret<String>) -> Result<BmcAddress, Error> {
+    let username = bmc.username.clone();
+    Ok(match &bmc.protocol {
+        Some(Protocol::Redfish(bmc)) => BmcAddress::Redfish(redfish::Target {
+            url: bmc.url.clone(),
+            system: bmc.system_id.clone(),
+            username,
+            password,
+            trust: match (bmc.signed_by_root, check::digest(&bmc.certificate_sha256)) {
+                (true, _) => Trust::Roots,
+                (false, Some(digest)) => Trust::Certificate(digest),
+                (false, None) => Trust::FirstUse,
+            },
+        }),
+        Some(Protocol::Ipmi(bmc)) => BmcAddress::Ipmi(ipmi::Endpoint {
+            host: bmc.host.clone(),
+            port: check::port(bmc),
+            username,
+            password,
+            cipher_suite: (bmc.cipher_suite != 0).then_some(bmc.cipher_suite),
+        }),
+        None => return Err(Violations::single("protocol", "is missing").into()),
+    })
+}
+
+/// Logs in to `bmc`, and reads its machine. Sets its certificate if it is the first login.
+async fn log_in(bmc: &mut pb::Bmc, password: Secret<String>) -> Result<(), Error> {
+    let reading = bmc_client::read_system(target(bmc, password)?).await?;
+    set_certificate(bmc, reading.certificate);
+    Ok(())
+}
+
+/// Sets the certificate of a BMC that has none. True if it is set.
+fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) -> bool {
+    match (&mut bmc.protocol, certificate) {
+        (Some(Protocol::Redfish(redfish)), Some(digest))
+            if redfish.certificate_sha256.is_empty() && !redfish.signed_by_root =>
+        {
+            redfish.certificate_sha256 = HEXLOWER.encode(&digest);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Empties the certificate in `new` if it is that of `old`, which has another address.
+fn forget_certificate(old: &pb::Bmc, new: &mut pb::Bmc) {
+    let is_moved = address(old) != address(new);
+    if let (Some(Protocol::Redfish(old)), Some(Protocol::Redfish(new))) =
+        (&old.protocol, &mut new.protocol)
+        && is_moved
+        && old.certificate_sha256 == new.certificate_sha256
+    {
+        new.certificate_sha256.clear();
+    }
+}
+
+/// Returns the address to which a BMC's password is sent.
+fn address(bmc: &pb::Bmc) -> Option<(&str, u16)> {
+    bmc.protocol.as_ref().map(|protocol| match protocol {
+        Protocol::Redfish(redfish) => (redfish.url.as_str(), 0),
+        Protocol::Ipmi(ipmi) => (ipmi.host.as_str(), check::port(ipmi)),
+    })
 }
 
 /// Completes a new record with its id and its times.

@@ -6,7 +6,7 @@ use store::records;
 use tinwright::status::{self, Violations};
 use tonic::Status;
 
-use crate::redfish;
+use crate::bmc_client;
 
 /// A failed request about BMCs or jobs.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum Error {
     Refused(#[from] CryptoError),
     /// The BMC refused, or did not respond.
     #[error(transparent)]
-    Bmc(#[from] redfish::Error),
+    Bmc(#[from] bmc_client::Error),
 }
 
 impl From<Error> for Status {
@@ -52,8 +52,8 @@ impl From<Error> for Status {
     }
 }
 
-impl From<&redfish::Error> for Status {
-    fn from(error: &redfish::Error) -> Self {
+impl From<&bmc_client::Error> for Status {
+    fn from(error: &bmc_client::Error) -> Self {
         match error.is_transient() {
             true => Self::unavailable(error.in_full()),
             false => status::failed_precondition("BMC", "bmc", error.in_full()),

@@ -8,7 +8,7 @@
 //! - [`api`]: the gRPC service; it decides nothing.
 //! - [`bmcs`]: the BMCs and their credentials. [`jobs`]: the jobs and the queue of each machine.
 //! - [`check`]: the rules for these records. [`state`]: the lifecycle of a job as values; no I/O.
-//! - [`plan`]: the next request for a BMC in a given state; pure. [`redfish`]: the Redfish client.
+//! - [`plan`]: the next request for a BMC in a given state; pure. [`bmc_client`]: a client of a BMC, by [`redfish`] or [`ipmi`].
 //! - [`reconcile`]: carries out jobs, one at a time per BMC. [`stored`]: the messages in the store.
 //! - `shared_readings`: one reading of a BMC at a time for all callers of GetPowerState.
 //! - [`claim`]: decides which of several processes carries out a machine's jobs.
@@ -18,12 +18,15 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod api;
+pub mod bmc_client;
 pub mod bmcs;
 pub mod check;
 pub mod claim;
 mod conflicts;
 mod error;
+pub mod ipmi;
 pub mod jobs;
+pub mod migration;
 pub mod plan;
 pub mod reconcile;
 pub mod redfish;
@@ -34,7 +37,7 @@ pub mod stored;
 mod test_store;
 
 pub use api::Api;
-pub use bmcs::{Bmcs, PlaintextHttp};
+pub use bmcs::{Bmcs, Login, PlaintextHttp};
 pub use error::Error;
 pub use jobs::Jobs;
 pub use plan::Timing;

@@ -9,7 +9,6 @@ mod power;
 use std::time::Duration;
 
 use runtime::retry::Backoff;
-use serde_json::Value;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::What;
 
@@ -23,7 +22,7 @@ pub struct Timing {
     pub poll: Duration,
     /// The time for the effect of a request, before another one is sent.
     pub effect_timeout: Duration,
-    /// The time for a graceful shutdown.
+    /// The time for a graceful shutdown whose operation names none.
     pub shutdown_timeout: Duration,
     /// The time for one operation.
     pub operation_timeout: Duration,
@@ -81,15 +80,29 @@ pub struct Request {
     pub call: Call,
 }
 
-/// An HTTP request that changes something.
+/// A request that changes something.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     /// `ComputerSystem.Reset` with this `ResetType`.
     Reset(&'static str),
-    /// PATCH of the system with this body.
-    PatchSystem(Value),
-    /// PATCH of the system's settings with this body.
-    PatchSettings(Value),
+    /// A change of the boot override.
+    Boot {
+        /// The wanted override.
+        request: BootRequest,
+        /// True for the system's settings resource, false for the system itself.
+        in_settings: bool,
+    },
+}
+
+/// The override that is requested, with Redfish's values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootRequest {
+    /// `Disabled`, `Once` or `Continuous`.
+    pub enabled: &'static str,
+    /// The boot device. None: unchanged.
+    pub target: Option<&'static str>,
+    /// `UEFI` or `Legacy`. None: unchanged.
+    pub mode: Option<&'static str>,
 }
 
 /// Returns the next action for `operation`; `now` is in milliseconds since 1970.
@@ -104,10 +117,23 @@ pub fn next(
     match &operation.what {
         Some(What::Boot(wanted)) => boot::next(wanted, system, choice),
         Some(What::Power(wanted)) => {
-            power::next((*wanted).try_into().unwrap_or_default(), system, choice)
+            let limit = soft_off_limit(operation, timing);
+            power::next((*wanted).try_into().unwrap_or_default(), system, choice, limit)
         }
         None => Next::Impossible("the operation is empty".into()),
     }
+}
+
+/// Returns the time that a graceful shutdown has.
+fn soft_off_limit(operation: &pb::Operation, timing: &Timing) -> Duration {
+    let limit = operation.soft_off_limit.and_then(|limit| Duration::try_from(limit).ok());
+    limit.unwrap_or(timing.shutdown_timeout)
+}
+
+/// Returns the time that `operation` has, with that of a graceful shutdown.
+pub fn operation_timeout(operation: &pb::Operation, timing: &Timing) -> Duration {
+    let limit = operation.soft_off_limit.map(|_| soft_off_limit(operation, timing));
+    timing.operation_timeout + limit.unwrap_or_default()
 }
 
 /// The earlier requests, and the limits for the next one.

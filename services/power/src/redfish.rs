@@ -12,8 +12,10 @@ mod response;
 pub mod system;
 mod trust;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use reqwest::header::{CONTENT_TYPE, IF_MATCH};
 use reqwest::{Client, Method, Url};
 use runtime::secret::Secret;
@@ -21,15 +23,14 @@ use serde_json::{Value, json};
 
 pub use self::error::Error;
 use self::response::{Response, id, link};
-pub use self::system::{BootOverride, Power, System};
-use crate::plan::Call;
+pub use self::system::{BootOverride, Power, Protocol, System};
+use self::trust::CertificatePin;
+use crate::plan::{BootRequest, Call};
 
 /// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of all requests of one reading in a session of its own.
-const READING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of ending a session.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of redirects of one request.
@@ -48,8 +49,19 @@ pub struct Target {
     pub username: String,
     /// The password.
     pub password: Secret<String>,
-    /// SHA-256 of its certificate. None: the certificate is verified with the root certificates of this host.
-    pub certificate: Option<[u8; 32]>,
+    /// The verification of its certificate.
+    pub trust: Trust,
+}
+
+/// The verification of a BMC's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Only the certificate with this SHA-256.
+    Certificate([u8; 32]),
+    /// The first certificate that is received, and from then on only that.
+    FirstUse,
+    /// Every certificate that is signed by a root of this host.
+    Roots,
 }
 
 /// The authentication of requests.
@@ -67,19 +79,13 @@ enum Login {
 #[derive(Debug)]
 pub struct Redfish {
     http: Client,
+    /// The trusted certificate; none if any that is signed by a root is trusted.
+    pin: Option<Arc<CertificatePin>>,
     root: Url,
     target: Target,
     login: Login,
     /// The URL of the system, once it was found.
     system: Option<Url>,
-}
-
-/// Reads the state of the system of `target` in a session of its own.
-pub async fn read_system(target: Target) -> Result<System, Error> {
-    let mut bmc = Redfish::new(target)?;
-    let system = tokio::time::timeout(READING_TIMEOUT, bmc.system()).await;
-    bmc.close().await;
-    system.unwrap_or(Err(Error::Timeout(READING_TIMEOUT)))
 }
 
 impl Redfish {
@@ -92,11 +98,21 @@ impl Redfish {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT);
-        let builder = match target.certificate {
-            Some(digest) => builder.tls_backend_preconfigured(trust::pin_certificate(digest)?),
+        let pin = match target.trust {
+            Trust::Certificate(digest) => Some(Arc::new(CertificatePin::new(Some(digest)))),
+            Trust::FirstUse => Some(Arc::new(CertificatePin::new(None))),
+            Trust::Roots => None,
+        };
+        let builder = match &pin {
+            Some(pin) => builder.tls_backend_preconfigured(trust::pin_certificate(pin.clone())?),
             None => builder,
         };
-        Ok(Self { http: builder.build()?, root, target, login: Login::None, system: None })
+        Ok(Self { http: builder.build()?, pin, root, target, login: Login::None, system: None })
+    }
+
+    /// Returns the SHA-256 of the trusted certificate, if the client trusts only one and has received it.
+    pub fn certificate(&self) -> Option<[u8; 32]> {
+        self.pin.as_ref()?.digest()
     }
 
     /// Reads the state of the system.
@@ -129,14 +145,14 @@ impl Redfish {
                 let url = system.reset.as_ref().ok_or_else(|| missing("reset action"))?;
                 (Method::POST, self.resolve(url)?, json!({"ResetType": reset_type}), None)
             }
-            Call::PatchSystem(body) => {
+            Call::Boot { request, in_settings: false } => {
                 let url = self.system.clone().ok_or_else(|| missing("address"))?;
-                (Method::PATCH, url, body.clone(), system.etag.as_deref())
+                (Method::PATCH, url, boot_body(request), system.etag.as_deref())
             }
-            Call::PatchSettings(body) => {
+            Call::Boot { request, in_settings: true } => {
                 let url = system.settings.as_ref().ok_or_else(|| missing("settings"))?;
                 let etag = system.settings_etag.as_deref();
-                (Method::PATCH, self.resolve(url)?, body.clone(), etag)
+                (Method::PATCH, self.resolve(url)?, boot_body(request), etag)
             }
         };
         let response = self.send(method, &url, Some(&body), etag).await?;
@@ -239,11 +255,27 @@ impl Redfish {
             if let Some(etag) = etag {
                 request = request.header(IF_MATCH, etag);
             }
-            let response = Response::read(request.send().await?).await?;
+            let response = Response::read(self.send_request(request).await?).await?;
             let Some(location) = response.redirect(method) else { return response.checked() };
             url = self.resolve(url.join(location).as_ref().map_or(location, Url::as_str))?;
         }
         Err(Error::Protocol(format!("more than {MAX_REDIRECTS} redirects to {url}")))
+    }
+
+    /// Sends `request`. A changed certificate is an error of its own.
+    async fn send_request(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, Error> {
+        request.send().await.map_err(|error| {
+            match self.pin.as_ref().and_then(|pin| pin.refusal()) {
+                Some((expected, received)) => Error::CertificateChanged {
+                    expected: HEXLOWER.encode(&expected),
+                    received: HEXLOWER.encode(&received),
+                },
+                None => error.into(),
+            }
+        })
     }
 
     /// Opens a session if the service has sessions, else uses the password in every request. The service root is read without
@@ -283,4 +315,17 @@ impl Redfish {
         }
         sessions.map(|sessions| self.resolve(&sessions)).transpose()
     }
+}
+
+/// Returns the PATCH that sets a boot override.
+fn boot_body(request: &BootRequest) -> Value {
+    let BootRequest { enabled, target, mode } = request;
+    let mut boot = json!({"BootSourceOverrideEnabled": enabled});
+    if let Some(target) = target {
+        boot["BootSourceOverrideTarget"] = json!(target);
+    }
+    if let Some(mode) = mode {
+        boot["BootSourceOverrideMode"] = json!(mode);
+    }
+    json!({"Boot": boot})
 }

@@ -15,6 +15,7 @@ use store::overdue::Bounded;
 use store::records::{Index, Kind};
 use tinwright::field_mask;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::power_job::State;
 use tinwright::secret::Sealable;
 
@@ -125,6 +126,24 @@ impl Kind for Bmc {
     }
 
     const EVENTS: bool = true;
+
+    /// The first login pins the certificate: a transition, which is an event.
+    fn state(bmc: &pb::Bmc) -> String {
+        match &bmc.protocol {
+            Some(Protocol::Redfish(redfish)) if !redfish.certificate_sha256.is_empty() => {
+                "pinned".into()
+            }
+            Some(Protocol::Redfish(_) | Protocol::Ipmi(_)) | None => String::new(),
+        }
+    }
+
+    /// The SHA-256 of the pinned certificate.
+    fn state_reason(bmc: &pb::Bmc) -> &str {
+        match &bmc.protocol {
+            Some(Protocol::Redfish(redfish)) => &redfish.certificate_sha256,
+            Some(Protocol::Ipmi(_)) | None => "",
+        }
+    }
 
     fn changed_fields(old: &pb::Bmc, new: &pb::Bmc) -> Vec<String> {
         field_mask::changed_fields(old, new)

@@ -1,4 +1,4 @@
-//! A store for tests, in memory.
+//! A store for tests, in memory, and parts of records.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,6 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use async_trait::async_trait;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned, Write};
+use tinwright::power::v1::bmc::{Protocol, Redfish};
+
+/// The Redfish service at `url`, in a BMC's record.
+pub(crate) fn redfish(url: &str) -> Protocol {
+    Protocol::Redfish(Redfish { url: url.into(), ..Redfish::default() })
+}
 
 /// A store that counts its readings and can be made unreachable.
 #[derive(Debug, Default)]

@@ -14,13 +14,13 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
     let at = format!("203.0.113.{}", n + 10);
     let range =
         json!({"name": format!("n{n}"), "subnet_id": site.id("subnet"), "first": at, "last": at});
-    let bmc = json!({"hardware_id": machine, "redfish_url": "https://127.0.0.1:1"});
+    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     vec![
         ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
         ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
         ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": machine}})),
-        ("PowerService/CreateBmc", json!({"bmc": bmc})),
+        ("PowerService/CreateBmc", json!({"bmc": bmc, "skip_login": true})),
         ("SubnetService/CreateRange", json!({"range": range})),
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
         ("PowerService/CreatePowerJob", job),

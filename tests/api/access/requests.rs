@@ -92,11 +92,14 @@ fn workflows(site: &Site) -> Vec<(&'static str, Value)> {
 fn power(site: &Site) -> Vec<(&'static str, Value)> {
     let machine = site.id("maintained");
     let renamed = json!({"id": site.id("bmc"), "username": "x"});
-    let bmc = json!({"hardware_id": machine, "redfish_url": "https://127.0.0.1:1"});
+    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     vec![
-        ("PowerService/CreateBmc", json!({"bmc": bmc})),
-        ("PowerService/UpdateBmc", json!({"bmc": renamed, "update_mask": "username"})),
+        ("PowerService/CreateBmc", json!({"bmc": bmc, "skip_login": true})),
+        (
+            "PowerService/UpdateBmc",
+            json!({"bmc": renamed, "update_mask": "username", "skip_login": true}),
+        ),
         ("PowerService/CreatePowerJob", job),
         ("PowerService/DeleteBmc", json!({"id": site.id("bmc")})),
     ]

@@ -54,8 +54,8 @@ impl Site {
         // The machine has no BMC before the script was recorded as booted: nothing switches it on.
         site.until_idle(&admin).await;
         let bmc = json!({"bmc": {
-            "hardware_id": site.id("occupied"), "redfish_url": "https://127.0.0.1:1", "username": "u", "password": "p",
-        }});
+            "hardware_id": site.id("occupied"), "redfish": {"url": "https://127.0.0.1:1"}, "username": "u", "password": "p",
+        }, "skip_login": true});
         site.create(&admin, "bmc", "PowerService/CreateBmc", bmc).await;
         let subnet = json!({"subnet": {"name": "lab", "cidr": "203.0.113.0/24"}});
         site.create(&admin, "subnet", "SubnetService/CreateSubnet", subnet).await;

@@ -190,11 +190,14 @@ impl Operator {
     ) -> anyhow::Result<()> {
         let bmc = power::Bmc {
             hardware_id: id.to_owned(),
-            redfish_url: redfish.url.clone(),
-            system_id: machine.uuid.clone(),
+            protocol: Some(power::bmc::Protocol::Redfish(power::bmc::Redfish {
+                url: redfish.url.clone(),
+                system_id: machine.uuid.clone(),
+                certificate_sha256: redfish.certificate_sha256.clone(),
+                ..Default::default()
+            })),
             username: "admin".into(),
             password: "unused".into(),
-            certificate_sha256: redfish.certificate_sha256.clone(),
             ..Default::default()
         };
         let request = power::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };

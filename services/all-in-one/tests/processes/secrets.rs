@@ -151,13 +151,17 @@ impl Site {
         if let Some(address) = bmc {
             let bmc = pw::Bmc {
                 hardware_id: id.clone(),
-                redfish_url: format!("http://{address}"),
+                protocol: Some(pw::bmc::Protocol::Redfish(pw::bmc::Redfish {
+                    url: format!("http://{address}"),
+                    ..Default::default()
+                })),
                 username: "root".into(),
                 password: secret("bmc-password"),
                 ..pw::Bmc::default()
             };
             let mut power = PowerServiceClient::new(self.admin.clone());
-            let request = pw::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };
+            let request =
+                pw::CreateBmcRequest { bmc: Some(bmc), skip_login: true, ..Default::default() };
             self.said.debug("a request for a BMC", &request);
             power.create_bmc(request).await.unwrap();
             let request = pw::GetPowerStateRequest { hardware_id: id.clone() };

@@ -1,16 +1,20 @@
-//! Commands on BMCs. A password comes from a file or from standard input, never from the command line, where other users
-//! of the computer could read it.
+//! Commands on BMCs. A password comes from a file, from standard input or from a prompt, never from the command line, where
+//! other users of the computer could read it.
 
-use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+mod change;
+mod password;
+
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use tinwright::BmcId;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::{Ipmi, Protocol, Redfish};
 use tinwright::power::v1::get_bmc_request::By;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use self::change::{SetPassword, UpdateBmc};
 use super::client;
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
@@ -23,8 +27,21 @@ use crate::{hardware, input};
 /// Commands on BMCs.
 #[derive(Debug, clap::Subcommand)]
 pub enum BmcCommand {
-    /// Create the BMC of a machine; its password is read from standard input or from a file
+    /// Create the BMC of a machine after a login; its password is read from a prompt, standard input or a file
     Create(CreateBmc),
+    /// Change the address, the user name, the certificate or the labels of a BMC, after a login
+    Update(UpdateBmc),
+    /// Change the password by which the server logs in to a BMC, after a login with it
+    SetPassword(SetPassword),
+    /// Log in to a BMC, and show the power state of its machine
+    Test {
+        /// The BMC
+        #[arg(value_name = "ID|MACHINE")]
+        bmc: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Bmc>),
@@ -37,20 +54,32 @@ pub struct CreateBmc {
     #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
     hardware: String,
     /// Set the root of its Redfish service, such as https://198.51.100.2
-    #[arg(long, value_name = "URL")]
-    url: String,
+    #[arg(long, value_name = "URL", required_unless_present = "ipmi")]
+    url: Option<String>,
+    /// Control it over IPMI at this address, such as 198.51.100.2 or bmc1.example.com:6230, instead of Redfish
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["url", "system", "certificate_sha256", "signed_by_root"])]
+    ipmi: Option<String>,
+    /// Use this cipher suite of IPMI: 3, 8, 12 or 17 [default: the best that the BMC offers]
+    #[arg(long, value_name = "NUMBER", requires = "ipmi")]
+    cipher_suite: Option<u32>,
     /// Select the system with this id or name, if the service has several
-    #[arg(long, value_name = "NAME", default_value = "")]
-    system: String,
+    #[arg(long, value_name = "NAME")]
+    system: Option<String>,
     /// Log in as this user
     #[arg(long, value_name = "NAME")]
     username: String,
-    /// Read the password from this file; - for standard input
-    #[arg(long, value_name = "FILE", default_value = "-")]
-    password_file: PathBuf,
-    /// Trust the certificate with this SHA-256 in hex [default: certificates signed by a root that the server trusts]
+    /// Read the password from this file; - for standard input [default: a prompt at a terminal, else standard input]
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Trust the certificate with this SHA-256 in hex [default: the certificate of the first login]
     #[arg(long, value_name = "HEX")]
     certificate_sha256: Option<String>,
+    /// Trust every certificate that is signed by a root that the server trusts
+    #[arg(long, conflicts_with = "certificate_sha256")]
+    signed_by_root: bool,
+    /// Create it without a login to the BMC
+    #[arg(long)]
+    skip_login: bool,
     /// Add a label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
@@ -65,48 +94,83 @@ pub(super) async fn run(
     channel: &Channel,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
-    let create = match command {
-        BmcCommand::Create(create) => create,
-        BmcCommand::Resource(command) => return resource::run(command, channel, out).await,
+    match command {
+        BmcCommand::Create(options) => create(options, channel, out).await,
+        BmcCommand::Update(options) => change::update(options, channel, out).await,
+        BmcCommand::SetPassword(options) => change::set_password(options, channel, out).await,
+        BmcCommand::Test { bmc, output } => {
+            let bmc = pb::Bmc::find(channel, &bmc, View::Basic).await?;
+            let request = pb::GetPowerStateRequest { hardware_id: bmc.hardware_id };
+            let state = client(channel).get_power_state(request).await?.into_inner();
+            let table = |state: &_| output::table(std::slice::from_ref(state));
+            output::print_one(out, &state, output, table)
+        }
+        BmcCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+async fn create(
+    options: CreateBmc,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let protocol = match &options.ipmi {
+        Some(address) => Protocol::Ipmi(ipmi(address, options.cipher_suite)?),
+        None => Protocol::Redfish(Redfish {
+            url: options.url.unwrap_or_default(),
+            system_id: options.system.unwrap_or_default(),
+            certificate_sha256: options.certificate_sha256.unwrap_or_default(),
+            signed_by_root: options.signed_by_root,
+        }),
     };
-    let password = password(&create.password_file)?;
     let bmc = pb::Bmc {
-        hardware_id: hardware::id(channel, &create.hardware).await?,
-        redfish_url: create.url,
-        system_id: create.system,
-        username: create.username,
-        password,
-        certificate_sha256: create.certificate_sha256.unwrap_or_default(),
-        labels: create.labels.into_iter().collect(),
+        hardware_id: hardware::id(channel, &options.hardware).await?,
+        protocol: Some(protocol),
+        username: options.username,
+        password: password::read(options.password_file.as_deref())?,
+        labels: options.labels.into_iter().collect(),
         ..pb::Bmc::default()
     };
-    let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new() };
+    let skip_login = options.skip_login;
+    let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new(), skip_login };
     let created = client(channel).create_bmc(request).await?.into_inner();
-    print_list(out, created.bmc.as_slice(), create.output)
+    print_list(out, created.bmc.as_slice(), options.output)
 }
 
-fn password(file: &Path) -> anyhow::Result<String> {
-    let typed = file == Path::new("-") && std::io::stdin().is_terminal();
-    anyhow::ensure!(!typed, "a terminal would show the password: give --password-file, or a pipe");
-    let password = without_line_end(input::text(file)?);
-    anyhow::ensure!(!password.is_empty(), "{} holds no password", file.display());
-    Ok(password)
+/// Parses HOST, HOST:PORT, an IPv6 address or \[ADDRESS\]:PORT.
+fn ipmi(address: &str, cipher_suite: Option<u32>) -> anyhow::Result<Ipmi> {
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            let port: u16 = port.parse().map_err(|_| anyhow::anyhow!("{port:?} is not a port"))?;
+            (host, u32::from(port))
+        }
+        Some(_) | None => (address, 0),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Ipmi { host, port, cipher_suite: cipher_suite.unwrap_or_default() })
 }
 
-/// Returns `text` without the final line break of editors and `echo`; other spaces may be part of the password.
-fn without_line_end(text: String) -> String {
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    line.strip_suffix('\r').unwrap_or(line).to_owned()
+/// Returns the address of a BMC as people write it.
+fn address(bmc: &pb::Bmc) -> String {
+    match &bmc.protocol {
+        Some(Protocol::Redfish(redfish)) => redfish.url.clone(),
+        Some(Protocol::Ipmi(Ipmi { host, port: 0, .. })) => format!("ipmi://{host}"),
+        Some(Protocol::Ipmi(Ipmi { host, port, .. })) if host.contains(':') => {
+            format!("ipmi://[{host}]:{port}")
+        }
+        Some(Protocol::Ipmi(Ipmi { host, port, .. })) => format!("ipmi://{host}:{port}"),
+        None => String::new(), // a protocol that only a newer server knows
+    }
 }
 
 impl Row for pb::Bmc {
-    const COLUMNS: &'static [&'static str] = &["ID", "HARDWARE", "URL", "USERNAME", "AGE"];
+    const COLUMNS: &'static [&'static str] = &["ID", "HARDWARE", "ADDRESS", "USERNAME", "AGE"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         vec![
             self.id.clone(),
             self.hardware_id.clone(),
-            self.redfish_url.clone(),
+            address(self),
             self.username.clone(),
             output::age(self.create_time, now),
         ]
@@ -166,13 +230,17 @@ async fn get(channel: &Channel, by: By) -> Result<Option<pb::Bmc>, Status> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
-    fn one_end_of_line_is_not_part_of_a_password() {
-        for text in ["s3cret ", "s3cret \n", "s3cret \r\n"] {
-            assert_eq!(without_line_end(text.into()), "s3cret ");
+    fn an_ipmi_address_may_have_a_port() {
+        for (text, host, port) in [
+            ("192.0.2.1", "192.0.2.1", 0),
+            ("bmc1:6230", "bmc1", 6230),
+            ("2001:db8::1", "2001:db8::1", 0),
+            ("[2001:db8::1]:623", "2001:db8::1", 623),
+        ] {
+            let ipmi = super::ipmi(text, None).unwrap();
+            assert_eq!((ipmi.host.as_str(), ipmi.port), (host, port));
         }
-        assert_eq!(without_line_end("a\n\n".into()), "a\n");
+        assert!(super::ipmi("bmc1:x", None).is_err());
     }
 }

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use tinwright::power::v1 as pb;
-use tinwright::power::v1::operation::What;
 use tinwright::power::v1::power_job::State;
 use tonic::transport::Channel;
 
@@ -15,16 +14,16 @@ use crate::hardware;
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{PAGE_SIZE, pages, required};
 
-/// Creates a job with the operation `what`, waits for it if requested, and prints it.
+/// Creates a job with `operation`, waits for it if requested, and prints it.
 pub(super) async fn start(
     options: JobOptions,
-    what: What,
+    operation: pb::Operation,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let request = pb::CreatePowerJobRequest {
         hardware_id: hardware::id(channel, &options.machine).await?,
-        operations: vec![pb::Operation { what: Some(what) }],
+        operations: vec![operation],
         ..pb::CreatePowerJobRequest::default()
     };
     let created = client(channel).create_power_job(request).await?.into_inner();

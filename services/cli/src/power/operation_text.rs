@@ -39,12 +39,13 @@ mod tests {
 
     #[test]
     fn an_operation_is_shown_as_the_command_that_requests_it() {
-        let soft_off = Operation { what: Some(What::Power(Power::SoftOff.into())) };
+        let soft_off =
+            Operation { what: Some(What::Power(Power::SoftOff.into())), ..Default::default() };
         assert_eq!(operation(&soft_off), "soft-off");
         let mut disk = Boot { persistent: true, ..Boot::default() };
         disk.set_device(Device::Disk);
         disk.set_mode(Mode::Legacy);
-        let disk = Operation { what: Some(What::Boot(disk)) };
+        let disk = Operation { what: Some(What::Boot(disk)), ..Default::default() };
         assert_eq!(operation(&disk), "boot disk always by legacy");
         assert_eq!(boot(&Boot::default()), "none");
     }

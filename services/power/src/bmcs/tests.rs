@@ -1,6 +1,7 @@
 //! BMCs in a store: created, found, changed and deleted, their passwords encrypted.
 
 use super::*;
+use crate::test_store::redfish;
 use runtime::secret::SiteKey;
 use runtime::site_keys::SiteKeys;
 use store::memory::MemoryStore;
@@ -15,7 +16,7 @@ fn bmcs() -> (Arc<MemoryStore>, Bmcs) {
 fn bmc(hardware: HardwareId) -> pb::Bmc {
     pb::Bmc {
         hardware_id: hardware.to_string(),
-        redfish_url: "https://192.0.2.1".into(),
+        protocol: Some(redfish("https://192.0.2.1")),
         username: "admin".into(),
         password: "hunter2".into(),
         ..pb::Bmc::default()
@@ -23,13 +24,16 @@ fn bmc(hardware: HardwareId) -> pb::Bmc {
 }
 
 async fn password(bmcs: &Bmcs, bmc: &pb::Bmc) -> String {
-    bmcs.target(bmc).await.unwrap().password.expose().clone()
+    match bmcs.target(bmc).await.unwrap() {
+        BmcAddress::Redfish(target) => target.password.expose().clone(),
+        BmcAddress::Ipmi(target) => target.password.expose().clone(),
+    }
 }
 
 #[tokio::test]
 async fn a_password_is_stored_encrypted_and_never_returned() {
     let (store, bmcs) = bmcs();
-    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let made = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
     assert_eq!(made.password, "");
     let all = store.list("", "", 100).await.unwrap().pairs;
     assert_eq!(all.len(), 3, "record, index, password");
@@ -46,11 +50,11 @@ async fn passwords_are_encrypted_with_the_new_key_and_the_former_one_is_not_need
     let bmcs = Bmcs::new(store, seal, PlaintextHttp::Refused, Clock::system());
     let mut made = Vec::new();
     for _ in 0..RESEALED_AT_ONCE + 1 {
-        made.push(bmcs.create(bmc(HardwareId::new()), None).await.unwrap());
+        made.push(bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap());
     }
     assert_eq!(bmcs.reseal().await.unwrap(), 0);
     keys.set(new.clone(), vec![old]);
-    let later = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let later = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
     assert_eq!(bmcs.reseal().await.unwrap(), made.len());
     keys.set(new, vec![]);
     for bmc in made.iter().chain([&later]) {
@@ -62,22 +66,22 @@ async fn passwords_are_encrypted_with_the_new_key_and_the_former_one_is_not_need
 async fn a_machine_has_one_bmc() {
     let (_, bmcs) = bmcs();
     let hardware = HardwareId::new();
-    let made = bmcs.create(bmc(hardware), None).await.unwrap();
+    let made = bmcs.create(bmc(hardware), Login::Skip, None).await.unwrap();
     assert_eq!(bmcs.get_by_hardware(&hardware.to_string()).await.unwrap(), made);
-    let second = bmcs.create(bmc(hardware), None).await.unwrap_err().to_string();
+    let second = bmcs.create(bmc(hardware), Login::Skip, None).await.unwrap_err().to_string();
     assert_eq!(second, format!("hardware {hardware} is taken by BMC {}", made.id));
 }
 
 #[tokio::test]
 async fn an_omitted_password_stays() {
     let (_, bmcs) = bmcs();
-    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let made = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
     let update = pb::Bmc { username: "root".into(), ..made.clone() };
-    let renamed = bmcs.update(update, &[]).await.unwrap();
+    let renamed = bmcs.update(update, &[], Login::Skip).await.unwrap();
     assert_eq!((renamed.username.as_str(), renamed.password.as_str()), ("root", ""));
     assert_eq!(password(&bmcs, &renamed).await, "hunter2");
     let update = pb::Bmc { password: "other".into(), ..renamed.clone() };
-    let changed = bmcs.update(update, &["password".into()]).await.unwrap();
+    let changed = bmcs.update(update, &["password".into()], Login::Skip).await.unwrap();
     assert_ne!(changed.revision, renamed.revision);
     assert_eq!(password(&bmcs, &changed).await, "other");
 }
@@ -85,24 +89,24 @@ async fn an_omitted_password_stays() {
 #[tokio::test]
 async fn a_new_url_requires_the_password_again() {
     let (_, bmcs) = bmcs();
-    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
-    let moved = pb::Bmc { redfish_url: "https://192.0.2.66".into(), ..made.clone() };
-    let refused = bmcs.update(moved.clone(), &["redfish_url".into()]).await.unwrap_err();
+    let made = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
+    let moved = pb::Bmc { protocol: Some(redfish("https://192.0.2.66")), ..made.clone() };
+    let refused = bmcs.update(moved.clone(), &["redfish".into()], Login::Skip).await.unwrap_err();
     assert!(refused.to_string().starts_with("password: is required"), "{refused}");
-    assert!(bmcs.update(moved.clone(), &[]).await.is_err());
+    assert!(bmcs.update(moved.clone(), &[], Login::Skip).await.is_err());
     let given = pb::Bmc { password: "new".into(), ..moved };
-    let moved = bmcs.update(given, &[]).await.unwrap();
+    let moved = bmcs.update(given, &[], Login::Skip).await.unwrap();
     assert_eq!(password(&bmcs, &moved).await, "new");
 }
 
 #[tokio::test]
 async fn a_stale_update_and_an_unknown_field_change_nothing() {
     let (_, bmcs) = bmcs();
-    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let made = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
     let stale = pb::Bmc { revision: made.revision + 1, ..made.clone() };
-    let stale = bmcs.update(stale, &[]).await;
+    let stale = bmcs.update(stale, &[], Login::Skip).await;
     assert!(matches!(stale, Err(Error::Records(records::Error::Changed { .. }))));
-    let other = bmcs.update(made.clone(), &["hardware_id".into()]).await;
+    let other = bmcs.update(made.clone(), &["hardware_id".into()], Login::Skip).await;
     assert!(matches!(other, Err(Error::Invalid(_))));
     assert_eq!(bmcs.get(made.id.parse().unwrap()).await.unwrap(), made);
 }
@@ -110,9 +114,29 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
 #[tokio::test]
 async fn a_deleted_bmc_leaves_nothing_behind() {
     let (store, bmcs) = bmcs();
-    let made = bmcs.create(bmc(HardwareId::new()), None).await.unwrap();
+    let made = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
     bmcs.delete(made.id.parse().unwrap(), made.revision).await.unwrap();
     assert!(store.list("", "", 1).await.unwrap().pairs.is_empty());
     let again = bmcs.delete(made.id.parse().unwrap(), 0).await;
     assert!(matches!(again, Err(Error::Records(records::Error::Missing { .. }))));
+}
+
+#[tokio::test]
+async fn the_first_certificate_stays_and_a_new_address_forgets_it() {
+    let (_, bmcs) = bmcs();
+    let made = bmcs.create(bmc(HardwareId::new()), Login::Skip, None).await.unwrap();
+    let certificate = |bmc: &pb::Bmc| match &bmc.protocol {
+        Some(Protocol::Redfish(redfish)) => redfish.certificate_sha256.clone(),
+        other => panic!("{other:?}"),
+    };
+    let pinned = bmcs.pin(made.clone(), Some([0xab; 32])).await.unwrap();
+    assert_eq!(certificate(&pinned), "ab".repeat(32));
+    assert_eq!(bmcs.get(made.id.parse().unwrap()).await.unwrap(), pinned);
+    let again = bmcs.pin(pinned.clone(), Some([0xcd; 32])).await.unwrap();
+    assert_eq!(again, pinned);
+    let mut moved = pb::Bmc { password: "new".into(), ..pinned };
+    if let Some(Protocol::Redfish(redfish)) = &mut moved.protocol {
+        redfish.url = "https://192.0.2.66".into();
+    }
+    assert_eq!(certificate(&bmcs.update(moved, &[], Login::Skip).await.unwrap()), "");
 }

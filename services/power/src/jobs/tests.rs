@@ -5,8 +5,8 @@ mod overdue;
 use std::sync::Arc;
 
 use super::*;
-use crate::PlaintextHttp;
-use crate::test_store::FlakyStore;
+use crate::test_store::{FlakyStore, redfish};
+use crate::{Login, PlaintextHttp};
 use prost::Message as _;
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
@@ -35,15 +35,15 @@ async fn jobs() -> (Arc<FlakyStore>, Jobs, HardwareId, pb::Bmc) {
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
         hardware_id: hardware.to_string(),
-        redfish_url: "https://192.0.2.1".into(),
+        protocol: Some(redfish("https://192.0.2.1")),
         ..pb::Bmc::default()
     };
-    let bmc = jobs.bmcs().create(bmc, None).await.unwrap();
+    let bmc = jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
     (store, jobs, hardware, bmc)
 }
 
 fn on() -> Vec<pb::Operation> {
-    vec![pb::Operation { what: Some(What::Power(Power::On.into())) }]
+    vec![pb::Operation { what: Some(What::Power(Power::On.into())), ..Default::default() }]
 }
 
 #[tokio::test]

@@ -1,16 +1,13 @@
 //! The boot override: the PATCH requests that set it, and the readings that prove it.
 
-use serde_json::{Value, json};
 use tinwright::power::v1::operation::Boot;
 use tinwright::power::v1::operation::boot::{Device, Mode};
 
-use super::{Call, Choice, Next, Request};
-use crate::redfish::{BootOverride, System};
+use super::{BootRequest, Call, Choice, Next, Request};
+use crate::redfish::{BootOverride, Protocol, System};
 
-const TARGET: &str = "BootSourceOverrideTarget";
-const ENABLED: &str = "BootSourceOverrideEnabled";
-const MODE: &str = "BootSourceOverrideMode";
-
+/// The state of boot flags that count only after a request.
+const NOT_VALID: &str = BootOverride::NOT_VALID;
 /// Redfish's names of boot devices.
 const DEVICES: [(Device, &str); 6] = [
     (Device::None, "None"),
@@ -23,6 +20,10 @@ const DEVICES: [(Device, &str); 6] = [
 /// Redfish's names of boot modes.
 const MODES: [(Mode, &str); 2] = [(Mode::Uefi, "UEFI"), (Mode::Legacy, "Legacy")];
 
+/// The request with the wanted mode.
+const WITH_MODE: &str = "boot";
+/// The request that leaves the mode unchanged.
+const WITHOUT_MODE: &str = "boot without mode";
 /// The last request that replaces an override which cannot be cleared.
 const DISK: &str = "disk instead of none";
 /// The suffix of requests to the settings resource.
@@ -33,17 +34,22 @@ pub(super) fn next(wanted: &Boot, system: &System, choice: Choice<'_>) -> Next {
     let in_settings = choice.progress.request.ends_with(SETTINGS);
     let pending = system.pending.as_ref().filter(|_| in_settings);
     let mut readings = [Some(&system.boot), pending].into_iter().flatten();
-    match readings.find_map(|read| deviations(wanted, read, choice)) {
+    match readings.find_map(|read| deviations(wanted, read, system.protocol, choice)) {
         Some(downgrades) => Next::Done(downgrades),
         None => choice.send_first(requests(wanted, system)),
     }
 }
 
 /// Returns the deviations of `read` from `wanted`; none if `read` does not have the wanted effect.
-fn deviations(wanted: &Boot, read: &BootOverride, choice: Choice<'_>) -> Option<Vec<String>> {
+fn deviations(
+    wanted: &Boot,
+    read: &BootOverride,
+    protocol: Protocol,
+    choice: Choice<'_>,
+) -> Option<Vec<String>> {
     let accepted = |name| choice.progress.accepted && choice.progress.request.starts_with(name);
     if wanted.device() == Device::None {
-        if read.enabled == "Disabled" || read.target == "None" {
+        if matches!(read.enabled.as_str(), "Disabled" | NOT_VALID) || read.target == "None" {
             return Some(Vec::new());
         }
         let text = "the override cannot be cleared: it is set to the disk";
@@ -58,10 +64,19 @@ fn deviations(wanted: &Boot, read: &BootOverride, choice: Choice<'_>) -> Option<
         (false, "Continuous") if choice.progress.accepted => {
             deviations.push("boot once reads back as continuous".into());
         }
+        // A BMC that reports only the device of its boot flags.
+        (_, NOT_VALID) if choice.progress.accepted => {
+            return Some(vec!["the boot flags read back as not valid".into()]);
+        }
         _ => return None,
     }
     if let Some(mode) = mode(wanted.mode()).filter(|mode| *mode != read.mode) {
-        if !accepted("boot without mode") {
+        // Over IPMI there is no request without a mode.
+        let is_last = match protocol {
+            Protocol::Redfish => accepted(WITHOUT_MODE),
+            Protocol::Ipmi => accepted(WITH_MODE),
+        };
+        if !is_last {
             return None;
         }
         deviations.push(format!("mode {mode} reads back as {:?}", read.mode));
@@ -71,11 +86,11 @@ fn deviations(wanted: &Boot, read: &BootOverride, choice: Choice<'_>) -> Option<
 
 /// Returns all requests that may have the wanted effect, the preferred one first.
 fn requests(wanted: &Boot, system: &System) -> Vec<Request> {
-    let bodies = match wanted.device() {
+    let requests = match wanted.device() {
         Device::None => vec![
-            ("clear", json!({ENABLED: "Disabled"})),
-            ("clear target", json!({ENABLED: "Disabled", TARGET: "None"})),
-            (DISK, json!({ENABLED: "Continuous", TARGET: "Hdd"})),
+            ("clear", BootRequest { enabled: "Disabled", target: None, mode: None }),
+            ("clear target", BootRequest { enabled: "Disabled", target: Some("None"), mode: None }),
+            (DISK, BootRequest { enabled: "Continuous", target: Some("Hdd"), mode: None }),
         ],
         Device::Unspecified
         | Device::Pxe
@@ -84,37 +99,43 @@ fn requests(wanted: &Boot, system: &System) -> Vec<Request> {
         | Device::BiosSetup
         | Device::UefiHttp => with_and_without_mode(wanted, system),
     };
-    let request = |suffix, call: fn(Value) -> Call| {
-        let of = move |(name, body): &(&str, Value)| Request {
+    let places =
+        if system.settings.is_some() { [Some(""), Some(SETTINGS)] } else { [Some(""), None] };
+    let places = places.into_iter().flatten();
+    let to_request = |suffix: &'static str| {
+        let in_settings = suffix == SETTINGS;
+        requests.iter().map(move |(name, request)| Request {
             name: format!("{name}{suffix}"),
-            call: call(json!({"Boot": body})),
-        };
-        bodies.iter().map(of)
+            call: Call::Boot { request: request.clone(), in_settings },
+        })
     };
-    let mut requests: Vec<_> = request("", Call::PatchSystem).collect();
-    if system.settings.is_some() {
-        requests.extend(request(SETTINGS, Call::PatchSettings));
-    }
-    requests
+    places.flat_map(to_request).collect()
 }
 
-/// Returns no body if the system lists its targets without the wanted one.
-fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, Value)> {
+/// Returns no request if the system lists its targets without the wanted one.
+fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, BootRequest)> {
     let (target, BootOverride { targets, modes, .. }) = (target(wanted.device()), &system.boot);
     let is_listed = |list: &[String], name| list.is_empty() || list.iter().any(|one| one == name);
     if !is_listed(targets, target) {
         return Vec::new();
     }
     let enabled = if wanted.persistent { "Continuous" } else { "Once" };
-    let without_mode = json!({ENABLED: enabled, TARGET: target});
-    match mode(wanted.mode()) {
-        None => vec![("boot", without_mode)],
-        Some(mode) if is_listed(modes, mode) => vec![
-            ("boot", json!({ENABLED: enabled, TARGET: target, MODE: mode})),
-            ("boot without mode", without_mode),
-        ],
-        Some(_) => vec![("boot without mode", without_mode)],
+    let with = |mode| BootRequest { enabled, target: Some(target), mode };
+    match (mode(wanted.mode()), system.protocol) {
+        // The boot flags always say a mode: the present one stays.
+        (None, Protocol::Ipmi) => vec![(WITH_MODE, with(present_mode(system)))],
+        (None, Protocol::Redfish) => vec![(WITH_MODE, with(None))],
+        (Some(mode), Protocol::Ipmi) => vec![(WITH_MODE, with(Some(mode)))],
+        (Some(mode), Protocol::Redfish) if is_listed(modes, mode) => {
+            vec![(WITH_MODE, with(Some(mode))), (WITHOUT_MODE, with(None))]
+        }
+        (Some(_), Protocol::Redfish) => vec![(WITHOUT_MODE, with(None))],
     }
+}
+
+/// Returns the mode that the system reports.
+fn present_mode(system: &System) -> Option<&'static str> {
+    MODES.iter().find(|(_, name)| *name == system.boot.mode).map(|(_, name)| *name)
 }
 
 fn target(device: Device) -> &'static str {
@@ -127,7 +148,8 @@ fn mode(mode: Mode) -> Option<&'static str> {
 
 /// Converts an override into the contract's form.
 pub(crate) fn to_proto(read: &BootOverride) -> Boot {
-    let target = if read.enabled == "Disabled" { "None" } else { &read.target };
+    let is_off = matches!(read.enabled.as_str(), "Disabled" | NOT_VALID);
+    let target = if is_off { "None" } else { &read.target };
     let device = DEVICES.iter().find(|(_, name)| *name == target).map(|(device, _)| *device);
     let mode = MODES.iter().find(|(_, name)| *name == read.mode).map(|(mode, _)| *mode);
     let persistent = read.enabled == "Continuous" && device != Some(Device::None);

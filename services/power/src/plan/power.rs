@@ -1,5 +1,7 @@
 //! Power operations: the `ResetType` to send, and the reading that proves the effect.
 
+use std::time::Duration;
+
 use tinwright::power::v1::operation::Power as Wanted;
 
 use super::{Call, Choice, Next, Request};
@@ -11,11 +13,16 @@ const OFF: &str = "ForceOff";
 const CYCLE: &str = "PowerCycle";
 const RESTART: &str = "ForceRestart";
 
-pub(super) fn next(wanted: Wanted, system: &System, choice: Choice<'_>) -> Next {
+pub(super) fn next(
+    wanted: Wanted,
+    system: &System,
+    choice: Choice<'_>,
+    soft_off_limit: Duration,
+) -> Next {
     match wanted {
         Wanted::On => switch(Power::On, &ON, system, choice),
         Wanted::Off => switch(Power::Off, &[OFF], system, choice),
-        Wanted::SoftOff => soft_off(system, choice),
+        Wanted::SoftOff => soft_off(system, choice, soft_off_limit),
         Wanted::Cycle => cycle(system, choice),
         Wanted::Reset => reset(system, choice),
         Wanted::Unspecified => Next::Impossible("the operation is empty".into()),
@@ -32,8 +39,8 @@ fn switch(wanted: Power, types: &[&'static str], system: &System, choice: Choice
     }
 }
 
-/// Requests a graceful shutdown once. If the machine is not off in time, its power is cut.
-fn soft_off(system: &System, choice: Choice<'_>) -> Next {
+/// Requests a graceful shutdown once. If the machine is not off within `limit`, its power is cut.
+fn soft_off(system: &System, choice: Choice<'_>, limit: Duration) -> Next {
     let forced = choice.progress.request == OFF;
     if forced && system.power == Power::Off {
         return Next::Done(vec!["no graceful shutdown in time: the power was cut".into()]);
@@ -44,7 +51,7 @@ fn soft_off(system: &System, choice: Choice<'_>) -> Next {
             if !choice.is_accepted(&request.name) {
                 return if system.power == Power::On { Next::Send(request) } else { Next::Wait };
             }
-            match choice.is_pending(choice.timing.shutdown_timeout) {
+            match choice.is_pending(limit) {
                 true => Next::Wait,
                 false => choice.send_first(supported(system, &[OFF])),
             }

@@ -5,15 +5,14 @@ use crate::redfish::{BootOverride, Power};
 use pb::operation::boot::{Device, Mode};
 use pb::operation::{Boot, Power as Wanted};
 use proptest::prelude::*;
-use serde_json::json;
 
 fn power(power: Wanted) -> pb::Operation {
-    pb::Operation { what: Some(What::Power(power.into())) }
+    pb::Operation { what: Some(What::Power(power.into())), ..Default::default() }
 }
 
 fn boot(device: Device, mode: Mode) -> pb::Operation {
     let boot = Boot { device: device.into(), persistent: false, mode: mode.into() };
-    pb::Operation { what: Some(What::Boot(boot)) }
+    pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }
 
 fn is(power: Power) -> System {
@@ -129,9 +128,8 @@ fn a_boot_once_that_reads_as_continuous_counts_only_after_a_request() {
     let pxe = boot(Device::Pxe, Mode::Unspecified);
     let system = reads("Continuous", "Pxe");
     let Next::Send(request) = next_of(&pxe, &system, &Progress::default(), 0) else { panic!() };
-    let body =
-        json!({"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}});
-    assert_eq!(request.call, Call::PatchSystem(body));
+    let wanted = BootRequest { enabled: "Once", target: Some("Pxe"), mode: None };
+    assert_eq!(request.call, Call::Boot { request: wanted, in_settings: false });
     let done = next_of(&pxe, &system, &sent("boot", true), 0);
     assert_eq!(done, Next::Done(vec!["boot once reads back as continuous".into()]));
 }
@@ -173,6 +171,45 @@ fn a_request_that_the_system_refuses_is_sent_to_its_settings() {
     system.pending = Some(reads("Once", "Pxe").boot);
     let done = next_of(&pxe, &system, &sent("boot in settings", true), 0);
     assert_eq!(done, Next::Done(vec![]));
+}
+
+#[test]
+fn over_ipmi_a_mode_is_always_sent_and_flags_that_read_as_not_valid_are_a_downgrade() {
+    const NOT_VALID: &str = BootOverride::NOT_VALID;
+    use crate::redfish::Protocol;
+    let ipmi = |enabled, mode: &str| {
+        let system = reads(enabled, "Pxe");
+        let boot = BootOverride { mode: mode.into(), ..system.boot };
+        System { protocol: Protocol::Ipmi, boot, ..is(Power::On) }
+    };
+    let uefi = boot(Device::Pxe, Mode::Uefi);
+    assert_eq!(name(next_of(&uefi, &ipmi("Once", "Legacy"), &sent("", false), 0)), "boot");
+    for (system, text) in [
+        (ipmi("Once", "Legacy"), "mode UEFI reads back as \"Legacy\""),
+        (ipmi(NOT_VALID, ""), "the boot flags read back as not valid"),
+    ] {
+        let done = next_of(&uefi, &system, &sent("boot", true), 0);
+        assert_eq!(done, Next::Done(vec![text.into()]));
+    }
+    let any = boot(Device::Disk, Mode::Unspecified);
+    let Next::Send(request) = next_of(&any, &ipmi("Once", "UEFI"), &sent("", false), 0) else {
+        panic!()
+    };
+    let Call::Boot { request, .. } = request.call else { panic!() };
+    assert_eq!(request.mode, Some("UEFI"));
+}
+
+#[test]
+fn the_limit_of_a_graceful_shutdown_is_the_operations() {
+    let mut soft = power(Wanted::SoftOff);
+    let system = is(Power::On);
+    let sent = sent("GracefulShutdown", true);
+    assert_eq!(next_of(&soft, &system, &sent, 119_999), Next::Wait);
+    assert_eq!(name(next_of(&soft, &system, &sent, 120_000)), "ForceOff");
+    soft.soft_off_limit = Some(prost_types::Duration { seconds: 900, nanos: 0 });
+    assert_eq!(next_of(&soft, &system, &sent, 899_999), Next::Wait);
+    assert_eq!(name(next_of(&soft, &system, &sent, 900_000)), "ForceOff");
+    assert_eq!(operation_timeout(&soft, &Timing::default()).as_secs(), 1500);
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use runtime::retry::Backoff;
 use store::records;
+use tinwright::power::v1::PowerJob;
 
 use crate::Error;
+use crate::bmc_client::{self, BmcClient};
 use crate::claim::{ClaimOwner, ClaimView};
 use crate::jobs::{Head, Jobs};
 use crate::plan::{self, Next, Request, Timing};
-use crate::redfish::{self, Redfish, System};
+use crate::redfish::System;
 use crate::state::Event;
 use crate::stored::{Progress, Queue};
 
@@ -19,6 +21,9 @@ pub(super) const STORE_BACKOFF: Backoff =
 /// The attempts after which an internal error of a BMC counts as a refusal of the request.
 const MAX_INTERNAL_ERRORS: i32 = 3;
 
+/// The least time for a request to a BMC.
+const MIN_REQUEST_TIME: Duration = Duration::from_secs(10);
+
 /// Carries out the jobs of one machine.
 #[derive(Debug)]
 pub struct Worker {
@@ -26,7 +31,7 @@ pub struct Worker {
     hardware: String,
     timing: Timing,
     /// The client of the BMC, and the revision of the BMC's record that it was made from.
-    bmc: Option<(i64, Redfish)>,
+    bmc: Option<(i64, BmcClient)>,
     claim: ClaimView,
     /// The time of the latest renewal of the claim; none while this process does not hold it.
     renewed: Option<Instant>,
@@ -86,10 +91,11 @@ impl Worker {
             return Ok(None);
         };
         let Some(progress) = head.queue.progress.clone() else {
-            return self.record(&head, Event::Begin, Some(self.new_progress())).await.map(at_once);
+            let progress = self.new_progress(&head.job, 0);
+            return self.record(&head, Event::Begin, Some(progress)).await.map(at_once);
         };
         // The machine is read before deadlines are checked: an operation that is done counts, however late.
-        match self.read().await {
+        match self.read(remaining(&progress, self.jobs.clock().wall())).await {
             Ok(system) => {
                 let progress = plan::observe(progress, &system);
                 self.advance(head, progress, &system).await
@@ -153,7 +159,8 @@ impl Worker {
         match plan::next(operation, system, &progress, &self.timing, now) {
             Next::Done(downgrades) => {
                 let verified = Event::Verified(downgrades);
-                let head = self.record(&head, verified, Some(self.new_progress())).await?;
+                let progress = self.new_progress(job, number + 1);
+                let head = self.record(&head, verified, Some(progress)).await?;
                 let done = head.job.completed_operations;
                 tracing::info!(job.id = head.job.id, done, "power operation verified");
                 Ok(at_once(head))
@@ -162,8 +169,9 @@ impl Worker {
                 self.fail(&head, format!("{reason}; {}", job.state_reason)).await
             }
             Next::Wait | Next::Send(_) if now >= progress.deadline => {
-                let limit = self.timing.operation_timeout.as_secs();
-                self.fail(&head, format!("not done in {limit} seconds; {}", job.state_reason)).await
+                let limit = plan::operation_timeout(operation, &self.timing).as_secs();
+                let reason = unverified(&progress, &job.state_reason);
+                self.fail(&head, format!("not done in {limit} seconds; {reason}")).await
             }
             Next::Wait => {
                 if head.queue.progress.as_ref() != Some(&progress) {
@@ -173,7 +181,8 @@ impl Worker {
                 Ok(Some(self.timing.poll))
             }
             Next::Send(_) if job.attempt >= self.timing.max_attempts => {
-                let reason = format!("failed {} times; {}", job.attempt, job.state_reason);
+                let reason = unverified(&progress, &job.state_reason);
+                let reason = format!("failed {} times; {reason}", job.attempt);
                 self.fail(&head, reason).await
             }
             Next::Send(request) => self.send(head, progress, system, request).await,
@@ -194,7 +203,8 @@ impl Worker {
         let intent = Event::Try(format!("sending {name}"));
         let head = self.record(&head, intent, Some(progress.clone())).await?;
         let attempt = head.job.attempt;
-        let (head, response) = self.call(head, system, &call).await?;
+        let limit = remaining(&progress, self.jobs.clock().wall());
+        let (head, response) = self.call(head, system, &call, limit).await?;
         let Err(error) = response else {
             progress.accepted = true;
             let note = Event::Note(format!("waiting for the effect of {name}"));
@@ -220,12 +230,13 @@ impl Worker {
         mut head: Head,
         system: &System,
         call: &plan::Call,
-    ) -> Result<(Head, Result<(), redfish::Error>), Error> {
+        limit: Duration,
+    ) -> Result<(Head, Result<(), bmc_client::Error>), Error> {
         let Self { jobs, hardware, timing, bmc, renewed, .. } = self;
         let Some((_, bmc)) = bmc else {
-            return Ok((head, Err(redfish::Error::Protocol("no session".into()))));
+            return Ok((head, Err(bmc_client::Error::NoSession)));
         };
-        let mut response = std::pin::pin!(bmc.call(system, call));
+        let mut response = std::pin::pin!(bmc.call_within(system, call, limit));
         loop {
             let renewal = renewed.unwrap_or_else(|| jobs.clock().monotonic()) + timing.claim / 3;
             tokio::select! {
@@ -245,7 +256,7 @@ impl Worker {
         &mut self,
         head: &Head,
         progress: Progress,
-        error: &redfish::Error,
+        error: &bmc_client::Error,
     ) -> Result<Option<Duration>, Error> {
         let in_time = millis(self.jobs.clock().wall()) < progress.deadline;
         if !error.is_transient() || head.job.attempt >= self.timing.max_attempts || !in_time {
@@ -262,23 +273,42 @@ impl Worker {
     }
 
     /// Reads the system from the machine's BMC.
-    async fn read(&mut self) -> Result<System, Error> {
+    async fn read(&mut self, limit: Duration) -> Result<System, Error> {
         let bmcs = self.jobs.bmcs();
         let record = bmcs.get_by_hardware(&self.hardware).await?;
         if let Some((_, old)) = self.bmc.take_if(|(revision, _)| *revision != record.revision) {
             old.close().await;
         }
-        let (_, bmc) = match &mut self.bmc {
+        let (revision, bmc) = match &mut self.bmc {
             Some(current) => current,
-            none => none.insert((record.revision, Redfish::new(bmcs.target(&record).await?)?)),
+            none => none.insert((record.revision, BmcClient::new(bmcs.target(&record).await?)?)),
         };
-        Ok(bmc.system().await?)
+        let system = bmc.system_within(limit).await?;
+        *revision = bmcs.pin(record, bmc.certificate()).await?.revision;
+        Ok(system)
     }
 
-    fn new_progress(&self) -> Progress {
-        let deadline = self.jobs.clock().wall() + self.timing.operation_timeout;
+    /// Returns the progress of a job's operation of this number at its start.
+    fn new_progress(&self, job: &PowerJob, number: usize) -> Progress {
+        let operation = job.operations.get(number).cloned().unwrap_or_default();
+        let timeout = plan::operation_timeout(&operation, &self.timing);
+        let deadline = self.jobs.clock().wall() + timeout;
         Progress { deadline: millis(deadline), ..Progress::default() }
     }
+}
+
+/// Returns the reason for which an operation is not done: `last`, or that an accepted request had no effect.
+fn unverified(progress: &Progress, last: &str) -> String {
+    match progress.accepted {
+        true => format!("the BMC accepted {}, which had no effect", progress.request),
+        false => last.to_owned(),
+    }
+}
+
+/// Returns the time until an operation's deadline. An operation that is late still gets a short one: its effect may be there.
+fn remaining(progress: &Progress, now: SystemTime) -> Duration {
+    let left = progress.deadline.saturating_sub(millis(now));
+    Duration::from_millis(u64::try_from(left).unwrap_or_default()).max(MIN_REQUEST_TIME)
 }
 
 /// No pause before the next step.

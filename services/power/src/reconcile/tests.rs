@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::bmcs::{Bmcs, PlaintextHttp};
-use crate::test_store::FlakyStore;
+use crate::bmcs::{Bmcs, Login, PlaintextHttp};
+use crate::test_store::{FlakyStore, redfish};
 use runtime::Clock;
 use runtime::seal::Seal;
 use runtime::secret::SiteKey;
@@ -26,11 +26,12 @@ async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
         hardware_id: hardware.to_string(),
-        redfish_url: "https://127.0.0.1:1".into(),
+        protocol: Some(redfish("https://127.0.0.1:1")),
         ..pb::Bmc::default()
     };
-    jobs.bmcs().create(bmc, None).await.unwrap();
-    let on = vec![pb::Operation { what: Some(What::Power(Power::On.into())) }];
+    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    let on =
+        vec![pb::Operation { what: Some(What::Power(Power::On.into())), ..Default::default() }];
     let job = jobs.create(hardware, on, BTreeMap::new(), None).await.unwrap();
     let queue = jobs.queue(&hardware.to_string()).await.unwrap().unwrap();
     jobs.claim(&queue).await.unwrap();

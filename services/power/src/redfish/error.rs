@@ -7,13 +7,28 @@ use reqwest::StatusCode;
 /// A failed request to a BMC.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The connection failed, or the BMC's certificate is not the expected one.
+    /// The connection failed.
     #[error("the BMC cannot be reached")]
     Connection(#[from] reqwest::Error),
-    /// The whole reading took too long.
-    #[error("the BMC was not read in {} seconds", .0.as_secs())]
-    Timeout(Duration),
-    /// A response that is no success.
+    /// The BMC has another certificate than before.
+    #[error(
+        "the BMC's certificate has changed: expected SHA-256 {expected}, received {received}; `tinwright power bmc update --accept-certificate` accepts a new one"
+    )]
+    CertificateChanged {
+        /// SHA-256 of the trusted certificate, in hex.
+        expected: String,
+        /// SHA-256 of the certificate that the BMC has now.
+        received: String,
+    },
+    /// The user name or the password is not accepted, or not sufficient.
+    #[error("the BMC refuses the user name or the password: it answered {status}: {text}")]
+    Denied {
+        /// The HTTP status.
+        status: StatusCode,
+        /// The messages in the body.
+        text: String,
+    },
+    /// Another response that is no success.
     #[error("the BMC answered {status}: {text}")]
     Response {
         /// The HTTP status.
@@ -43,7 +58,11 @@ pub enum Error {
 impl Error {
     /// The HTTP status of the response; 0 if there was none.
     fn status(&self) -> u16 {
-        if let Self::Response { status, .. } = self { status.as_u16() } else { 0 }
+        if let Self::Response { status, .. } | Self::Denied { status, .. } = self {
+            status.as_u16()
+        } else {
+            0
+        }
     }
 
     /// True for status 500: the BMC may succeed in a moment, or may never be able to.
@@ -54,8 +73,7 @@ impl Error {
     /// True if the same request may succeed later. After 412 the resource is read again first: another client changed it.
     pub fn is_transient(&self) -> bool {
         let busy = matches!(self.status(), 408 | 409 | 412 | 423 | 425 | 429 | 500..=599);
-        matches!(self, Self::Connection(_) | Self::Timeout(_))
-            || busy && !matches!(self.status(), 501 | 505)
+        matches!(self, Self::Connection(_)) || busy && !matches!(self.status(), 501 | 505)
     }
 
     /// True if the BMC refused this request, and another one may have the same effect.
@@ -83,11 +101,5 @@ impl Error {
     /// Returns the pause that the BMC requests.
     pub fn retry_after(&self) -> Duration {
         if let Self::Response { retry_after, .. } = self { *retry_after } else { Duration::ZERO }
-    }
-
-    /// Returns this error and its sources in one line, for records that people read.
-    pub fn in_full(&self) -> String {
-        let texts: Vec<_> = anyhow::Chain::new(self).map(ToString::to_string).collect();
-        texts.join(": ")
     }
 }

@@ -69,6 +69,9 @@ impl Response {
         let Self { status, retry_after, .. } = self;
         match status.is_success() {
             true => Ok(self),
+            false if matches!(status.as_u16(), 401 | 403) => {
+                Err(Error::Denied { status, text: self.text })
+            }
             false => Err(Error::Response {
                 status,
                 text: self.text,

@@ -16,6 +16,16 @@ pub enum Power {
     Changing,
 }
 
+/// The protocol of a reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// Redfish.
+    #[default]
+    Redfish,
+    /// IPMI, whose commands and boot flags are translated to Redfish's values.
+    Ipmi,
+}
+
 /// A boot override, with Redfish's values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootOverride {
@@ -34,6 +44,8 @@ pub struct BootOverride {
 /// One reading of a system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
+    /// The protocol it was read by.
+    pub protocol: Protocol,
     /// The power state.
     pub power: Power,
     /// The link of the reset action.
@@ -64,6 +76,7 @@ impl System {
         let reset_types = allowable(action, "ResetType");
         let settings = body.get("@Redfish.Settings");
         Self {
+            protocol: Protocol::Redfish,
             power: match text(body, "PowerState").as_str() {
                 "On" => Power::On,
                 "Off" => Power::Off,
@@ -83,6 +96,9 @@ impl System {
 }
 
 impl BootOverride {
+    /// The state of an override that the BMC does not report as valid: IPMI only.
+    pub const NOT_VALID: &str = "NotValid";
+
     /// Reads the override of the system, or of its settings, in `body`.
     pub fn read(body: &Value) -> Self {
         let boot = body.get("Boot").unwrap_or(&Value::Null);

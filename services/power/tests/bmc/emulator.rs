@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The directory of the emulator.
-static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(crate) static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let peers = crate_root.join("../../target/peers");
     let done = Command::new(crate_root.join("tests/peers.sh")).arg(&peers).status().unwrap();

@@ -7,7 +7,7 @@ use crate::emulator::Emulator;
 use crate::proxy::{Extras, Fault, Proxy};
 use crate::site::{self, TIMING, bmc, boot, power, work};
 use axum::http::Method;
-use power::{Jobs, Timing};
+use power::{Jobs, Login, Timing};
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::power::v1::operation::Power;
@@ -29,7 +29,7 @@ impl Rig {
         let proxy = Proxy::start(&emulator.url, extras).await;
         let jobs = site::jobs(Arc::new(MemoryStore::default()));
         let hardware = HardwareId::new();
-        jobs.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
+        jobs.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
         Self { proxy, jobs, hardware, _emulator: emulator }
     }
 

@@ -10,6 +10,7 @@ use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::in_process;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::operation::Power;
 use tinwright::power::v1::operation::boot::Device;
@@ -54,8 +55,20 @@ impl Service {
     }
 
     pub(crate) async fn add(&mut self, bmc: pb::Bmc) -> pb::Bmc {
-        let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: "add".into() };
+        let request =
+            pb::CreateBmcRequest { bmc: Some(bmc), request_id: "add".into(), skip_login: true };
         self.client.create_bmc(request).await.unwrap().into_inner().bmc.unwrap()
+    }
+
+    async fn bmc(&mut self, hardware: HardwareId) -> pb::Bmc {
+        let by = pb::get_bmc_request::By::HardwareId(hardware.to_string());
+        let request = pb::GetBmcRequest { by: Some(by) };
+        self.client.get_bmc(request).await.unwrap().into_inner().bmc.unwrap()
+    }
+
+    async fn update(&mut self, bmc: pb::Bmc, skip_login: bool) -> Result<pb::Bmc, tonic::Status> {
+        let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
+        Ok(self.client.update_bmc(request).await?.into_inner().bmc.unwrap())
     }
 
     async fn job(&mut self, hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
@@ -93,6 +106,19 @@ impl Service {
     }
 }
 
+/// `bmc` with the SHA-256 of its certificate.
+fn pinned(mut bmc: pb::Bmc, digest: &str) -> pb::Bmc {
+    certificate(&mut bmc).push_str(digest);
+    bmc
+}
+
+fn certificate(bmc: &mut pb::Bmc) -> &mut String {
+    match &mut bmc.protocol {
+        Some(Protocol::Redfish(redfish)) => &mut redfish.certificate_sha256,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn ended(job: &pb::PowerJob) -> bool {
     job.end_time.is_some()
 }
@@ -102,8 +128,7 @@ async fn a_machine_is_set_to_network_boot_and_switched_on() {
     let emulator = Emulator::guarded("node1");
     let mut service = service().await;
     let hardware = HardwareId::new();
-    let record = bmc(hardware, &emulator.url, "node1");
-    service.add(pb::Bmc { certificate_sha256: emulator.fingerprint.clone(), ..record }).await;
+    service.add(pinned(bmc(hardware, &emulator.url, "node1"), &emulator.fingerprint)).await;
     assert_eq!(service.power_state(hardware).await.unwrap().power_state(), PowerState::Off);
 
     let made = service.job(hardware, vec![boot(Device::Pxe), power(Power::On)]).await;
@@ -117,21 +142,75 @@ async fn a_machine_is_set_to_network_boot_and_switched_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_with_another_certificate_is_refused() {
+async fn the_first_login_pins_the_certificate_and_another_one_is_refused_until_it_is_accepted() {
+    let (emulator, exchanged) = (Emulator::guarded("node1"), Emulator::guarded("node1"));
+    let mut service = service().await;
+    let hardware = HardwareId::new();
+    let mut made = service.add(bmc(hardware, &emulator.url, "")).await;
+    assert_eq!(certificate(&mut made), "");
+
+    service.power_state(hardware).await.unwrap();
+
+    let mut stored = service.bmc(hardware).await;
+    assert_eq!(*certificate(&mut stored), emulator.fingerprint);
+    // The digest of the other emulator stands for a BMC whose certificate has changed.
+    certificate(&mut stored).clone_from(&exchanged.fingerprint);
+    let stored = service.update(stored, true).await.unwrap();
+    let refused = service.power_state(hardware).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let reason = format!(
+        "the BMC's certificate has changed: expected SHA-256 {}, received {}",
+        exchanged.fingerprint, emulator.fingerprint
+    );
+    assert!(refused.message().starts_with(&reason), "{}", refused.message());
+    let made = service.job(hardware, vec![power(Power::On)]).await;
+    let job = service.until(&made.id, ended).await;
+    assert_eq!((job.state(), job.attempt), (State::Failed, 0));
+    assert!(job.state_reason.contains(&reason), "{}", job.state_reason);
+
+    let mut accepting = stored;
+    certificate(&mut accepting).clear();
+    let mut accepted = service.update(accepting, false).await.unwrap();
+    assert_eq!(*certificate(&mut accepted), emulator.fingerprint);
+    service.power_state(hardware).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_no_root_has_signed_is_refused_if_that_is_required() {
     let emulator = Emulator::guarded("node1");
     let mut service = service().await;
-    for certificate_sha256 in [String::new(), "ab".repeat(32)] {
-        let hardware = HardwareId::new();
-        let record = bmc(hardware, &emulator.url, "");
-        let request = pb::CreateBmcRequest {
-            bmc: Some(pb::Bmc { certificate_sha256, ..record }),
-            request_id: String::new(),
-        };
-        service.client.create_bmc(request).await.unwrap();
-        let refused = service.power_state(hardware).await.unwrap_err();
-        assert_eq!(refused.code(), Code::Unavailable);
-        assert!(refused.message().contains("certificate"), "{}", refused.message());
+    let hardware = HardwareId::new();
+    let mut record = bmc(hardware, &emulator.url, "");
+    if let Some(Protocol::Redfish(redfish)) = &mut record.protocol {
+        redfish.signed_by_root = true;
     }
+    service.add(record).await;
+    let refused = service.power_state(hardware).await.unwrap_err();
+    assert!(refused.message().contains("certificate"), "{}", refused.message());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_is_created_and_changed_only_after_a_login() {
+    let emulator = Emulator::guarded("node1");
+    let mut service = service().await;
+    let hardware = HardwareId::new();
+    let right = bmc(hardware, &emulator.url, "");
+    let wrong = pb::Bmc { password: "wrong".into(), ..right.clone() };
+    let create = |bmc| pb::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };
+    let refused = service.client.create_bmc(create(wrong)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let text = "the BMC refuses the user name or the password";
+    assert!(refused.message().starts_with(text), "{}", refused.message());
+
+    let made = service.client.create_bmc(create(right)).await.unwrap().into_inner();
+    let mut made = made.bmc.unwrap();
+    assert_eq!(*certificate(&mut made), emulator.fingerprint);
+
+    let wrong = pb::Bmc { password: "wrong".into(), ..made.clone() };
+    let refused = service.update(wrong, false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(service.bmc(hardware).await, made);
+    service.power_state(hardware).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,9 +218,8 @@ async fn a_wrong_password_fails_the_job_at_once() {
     let emulator = Emulator::guarded("node1");
     let mut service = service().await;
     let hardware = HardwareId::new();
-    let certificate_sha256 = emulator.fingerprint.clone();
-    let record = bmc(hardware, &emulator.url, "");
-    service.add(pb::Bmc { certificate_sha256, password: "wrong".into(), ..record }).await;
+    let record = pinned(bmc(hardware, &emulator.url, ""), &emulator.fingerprint);
+    service.add(pb::Bmc { password: "wrong".into(), ..record }).await;
     let refused = service.power_state(hardware).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
 
@@ -149,7 +227,11 @@ async fn a_wrong_password_fails_the_job_at_once() {
     let job = service.until(&made.id, ended).await;
 
     assert_eq!((job.state(), job.attempt), (State::Failed, 0));
-    assert!(job.state_reason.contains("the BMC answered 401"), "{}", job.state_reason);
+    assert!(
+        job.state_reason.contains("the BMC refuses the user name or the password: it answered 401"),
+        "{}",
+        job.state_reason
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

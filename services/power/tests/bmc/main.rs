@@ -1,12 +1,14 @@
-//! The service against sushy-emulator, an independent BMC, which `peers.sh` fetches once.
+//! The service against independent BMCs: sushy-emulator and virtualbmc, which `peers.sh` fetches once, and Debian's ipmi_sim.
 
 #![allow(clippy::unwrap_used)]
 
 mod crash;
 mod emulator;
 mod faults;
+mod ipmi;
 mod journey;
 mod power_state;
 mod proxy;
 mod replicas;
 mod site;
+mod suite;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use power::reconcile::Worker;
-use power::{Jobs, Timing};
+use power::{Jobs, Login, Timing};
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::power::v1::PowerJob;
@@ -37,7 +37,7 @@ impl Rig {
         let store = Arc::new(MemoryStore::default());
         let (a, b) = (site::jobs_of("a", store.clone()), site::jobs_of("b", store));
         let hardware = HardwareId::new();
-        a.bmcs().create(bmc(hardware, &proxy.url, ""), None).await.unwrap();
+        a.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
         let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
         let job = a.create(hardware, operations, Default::default(), None).await.unwrap();
         Self { proxy, hardware, job, a, b, _emulator: emulator }

@@ -12,6 +12,7 @@ use runtime::secret::SiteKey;
 use store::Store;
 use tinwright::HardwareId;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::{Protocol, Redfish};
 use tinwright::power::v1::operation::boot::{Device, Mode};
 use tinwright::power::v1::operation::{Boot, Power, What};
 
@@ -41,8 +42,11 @@ pub(crate) fn jobs_of(process: &str, store: Arc<dyn Store>) -> Jobs {
 pub(crate) fn bmc(hardware: HardwareId, url: &str, system: &str) -> pb::Bmc {
     pb::Bmc {
         hardware_id: hardware.to_string(),
-        redfish_url: url.to_owned(),
-        system_id: system.to_owned(),
+        protocol: Some(Protocol::Redfish(Redfish {
+            url: url.to_owned(),
+            system_id: system.to_owned(),
+            ..Redfish::default()
+        })),
         username: crate::emulator::USER.into(),
         password: crate::emulator::PASSWORD.into(),
         ..pb::Bmc::default()
@@ -51,13 +55,13 @@ pub(crate) fn bmc(hardware: HardwareId, url: &str, system: &str) -> pb::Bmc {
 
 /// An operation that changes the power.
 pub(crate) fn power(power: Power) -> pb::Operation {
-    pb::Operation { what: Some(What::Power(power.into())) }
+    pb::Operation { what: Some(What::Power(power.into())), ..Default::default() }
 }
 
 /// An operation that sets the device of the next boot.
 pub(crate) fn boot(device: Device) -> pb::Operation {
     let boot = Boot { device: device.into(), persistent: false, mode: Mode::Unspecified.into() };
-    pb::Operation { what: Some(What::Boot(boot)) }
+    pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }
 
 /// Carries out the jobs of `hardware` until there are none, or until the store fails, as a process that is killed then.

@@ -191,11 +191,11 @@ where
 
 /// A power operation.
 pub(super) fn power(power: Power) -> pb::Operation {
-    pb::Operation { what: Some(What::Power(power.into())) }
+    pb::Operation { what: Some(What::Power(power.into())), ..Default::default() }
 }
 
 /// Sets the boot device, for the next boot or for all if `persistent`.
 pub(super) fn boot(device: boot::Device, persistent: bool) -> pb::Operation {
     let boot = Boot { device: device.into(), persistent, mode: boot::Mode::Unspecified.into() };
-    pb::Operation { what: Some(What::Boot(boot)) }
+    pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }

@@ -59,10 +59,10 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
         hardware_id: hardware.to_string(),
-        redfish_url: "https://192.0.2.1".into(),
+        protocol: Some(redfish("https://192.0.2.1")),
         ..pb::Bmc::default()
     };
-    jobs.bmcs().create(bmc, None).await.unwrap();
+    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
     let stop = CancellationToken::new();
     follow(&jobs.records, &clock, &stop);
     let job = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();

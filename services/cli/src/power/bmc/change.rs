@@ -1,0 +1,155 @@
+//! Changes of a BMC's record.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::{Protocol, Redfish};
+use tonic::transport::Channel;
+
+use super::{client, ipmi, password};
+use crate::connect::View;
+use crate::input;
+use crate::output::{Format, print_list};
+use crate::resource::Resource as _;
+
+/// Changes of a BMC. A new address requires the password again.
+#[derive(Debug, clap::Args)]
+pub struct UpdateBmc {
+    /// The BMC
+    #[arg(value_name = "ID|MACHINE")]
+    bmc: String,
+    /// Set the root of its Redfish service; asks for the password
+    #[arg(long, value_name = "URL", conflicts_with = "ipmi")]
+    url: Option<String>,
+    /// Control it over IPMI at this address; asks for the password
+    #[arg(long, value_name = "HOST[:PORT]")]
+    ipmi: Option<String>,
+    /// Use this cipher suite of IPMI
+    #[arg(long, value_name = "NUMBER")]
+    cipher_suite: Option<u32>,
+    /// Select the system with this id or name
+    #[arg(long, value_name = "NAME")]
+    system: Option<String>,
+    /// Log in as this user
+    #[arg(long, value_name = "NAME")]
+    username: Option<String>,
+    /// Read the password for a new address from this file; - for standard input
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Trust the certificate with this SHA-256 in hex
+    #[arg(long, value_name = "HEX", conflicts_with = "accept_certificate")]
+    certificate_sha256: Option<String>,
+    /// Trust the certificate that the BMC has now
+    #[arg(long)]
+    accept_certificate: bool,
+    /// Change it without a login to the BMC
+    #[arg(long)]
+    skip_login: bool,
+    /// Add or replace a label; may be repeated
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
+    labels: Vec<(String, String)>,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// A new password.
+#[derive(Debug, clap::Args)]
+pub struct SetPassword {
+    /// The BMC
+    #[arg(value_name = "ID|MACHINE")]
+    bmc: String,
+    /// Read the password from this file; - for standard input [default: a prompt at a terminal, else standard input]
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Change it without a login to the BMC
+    #[arg(long)]
+    skip_login: bool,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// Changes the fields that `options` names.
+pub(super) async fn update(
+    options: UpdateBmc,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut bmc = pb::Bmc::find(channel, &options.bmc, View::Basic).await?;
+    if options.url.is_some() || options.ipmi.is_some() {
+        bmc.password = password::read(options.password_file.as_deref())?;
+    }
+    let (output, skip_login) = (options.output, options.skip_login);
+    apply(&mut bmc, options)?;
+    store(bmc, skip_login, output, channel, out).await
+}
+
+/// Changes the stored password.
+pub(super) async fn set_password(
+    options: SetPassword,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut bmc = pb::Bmc::find(channel, &options.bmc, View::Basic).await?;
+    bmc.password = password::read(options.password_file.as_deref())?;
+    store(bmc, options.skip_login, options.output, channel, out).await
+}
+
+async fn store(
+    bmc: pb::Bmc,
+    skip_login: bool,
+    output: Format,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    // An empty mask leaves an empty password unchanged.
+    let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
+    let updated = client(channel).update_bmc(request).await?.into_inner();
+    print_list(out, updated.bmc.as_slice(), output)
+}
+
+/// Puts the changes into `bmc`.
+fn apply(bmc: &mut pb::Bmc, options: UpdateBmc) -> anyhow::Result<()> {
+    if let Some(username) = options.username {
+        bmc.username = username;
+    }
+    bmc.labels.extend(options.labels);
+    if let Some(address) = &options.ipmi {
+        bmc.protocol = Some(Protocol::Ipmi(ipmi(address, None)?));
+    }
+    if let Some(url) = options.url {
+        match &mut bmc.protocol {
+            Some(Protocol::Redfish(redfish)) => redfish.url = url,
+            other => {
+                *other = Some(Protocol::Redfish(Redfish { url, ..Redfish::default() }));
+            }
+        }
+    }
+    match &mut bmc.protocol {
+        Some(Protocol::Redfish(redfish)) => {
+            anyhow::ensure!(options.cipher_suite.is_none(), "--cipher-suite is for IPMI only");
+            if let Some(system) = options.system {
+                redfish.system_id = system;
+            }
+            if let Some(digest) = options.certificate_sha256 {
+                redfish.certificate_sha256 = digest;
+            }
+            if options.accept_certificate {
+                redfish.certificate_sha256.clear();
+            }
+        }
+        Some(Protocol::Ipmi(ipmi)) => {
+            let of_redfish = options.system.is_some()
+                || options.certificate_sha256.is_some()
+                || options.accept_certificate;
+            anyhow::ensure!(!of_redfish, "systems and certificates are for Redfish only");
+            if let Some(suite) = options.cipher_suite {
+                ipmi.cipher_suite = suite;
+            }
+        }
+        None => {}
+    }
+    Ok(())
+}

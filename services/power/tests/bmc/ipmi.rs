@@ -1,0 +1,184 @@
+//! BMCs that serve IPMI: Debian's ipmi_sim, and virtualbmc in front of libvirt's test driver. Killed when dropped.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use power::{Login, Timing};
+use store::memory::MemoryStore;
+use tempfile::TempDir;
+use tinwright::HardwareId;
+use tinwright::power::v1 as pb;
+use tinwright::power::v1::bmc::{Ipmi, Protocol};
+use tinwright::power::v1::operation::Power;
+use tinwright::power::v1::power_job::State;
+
+use crate::emulator::{PEERS, USER};
+use crate::site::{self, TIMING, power, work};
+
+/// The password of [`USER`]; ipmi_sim allows no space in it.
+const PASSWORD: &str = "correct-horse";
+
+/// Reads and writes the power and the boot device in the files of its directory.
+const CHASSIS_CONTROL: &str = r#"#!/bin/sh
+dir=$(dirname "$0")
+shift
+verb=$1
+shift
+while [ $# -gt 0 ]; do
+    case $verb,$1 in
+    get,*) echo "$1:$(cat "$dir/$1")" ;;
+    set,shutdown) echo 0 > "$dir/power"; shift ;;
+    set,*) echo "$2" > "$dir/$1"; shift ;;
+    esac
+    shift
+done
+"#;
+
+/// The commands that make its management controller.
+const EMULATOR_COMMANDS: &str = "mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
+mc_enable 0x20
+";
+
+/// A running ipmi_sim with one machine, which is off.
+pub(crate) struct IpmiSim {
+    process: Child,
+    port: u16,
+    _directory: TempDir,
+}
+
+impl IpmiSim {
+    pub(crate) fn start() -> Self {
+        let directory = TempDir::new().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let port = free_port();
+        let control = at("chassis");
+        fs::write(&control, CHASSIS_CONTROL).unwrap();
+        fs::set_permissions(&control, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(at("power"), "0").unwrap();
+        fs::write(at("boot"), "default").unwrap();
+        fs::create_dir(at("state")).unwrap();
+        let configuration = format!(
+            "name \"bmc\"\nset_working_mc 0x20\nstartlan 1\n  addr 127.0.0.1 {port}\n  priv_limit admin\n\
+             allowed_auths_admin none md2 md5 straight\n  guid a123456789abcdefa123456789abcdef\nendlan\n\
+             chassis_control \"{} 0x20\"\n\
+             user 2 true \"{USER}\" \"{PASSWORD}\" admin 10 none md2 md5 straight\n",
+            control.display()
+        );
+        fs::write(at("lan.conf"), configuration).unwrap();
+        fs::write(at("commands"), EMULATOR_COMMANDS).unwrap();
+        let mut command = Command::new("ipmi_sim");
+        command.arg("-c").arg(at("lan.conf")).arg("-f").arg(at("commands"));
+        command.arg("-s").arg(at("state")).arg("-n").stdin(Stdio::null()).stdout(Stdio::null());
+        let process = command.spawn().expect("ipmi_sim of Debian's package openipmi");
+        until_used(port);
+        Self { process, port, _directory: directory }
+    }
+
+    /// Its record for `hardware`.
+    pub(crate) fn bmc(&self, hardware: HardwareId) -> pb::Bmc {
+        bmc(hardware, self.port, PASSWORD)
+    }
+}
+
+impl Drop for IpmiSim {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+/// A running virtualbmc with one machine, which is off.
+pub(crate) struct VirtualBmc {
+    process: Child,
+    port: u16,
+}
+
+impl VirtualBmc {
+    pub(crate) fn start() -> Self {
+        let port = free_port();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bmc/vbmc.py");
+        let mut command = Command::new(PEERS.join("power-venv/bin/python"));
+        command.args([script, &port.to_string(), USER, PASSWORD]).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "listening\n");
+        Self { process, port }
+    }
+
+    /// Its record for `hardware`.
+    pub(crate) fn bmc(&self, hardware: HardwareId) -> pb::Bmc {
+        bmc(hardware, self.port, PASSWORD)
+    }
+}
+
+impl Drop for VirtualBmc {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _reaped = self.process.wait();
+    }
+}
+
+fn bmc(hardware: HardwareId, port: u16, password: &str) -> pb::Bmc {
+    let ipmi = Ipmi { host: "127.0.0.1".into(), port: port.into(), cipher_suite: 3 };
+    pb::Bmc {
+        hardware_id: hardware.to_string(),
+        protocol: Some(Protocol::Ipmi(ipmi)),
+        username: USER.into(),
+        password: password.into(),
+        ..pb::Bmc::default()
+    }
+}
+
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn until_used(port: u16) {
+    for _ in 0..1000 {
+        if UdpSocket::bind(("127.0.0.1", port)).is_err() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("ipmi_sim does not listen");
+}
+
+/// Creates the record of `bmc` without a login, and returns its failed job to switch the machine on.
+async fn failed_job(bmc: pb::Bmc, timing: Timing) -> pb::PowerJob {
+    let hardware = bmc.hardware_id.parse().unwrap();
+    let jobs = site::jobs(Arc::new(MemoryStore::default()));
+    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    let made = jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await;
+    work(&jobs, hardware, timing).await.unwrap();
+    let job = jobs.get(made.unwrap().id.parse().unwrap()).await.unwrap();
+    assert_eq!(job.state(), State::Failed);
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_fails_the_job_at_once() {
+    let (sim, peer) = (IpmiSim::start(), VirtualBmc::start());
+    for port in [sim.port, peer.port] {
+        let job = failed_job(bmc(HardwareId::new(), port, "wrong"), TIMING).await;
+        assert_eq!(job.attempt, 0);
+        let text = "operation 0: the BMC refuses the user name or the password: RAKP";
+        assert!(job.state_reason.starts_with(text), "{}", job.state_reason);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_hangs_fails_the_job_at_its_deadline() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let timing = Timing { operation_timeout: Duration::from_secs(3), ..TIMING };
+    let job = failed_job(bmc(HardwareId::new(), port, PASSWORD), timing).await;
+    let text = "the BMC did not answer in ";
+    assert!(job.state_reason.contains(text), "{}", job.state_reason);
+}
