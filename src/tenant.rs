@@ -33,7 +33,7 @@ macro_rules! of_tenant {
     )*};
 }
 
-of_tenant!(address::Grant, instance::Instance, workflow::Workflow);
+of_tenant!(address::Grant, instance::Instance, power::PowerJob, workflow::Workflow);
 
 impl OfTenant for crate::workflow::v1::Template {
     fn tenant(&self) -> &str {

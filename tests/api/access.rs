@@ -3,12 +3,14 @@
 //! - `calls`: any call of the contract, made by its descriptor. `content`: all that a server has stored.
 //! - `site`: a server with an object of every noun. `requests`: a request for each call that would change something.
 //! - `table`: every call by every caller. `request_ids`: those of several callers.
-//! - `customers`: a site with two tenants. `isolation`: none of them finds anything of the other one.
+//! - `customers`: a site with two tenants. `isolation`: none of them finds anything of the other one. `power_jobs`:
+//!   what they may switch.
 
 mod calls;
 mod content;
 mod customers;
 mod isolation;
+mod power_jobs;
 mod request_ids;
 mod requests;
 mod site;

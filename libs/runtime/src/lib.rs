@@ -14,6 +14,7 @@
 //! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
 //! - [`neighbour`]: the check that the owner of an address on our link is its machine; [`netlink`]: routes and neighbours of the kernel.
 //! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
+//! - [`tenants`]: the tenants of the site, which objects name.
 //! - [`call_metrics`]: one span and one count for each call; [`process_metrics`]: memory, CPU time and files of the process;
 //!   [`overdue_metric`]: objects that stay in a state for too long;
 //!   [`admission`]: the most calls of each role at a time.
@@ -59,6 +60,7 @@ pub mod serve;
 pub mod site_keys;
 pub mod supervise;
 pub mod telemetry;
+pub mod tenants;
 pub mod work_queue;
 
 pub use clock::Clock;

@@ -359,6 +359,28 @@ impl<K: Kind> Records<K> {
         }
     }
 
+    /// Deletes the record `id`, which `request` created just now, and forgets the request. Returns the record if `is_used` holds for it: then
+    /// it stays.
+    pub async fn take_back(
+        &self,
+        id: &str,
+        request: Option<&IdempotentRequest>,
+        is_used: impl Fn(&K::Record) -> bool,
+    ) -> Result<Option<K::Record>, Error> {
+        while let Some(record) = self.get(id).await? {
+            if is_used(&record) {
+                return Ok(Some(record));
+            }
+            let undone = request.map(IdempotentRequest::undone).unwrap_or_default();
+            match self.commit(self.to_delete(&record).and(undone)).await {
+                Ok(_) => break,
+                Err(Error::Changed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     /// Replaces `old` by `new`, and returns it at its new revision. Nothing is written if they are equal.
     pub async fn replace(&self, old: &K::Record, new: K::Record) -> Result<K::Record, Error> {
         self.replace_with(old, new, Change::default()).await

@@ -13,8 +13,10 @@ use tinwright::watch::{WatchEvent, WatchResponse};
 use tinwright::{TenantName, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
+use tracing::Instrument as _;
 
 use self::stored_watch::StoredWatch;
+use crate::events::{current_origin, with_origin};
 use crate::mirror::{Mirror, TooSlow, Watcher};
 use crate::records::requests::{self, IdempotentRequest};
 use crate::records::{self, Kind, Listing, Records};
@@ -57,6 +59,14 @@ pub async fn list<K: Kind>(
 ) -> Result<(Vec<K::Record>, String), Status> {
     let Listing { records, next } = records.list(token, page_size(size)?, keep).await?;
     Ok((records.into_iter().map(show).collect(), next.unwrap_or_default()))
+}
+
+/// Runs `work` of a call to its end in a task: the future of the call itself is dropped if the caller goes away.
+pub async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let work = with_origin(current_origin(), work).in_current_span();
+    tokio::spawn(work).await.unwrap_or_else(|_| Err(Status::internal("the call was interrupted")))
 }
 
 /// A watch's response to its caller.

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Peers};
-use power::{Bmcs, Jobs, PlaintextHttp, Timing};
+use power::{Bmcs, Jobs, PlaintextHttp, TenantMachines, Timing};
 use runtime::access;
 use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
@@ -93,18 +93,26 @@ impl Services {
             identity: serves(Service::Identity).then(|| {
                 let rotation = KeyRotation::new(site.clone(), Some(store()));
                 let (resealer, clock) = (Arc::new(rotation), Clock::system());
-                identity::Api::new(store(), site.clone(), resealer, clock, stop())
+                let Endpoints { instance, workflow, .. } = endpoints.of(Service::Identity);
+                let objects = identity::TenantObjects::new(instance, workflow);
+                identity::Api::new(store(), objects, site.clone(), resealer, clock, stop())
             }),
             instance: serves(Service::Instance).then(|| {
-                let Endpoints { hardware, workflow, power, .. } = endpoints.of(Service::Instance);
-                instance::Api::new(store(), hardware, workflow, power, Clock::system(), stop())
+                let Endpoints { hardware, identity, workflow, power, .. } =
+                    endpoints.of(Service::Instance);
+                let peers = instance::CalledServices { hardware, identity, workflow, power };
+                instance::Api::new(store(), peers, Clock::system(), stop())
             }),
             power: serves(Service::Power).then(|| {
-                power::Api::new(Jobs::new(bmcs, process_name(config)), Timing::default(), stop())
+                let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Power);
+                let machines = TenantMachines::new(hardware, instance, workflow);
+                let jobs = Jobs::new(bmcs, process_name(config)).with_machines(machines);
+                power::Api::new(jobs, Timing::default(), stop())
             }),
             workflow: neighbours.map(|neighbours| {
-                let Endpoints { hardware, instance, power, .. } = endpoints.of(Service::Workflow);
-                let peers = workflow::CalledServices { hardware, instance, power };
+                let Endpoints { hardware, identity, instance, power, .. } =
+                    endpoints.of(Service::Workflow);
+                let peers = workflow::CalledServices { hardware, identity, instance, power };
                 let timeouts = config.worker_timeouts;
                 let clock = Clock::system();
                 workflow::Api::new(store(), peers, timeouts, tokens, issuer, clock, stop())

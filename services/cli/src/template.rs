@@ -112,7 +112,13 @@ impl Resource for pb::Template {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
-        let request = pb::ListTemplatesRequest { page_size: PAGE_SIZE, page_token, labels, view };
+        let request = pb::ListTemplatesRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            view,
+            ..Default::default()
+        };
         let page = client(channel).list_templates(request).await?.into_inner();
         Ok((page.templates, page.next_page_token))
     }

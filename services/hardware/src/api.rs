@@ -1,7 +1,6 @@
 //! The gRPC service of the machines.
 
 use runtime::{Caller, Role, access};
-use store::events::{current_origin, with_origin};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
 use store::serving;
@@ -13,7 +12,6 @@ use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, Mac, Object as _, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
-use tracing::Instrument as _;
 
 use crate::interrupted;
 use crate::peers::{self, Peers};
@@ -192,11 +190,8 @@ impl HardwareService for Api {
         let pb::DeleteHardwareRequest { id, revision } = request.into_inner();
         let id = Violations::parse("id", &id)?;
         let (records, peers) = (self.records.clone(), self.peers.clone());
-        // In a task, because this future is dropped if the caller goes away.
-        let delete = async move { records.delete(id, revision, &peers).await };
-        let delete = with_origin(current_origin(), delete);
-        let deleted = tokio::spawn(delete.in_current_span()).await;
-        deleted.map_err(|_| Status::internal("the delete was interrupted"))??;
+        let delete = async move { Ok(records.delete(id, revision, &peers).await?) };
+        serving::to_the_end(delete).await?;
         Ok(Response::new(pb::DeleteHardwareResponse {}))
     }
 

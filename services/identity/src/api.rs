@@ -22,6 +22,7 @@ use crate::certificates::Certificates;
 use crate::credentials::Credentials;
 use crate::revocations::{RevocationKind, Revocations};
 use crate::rotation::{Resealer, Rotation};
+use crate::tenants::objects::TenantObjects;
 use crate::tenants::{NAME_INDEX, TenantKind, Tenants};
 
 /// Interval at which expired certificates and revocations are deleted.
@@ -31,6 +32,7 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone, Debug)]
 pub struct Api {
     tenants: Tenants,
+    objects: TenantObjects,
     credentials: Credentials,
     certificates: Certificates,
     revocations: Revocations,
@@ -41,10 +43,11 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves the identities in `store`. Certificates are issued by `authority`; when its keys are replaced, `resealer` encrypts records.
-    /// Watches end at `stop`.
+    /// Serves the identities in `store`; a tenant with `objects` is not deleted. Certificates are issued by `authority`; when its keys are
+    /// replaced, `resealer` encrypts records. Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
+        objects: TenantObjects,
         authority: Arc<SiteAuthority>,
         resealer: Arc<dyn Resealer>,
         clock: Clock,
@@ -61,6 +64,7 @@ impl Api {
             credentials: Credentials::new(store, clock.clone()),
             certificates,
             tenants,
+            objects,
             revocations,
             mirrors,
             clock,
@@ -178,7 +182,10 @@ impl TenantService for Api {
         request: Request<pb::DeleteTenantRequest>,
     ) -> Result<Response<pb::DeleteTenantResponse>, Status> {
         let pb::DeleteTenantRequest { id, revision } = request.into_inner();
-        self.tenants.delete(Violations::parse("id", &id)?, revision).await?;
+        let id = Violations::parse("id", &id)?;
+        let (tenants, objects) = (self.tenants.clone(), self.objects.clone());
+        let delete = async move { Ok(tenants.delete(id, revision, &objects).await?) };
+        serving::to_the_end(delete).await?;
         Ok(Response::new(pb::DeleteTenantResponse {}))
     }
 
@@ -193,7 +200,7 @@ impl TenantService for Api {
     }
 }
 
-fn selector(request: pb::GetTenantRequest) -> Result<Selector, Violations> {
+pub(crate) fn selector(request: pb::GetTenantRequest) -> Result<Selector, Violations> {
     use pb::get_tenant_request::By;
     match request.by {
         None => Err(Violations::single("by", "is missing: set id or name")),

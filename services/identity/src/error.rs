@@ -3,8 +3,11 @@
 use runtime::authority;
 use runtime::secret::CryptoError;
 use store::records;
+use tinwright::TenantName;
 use tinwright::status::{self, Violations};
 use tonic::Status;
+
+use crate::tenants::objects::ObjectCount;
 
 /// A failed request about identities.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +15,23 @@ pub enum Error {
     /// The request has invalid fields.
     #[error(transparent)]
     Invalid(#[from] Violations),
-    /// Identities of this tenant exist.
-    #[error("tenant {0} has credentials or certificates: delete and revoke them first")]
-    InUse(String),
+    /// Objects of this tenant exist.
+    #[error("tenant {tenant} has {}: delete or revoke them first", found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    InUse {
+        /// The tenant.
+        tenant: TenantName,
+        /// Its objects, by kind.
+        found: Vec<ObjectCount>,
+    },
+    /// A call to another service failed.
+    #[error("the {service} service did not answer")]
+    Unavailable {
+        /// The service.
+        service: &'static str,
+        /// The status received.
+        #[source]
+        status: Box<Status>,
+    },
     /// No credential has the fields of the request.
     #[error("no credential has these fields")]
     Unknown,
@@ -52,7 +69,10 @@ impl From<Error> for Status {
         let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::InUse(tenant) => {
+            Error::Unavailable { ref status, .. } => {
+                Self::unavailable(format!("{text}: {}", status.message()))
+            }
+            Error::InUse { tenant, .. } => {
                 status::failed_precondition("TENANT_IN_USE", &format!("tenant/{tenant}"), text)
             }
             Error::Unknown => Self::unauthenticated(text),

@@ -1,7 +1,7 @@
 //! The tenants of a site, and the identities of its callers.
 //!
 //! - [`api`]: the gRPC services; they decide nothing.
-//! - [`tenants`]: the customers of the site. [`roles`]: the roles of the contract and of the runtime.
+//! - [`tenants`]: the customers of the site, which are deleted without objects only. [`roles`]: the roles of the contract and of the runtime.
 //! - [`credentials`]: fields by which the clients of doors identify themselves; [`digest`]: their stored form.
 //! - [`certificates`]: the client certificates that were issued here.
 //! - [`revocations`]: identities that are refused before they expire.
@@ -28,3 +28,4 @@ pub use error::Error;
 pub use events::EventApi;
 pub use revocations::Revocations;
 pub use tenants::Tenants;
+pub use tenants::objects::TenantObjects;

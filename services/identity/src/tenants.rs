@@ -4,6 +4,11 @@
 //! identity/tenant/<id>             the record
 //! identity/tenant-name/<name>      ─▶ id
 //! ```
+//!
+//! A tenant is deleted in steps ([`Tenants::delete`]): it is marked, its objects are looked for, and then it is deleted or the mark is removed.
+//! `runtime::tenants` shows why nothing is created for it meanwhile.
+
+pub mod objects;
 
 use prost_types::Timestamp;
 use runtime::Clock;
@@ -13,6 +18,8 @@ use store::{ScopedStore, Store as _};
 use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{Object as _, TenantId, TenantName, check, field_mask};
+
+use self::objects::{ObjectCount, TenantObjects};
 
 /// The index of credentials by tenant.
 pub(crate) const CREDENTIAL_INDEX: &str = "credential-tenant";
@@ -24,6 +31,8 @@ pub const NAME_INDEX: &str = "tenant-name";
 /// Attempts to create an identity of a tenant while others are created.
 const MAX_ATTEMPTS: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 1024;
+/// Identities of one kind that are counted.
+const MAX_COUNTED_IDENTITIES: usize = 200;
 
 /// The kind of these records.
 #[derive(Debug)]
@@ -83,7 +92,7 @@ impl Tenants {
         tenant: pb::Tenant,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Tenant, Error> {
-        let mut tenant = checked(tenant)?;
+        let mut tenant = pb::Tenant { deleting: false, ..checked(tenant)? };
         tenant.initialize("tenant.id", self.clock.wall())?;
         self.records.create(&tenant, Change::default(), request.as_ref()).await
     }
@@ -99,19 +108,78 @@ impl Tenants {
         self.records.replace(&old, pb::Tenant { update_time, ..merged }).await
     }
 
-    /// Deletes a tenant, unless there are identities of it.
-    pub async fn delete(&self, id: TenantId, revision: i64) -> Result<(), crate::Error> {
+    /// Deletes a tenant, unless there are identities of it, or `objects` of other services. It must not be cancelled, which would leave
+    /// the mark: a caller that may go away spawns it.
+    pub async fn delete(
+        &self,
+        id: TenantId,
+        revision: i64,
+        objects: &TenantObjects,
+    ) -> Result<(), crate::Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        for index in [CREDENTIAL_INDEX, CERTIFICATE_INDEX] {
-            let prefix = format!("{index}/{}/", old.name);
-            let found = self.records.store().list(&prefix, "", 1).await.map_err(Error::from)?;
-            if !found.pairs.is_empty() {
-                return Err(crate::Error::InUse(old.name));
+        let marked = self.records.replace(&old, pb::Tenant { deleting: true, ..old.clone() });
+        let marked = marked.await?;
+        let refused = match self.check_unused(&marked, objects).await {
+            // Another deletion may have removed the mark, and something may have been created since: that changed the revision.
+            Ok(()) => match self.records.commit(self.records.to_delete(&marked)).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error.into(),
+            },
+            Err(refused) => refused,
+        };
+        if let Err(error) = self.remove_mark(&marked.id).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, tenant = marked.name, "deletion not taken back; repeat it");
+        }
+        Err(refused)
+    }
+
+    /// Removes the mark of the tenant `id`, if it is still there and has one.
+    async fn remove_mark(&self, id: &str) -> Result<(), Error> {
+        let mut attempt = 1;
+        loop {
+            let Some(tenant) = self.records.get(id).await? else { return Ok(()) };
+            let unmarked = pb::Tenant { deleting: false, ..tenant.clone() };
+            match self.records.replace(&tenant, unmarked).await {
+                Err(Error::Changed { .. }) if attempt < MAX_ATTEMPTS => attempt += 1,
+                outcome => return outcome.map(drop),
             }
         }
-        // An identity that was created since changed the tenant's revision.
-        self.records.commit(self.records.to_delete(&old)).await?;
-        Ok(())
+    }
+
+    /// Passes if `tenant`, which is marked, has neither identities nor objects of other services.
+    async fn check_unused(
+        &self,
+        tenant: &pb::Tenant,
+        objects: &TenantObjects,
+    ) -> Result<(), crate::Error> {
+        let name: TenantName = Violations::parse("name", &tenant.name)?;
+        let mut found = objects.of(&name).await?;
+        for (noun, index) in [("credential", CREDENTIAL_INDEX), ("certificate", CERTIFICATE_INDEX)]
+        {
+            found.extend(self.identities(noun, index, &name).await?);
+        }
+        match found.is_empty() {
+            true => Ok(()),
+            false => Err(crate::Error::InUse { tenant: name, found }),
+        }
+    }
+
+    /// Returns the identities of the tenant `name` in `index`, if there are any.
+    async fn identities(
+        &self,
+        noun: &'static str,
+        index: &str,
+        name: &TenantName,
+    ) -> Result<Option<ObjectCount>, crate::Error> {
+        let prefix = format!("{index}/{name}/");
+        let page = self.records.store().list(&prefix, "", MAX_COUNTED_IDENTITIES).await;
+        let page = page.map_err(Error::from)?;
+        let ids =
+            page.pairs.into_iter().filter_map(|(key, _)| Some(key.rsplit_once('/')?.1.to_owned()));
+        let mut found = ObjectCount::new(noun);
+        found.add(ids, page.more);
+        Ok((found.count > 0).then_some(found))
     }
 
     /// Checks that there is a tenant `name`, unless it is empty. An error names it `field`.
@@ -148,6 +216,9 @@ impl Tenants {
         let Some(tenant) = self.records.find(NAME_INDEX, name.as_str()).await? else {
             return Err(Violations::single(field, format!("there is no tenant {name}")).into());
         };
+        if tenant.deleting {
+            return Err(Violations::single(field, format!("tenant {name} is being deleted")).into());
+        }
         Ok(self.records.to_replace(&tenant, &tenant))
     }
 }
@@ -162,4 +233,4 @@ fn checked(tenant: pb::Tenant) -> Result<pb::Tenant, Violations> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -15,12 +15,12 @@ use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::{HardwareId, InstanceId, Object as _, TenantName, check};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
+use crate::create;
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
 use crate::instances::{Error, InstanceKind, Instances};
-use crate::peers::Peers;
+use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
 
 /// Interval at which expired records of deleted instances are removed.
@@ -36,19 +36,17 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves the instances in `store` and calls the services behind the channels. The times in records are those of `clock`.
+    /// Serves the instances in `store` and calls `services`. The times in records are those of `clock`.
     /// Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
-        hardware: Channel,
-        workflow: Channel,
-        power: Channel,
+        services: CalledServices,
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
         let instances = Instances::new(store, clock);
         let mirror = Mirror::new(instances.records().clone());
-        Self { instances, mirror, peers: Peers::new(hardware, workflow, power), stop }
+        Self { instances, mirror, peers: Peers::new(services), stop }
     }
 
     /// Converts it into a service for a tonic router.
@@ -130,7 +128,9 @@ impl InstanceService for Api {
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let instance = Violations::require("instance", request.instance)?;
-        let created = self.instances.create(instance, idempotent).await?;
+        let (instances, peers) = (self.instances.clone(), self.peers.clone());
+        let create = create::create(instances, peers, instance, idempotent);
+        let created = serving::to_the_end(create).await?;
         let instance = Some(created.without_secrets());
         Ok(Response::new(pb::CreateInstanceResponse { instance }))
     }

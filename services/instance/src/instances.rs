@@ -199,6 +199,19 @@ impl Instances {
         self.clock.wall()
     }
 
+    /// Returns the instance that `request` created earlier, if it was carried out.
+    pub async fn previous_result(
+        &self,
+        request: Option<&IdempotentRequest>,
+    ) -> Result<Option<pb::Instance>, Error> {
+        match self.records.previous_result(request).await {
+            Err(records::Error::Missing { name, .. }) => {
+                Err(Error::Retired(format!("instance id {name}")))
+            }
+            result => Ok(result?),
+        }
+    }
+
     /// Creates an instance together with the claim on its machine. A repeated `request` returns the first result. Neither its id
     /// nor its external id may be that of a deleted one.
     pub async fn create(

@@ -4,7 +4,7 @@
 //! - [`state`]: the lifecycle of an instance as values; no I/O.
 //! - [`check`]: the rules for records, and the form in which they are stored.
 //! - [`instances`]: the records in the store, and with them the claims on machines; no gRPC.
-//! - [`peers`]: the calls to the hardware, workflow and power services.
+//! - [`create`]: new instances, whose tenants have to exist. [`peers`]: the calls to the other services.
 //! - [`reconcile`]: provisions and deprovisions machines.
 //!
 //! **Claim first, verify after.** The claim is an index entry that is committed with the record, so a machine has one
@@ -15,6 +15,7 @@
 
 pub mod api;
 pub mod check;
+pub mod create;
 pub mod instances;
 pub mod peers;
 pub mod reconcile;
@@ -22,6 +23,7 @@ pub mod state;
 
 pub use api::Api;
 pub use instances::{Error, Instances};
+pub use peers::CalledServices;
 
 #[cfg(test)]
 mod tests {

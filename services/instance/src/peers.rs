@@ -1,4 +1,4 @@
-//! Calls to the hardware, workflow and power services.
+//! Calls to the hardware, identity, workflow and power services.
 //!
 //! Temporary errors are retried by the caller, final ones end an attempt (`runtime::retry::is_final`). Each call that
 //! creates something has a request id, so repeating it creates nothing twice.
@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use runtime::retry::is_final;
+use runtime::tenants::{self, TenantDirectory};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::power::v1 as power;
@@ -15,9 +16,24 @@ use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
+/// The services that this one calls.
+#[derive(Clone, Debug)]
+pub struct CalledServices {
+    /// The hardware service, which has the machines.
+    pub hardware: Channel,
+    /// The identity service, which has the tenants.
+    pub identity: Channel,
+    /// The workflow service, which installs and cleans machines.
+    pub workflow: Channel,
+    /// The power service, which switches machines on.
+    pub power: Channel,
+}
+
 /// The services behind their channels.
 #[derive(Clone, Debug)]
 pub struct Peers {
+    /// The tenants.
+    pub tenants: TenantDirectory,
     hardware: HardwareServiceClient<Channel>,
     workflow: WorkflowServiceClient<Channel>,
     power: PowerServiceClient<Channel>,
@@ -49,9 +65,11 @@ pub enum Error {
 }
 
 impl Peers {
-    /// Clients for these channels.
-    pub fn new(hardware: Channel, workflow: Channel, power: Channel) -> Self {
+    /// Clients of `services`.
+    pub fn new(services: CalledServices) -> Self {
+        let CalledServices { hardware, identity, workflow, power } = services;
         Self {
+            tenants: TenantDirectory::new(identity),
             hardware: HardwareServiceClient::new(hardware),
             workflow: WorkflowServiceClient::new(workflow),
             power: PowerServiceClient::new(power),
@@ -64,6 +82,21 @@ impl Peers {
         let request = hw::GetHardwareRequest { by, ..Default::default() };
         let response = self.hardware.clone().get_hardware(request).await;
         Ok(optional("hardware", response)?.and_then(|response| response.hardware))
+    }
+
+    /// Returns the reason for which nothing is done for `tenant`; none if it exists. Fails while it is being deleted: that may be refused.
+    pub async fn missing_tenant(&self, tenant: &str) -> Result<Option<String>, Error> {
+        match self.tenants.require("tenant", tenant).await {
+            Ok(()) => Ok(None),
+            Err(tenants::Error::Missing { tenant, .. }) => {
+                Ok(Some(format!("there is no tenant {tenant}")))
+            }
+            Err(
+                error @ (tenants::Error::Invalid(_)
+                | tenants::Error::BeingDeleted { .. }
+                | tenants::Error::Unavailable { .. }),
+            ) => Err(Error::Unavailable { service: "identity", status: Box::new(error.into()) }),
+        }
     }
 
     /// Reports to the workflow service that the machine's installed system has booted. Failures are only logged: the workflow

@@ -44,7 +44,7 @@ pub struct Machine {
     pub bonds: Vec<Bond>,
     /// The device paths of the disks, the system disk first.
     pub disks: Vec<String>,
-    /// The instance. None once it is being deprovisioned: its data must not outlive it.
+    /// The instance. None once it is being deprovisioned: nothing of it is told to what runs on the machine then.
     pub instance: Option<Instance>,
     /// The rule for session tokens.
     pub tokens: TokenPolicy,

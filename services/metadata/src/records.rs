@@ -15,8 +15,10 @@ use crate::machine::{
 };
 
 /// Returns the machine of `hardware` and the instance that occupies it. None for an invalid id, and for a free machine: a client
-/// at its address must learn nothing about its last or its next instance.
+/// at its address must learn nothing about its last or its next instance. A machine that is being deprovisioned counts as one
+/// without an instance: until it is switched off, the client is the former tenant's system.
 pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -> Option<Machine> {
+    let occupant = occupant.filter(|occupant| is_occupying(occupant.state()));
     if occupant.is_none() && is_free(hardware.state()) {
         return None;
     }
@@ -41,7 +43,7 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -
         nics: nics.filter_map(|(n, interface)| nic(interface, n == 0)).collect(),
         bonds: hardware.bonds.iter().map(bond).collect(),
         disks: hardware.disks.iter().map(|disk| disk.device.clone()).collect(),
-        instance: occupant.filter(|occupant| is_occupying(occupant.state())).map(instance),
+        instance: occupant.map(instance),
         tokens,
         guard: Guard::of(hardware.policy.as_ref(), occupant.map(Arc::as_ref)),
         raw_keys: hardware.policy.as_ref().is_some_and(|policy| policy.raw_public_keys),
@@ -202,12 +204,25 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_being_deprovisioned_is_left_out() {
-        for state in
-            [occ::State::Deprovisioning, occ::State::DeprovisionFailed, occ::State::Deleted]
-        {
+    fn a_machine_that_is_being_deprovisioned_is_as_one_without_an_instance() {
+        let states =
+            [occ::State::Deprovisioning, occ::State::DeprovisionFailed, occ::State::Deleted];
+        for occupant in states.map(occupant) {
             let freed_soon = in_state(hw::State::Provisionable);
-            assert!(machine(&freed_soon, Some(&occupant(state))).unwrap().instance.is_none());
+            assert!(machine(&freed_soon, Some(&occupant)).is_none());
+            // An operator works on it.
+            let maintained = in_state(hw::State::Maintenance);
+            let (with, without) =
+                (machine(&maintained, Some(&occupant)), machine(&maintained, None));
+            let (with, without) = (with.unwrap(), without.unwrap());
+            assert_eq!(
+                (with.instance_id().as_ref(), with.instance.is_none()),
+                (maintained.id.as_str(), true)
+            );
+            assert_eq!(
+                (with.guard, with.addresses().count()),
+                (without.guard, without.addresses().count())
+            );
         }
     }
 

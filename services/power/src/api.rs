@@ -6,13 +6,14 @@ use std::sync::Arc;
 use futures_util::Stream;
 use runtime::access;
 use store::mirror::Mirror;
-use store::records::{self, CheckReport, Kind};
+use store::records::{self, CheckReport, Kind, Selector};
 use store::serving;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
 use tinwright::status::Violations;
+use tinwright::tenant::OfTenant as _;
 use tinwright::watch::WatchResponse;
-use tinwright::{BmcId, Id, id};
+use tinwright::{BmcId, Id, PowerJobId, TenantName, id};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -24,6 +25,7 @@ use crate::reconcile;
 use crate::redfish::Power;
 use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
+use crate::tenant_machines;
 
 /// The stream of a watch.
 type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
@@ -219,14 +221,21 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Result<Response<pb::CreatePowerJobResponse>, Status> {
-        let caller = access::request_scope(&request);
+        let (caller, tenant) = (access::request_scope(&request), access::tenant(&request).cloned());
         let request_id = &request.get_ref().request_id;
         let idempotent = serving::idempotent(&caller, request_id, request.get_ref())?;
         let pb::CreatePowerJobRequest { hardware_id, operations, labels, request_id: _ } =
             request.into_inner();
         let hardware = parse("hardware_id", &hardware_id)?;
-        let job = self.jobs.create(hardware, operations, labels, idempotent).await?;
-        Ok(Response::new(pb::CreatePowerJobResponse { power_job: Some(job) }))
+        let created = match &tenant {
+            None => self.jobs.create(hardware, operations, labels, idempotent).await?,
+            Some(tenant) => {
+                let jobs = &self.jobs;
+                jobs.create_for_tenant(tenant, hardware, operations, labels, idempotent).await?
+            }
+        };
+        let power_job = Some(show(tenant.as_ref())(created));
+        Ok(Response::new(pb::CreatePowerJobResponse { power_job }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -234,8 +243,13 @@ impl PowerService for Api {
         &self,
         request: Request<pb::GetPowerJobRequest>,
     ) -> Result<Response<pb::GetPowerJobResponse>, Status> {
-        let job = self.jobs.get(parse("id", &request.get_ref().id)?).await?;
-        Ok(Response::new(pb::GetPowerJobResponse { power_job: Some(job) }))
+        let tenant = access::tenant(&request);
+        let id: PowerJobId = parse("id", &request.get_ref().id)?;
+        let job = self.jobs.get(id).await?;
+        if !job.is_visible_to(tenant) {
+            return Err(Selector::Id(id.to_string()).missing(Job::NOUN).into());
+        }
+        Ok(Response::new(pb::GetPowerJobResponse { power_job: Some(show(tenant)(job)) }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -243,6 +257,7 @@ impl PowerService for Api {
         &self,
         request: Request<pb::ListPowerJobsRequest>,
     ) -> Result<Response<pb::ListPowerJobsResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
         let pb::ListPowerJobsRequest { page_size, page_token, hardware_id, labels } =
             request.into_inner();
         let hardware = match hardware_id.as_str() {
@@ -250,10 +265,10 @@ impl PowerService for Api {
             one => Some(parse("hardware_id", one)?),
         };
         let size = serving::page_size(page_size)?;
-        let listing = self.jobs.list(&page_token, size, hardware, &labels).await?;
+        let listing = self.jobs.list(&page_token, size, hardware, &labels, tenant.as_ref()).await?;
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListPowerJobsResponse {
-            power_jobs: listing.records,
+            power_jobs: listing.records.into_iter().map(show(tenant.as_ref())).collect(),
             next_page_token,
         }))
     }
@@ -274,12 +289,19 @@ impl PowerService for Api {
         &self,
         request: Request<pb::WatchPowerJobsRequest>,
     ) -> Result<Response<Self::WatchPowerJobsStream>, Status> {
-        self.watch(&self.job_mirror, &request.get_ref().id)
+        let tenant = access::tenant(&request);
+        let (filter, show) = (serving::filter_of_tenant(tenant), show(tenant));
+        serving::watch_filtered(&self.job_mirror, &request.get_ref().id, &self.stop, filter, show)
     }
 }
 
 fn login(skip: bool) -> Login {
     if skip { Login::Skip } else { Login::Try }
+}
+
+/// Returns what shows a job to a caller who is limited to the objects of `tenant`, or to others.
+fn show(tenant: Option<&TenantName>) -> fn(pb::PowerJob) -> pb::PowerJob {
+    if tenant.is_some() { tenant_machines::view } else { |job| job }
 }
 
 fn require(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {

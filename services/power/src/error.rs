@@ -6,7 +6,7 @@ use store::records;
 use tinwright::status::{self, Violations};
 use tonic::Status;
 
-use crate::bmc_client;
+use crate::{bmc_client, tenant_machines};
 
 /// A failed request about BMCs or jobs.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,12 @@ pub enum Error {
     /// The BMC of this machine has a job.
     #[error("the BMC of hardware {0} has a job")]
     Busy(String),
+    /// A tenant may not switch the machine, or not now.
+    #[error(transparent)]
+    Machine(#[from] tenant_machines::Error),
+    /// This process has no clients of the services that know the machines of tenants.
+    #[error("jobs of tenants are not accepted here")]
+    NoTenants,
     /// The queue of this machine is full.
     #[error("the queue of hardware {0} is full")]
     Full(String),
@@ -40,6 +46,8 @@ impl From<Error> for Status {
         match error {
             Error::Invalid(violations) => violations.into(),
             Error::Busy(hardware) => status::failed_precondition("JOBS", &hardware, text),
+            Error::Machine(error) => error.into(),
+            Error::NoTenants => Self::unimplemented(text),
             Error::Full(_) => Self::resource_exhausted(text),
             Error::Records(error) => error.into(),
             Error::Broken(_) => {

@@ -12,12 +12,14 @@ use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Listing, Records};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
-use tinwright::{HardwareId, PowerJobId};
+use tinwright::tenant::OfTenant as _;
+use tinwright::{HardwareId, PowerJobId, TenantName};
 
 use crate::bmcs::Bmcs;
 use crate::conflicts::{MAX_REPETITIONS, retry};
 use crate::state::{self, Event};
 use crate::stored::{Claim, Job, Progress, Queue};
+use crate::tenant_machines::{TenantMachines, check_operations};
 use crate::{Error, check};
 
 /// The most jobs in the queue of a machine.
@@ -43,6 +45,7 @@ pub struct Jobs {
     queues: Records<Queue>,
     bmcs: Bmcs,
     process: String,
+    machines: Option<TenantMachines>,
 }
 
 impl Jobs {
@@ -51,7 +54,13 @@ impl Jobs {
     pub fn new(bmcs: Bmcs, process: String) -> Self {
         let store = bmcs.records().store().clone();
         let (records, queues) = (Records::new(store.clone()), Records::new(store));
-        Self { records, queues, bmcs, process }
+        Self { records, queues, bmcs, process, machines: None }
+    }
+
+    /// Accepts jobs of tenants for their machines among `machines`.
+    #[must_use]
+    pub fn with_machines(self, machines: TenantMachines) -> Self {
+        Self { machines: Some(machines), ..self }
     }
 
     /// The name of this process in claims.
@@ -82,21 +91,50 @@ impl Jobs {
         labels: BTreeMap<String, String>,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
-        check::job(&operations, &labels)?;
+        let hardware_id = hardware.to_string();
+        let job = pb::PowerJob { hardware_id, operations, labels, ..pb::PowerJob::default() };
+        check::job(&job.operations, &job.labels)?;
+        match self.records.previous_result(request.as_ref()).await? {
+            Some(job) => Ok(job),
+            None => self.enqueue(job, request).await,
+        }
+    }
+
+    /// Does the same for a job that `tenant` orders, if it may switch the machine now.
+    pub async fn create_for_tenant(
+        &self,
+        tenant: &TenantName,
+        hardware: HardwareId,
+        operations: Vec<pb::Operation>,
+        labels: BTreeMap<String, String>,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::PowerJob, Error> {
+        let hardware_id = hardware.to_string();
+        let job = pb::PowerJob { hardware_id, operations, labels, ..pb::PowerJob::default() };
+        check::job(&job.operations, &job.labels)?;
+        check_operations(&job.operations)?;
         if let Some(job) = self.records.previous_result(request.as_ref()).await? {
             return Ok(job);
         }
+        let instance = self.machines()?.check(&job.hardware_id, tenant).await?;
+        let job = pb::PowerJob { tenant: instance.tenant, instance_id: instance.id, ..job };
+        self.enqueue(job, request).await
+    }
+
+    /// Adds the new `job` to the end of its machine's queue.
+    async fn enqueue(
+        &self,
+        job: pb::PowerJob,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::PowerJob, Error> {
         let now = Some(Timestamp::from(self.clock().wall()));
         let job = pb::PowerJob {
             id: PowerJobId::new().to_string(),
             create_time: now,
             update_time: now,
-            hardware_id: hardware.to_string(),
-            labels,
-            operations,
             state: State::Pending.into(),
             state_reason: "waiting in the queue".into(),
-            ..pb::PowerJob::default()
+            ..job
         };
         retry(|| async {
             let bmc = self.bmcs.get_by_hardware(&job.hardware_id).await?;
@@ -111,17 +149,32 @@ impl Jobs {
         Ok(self.records.require(&id.to_string()).await?)
     }
 
-    /// Lists at most `limit` jobs after the id `after` that have all of `labels`, of one machine or of all.
+    /// Passes if `job` may begin; one that a tenant ordered needs the tenant's instance.
+    pub async fn check_begin(&self, job: &pb::PowerJob) -> Result<(), Error> {
+        match job.instance_id.is_empty() {
+            true => Ok(()),
+            false => Ok(self.machines()?.check_begin(job).await?),
+        }
+    }
+
+    fn machines(&self) -> Result<&TenantMachines, Error> {
+        self.machines.as_ref().ok_or(Error::NoTenants)
+    }
+
+    /// Lists at most `limit` jobs after the id `after` that have all of `labels`, of one machine or of all, and that a caller limited to
+    /// `tenant` may see.
     pub async fn list(
         &self,
         after: &str,
         limit: usize,
         hardware: Option<HardwareId>,
         labels: &BTreeMap<String, String>,
+        tenant: Option<&TenantName>,
     ) -> Result<Listing<pb::PowerJob>, Error> {
         let hardware = hardware.map(|id| id.to_string());
         let matches = |job: &pb::PowerJob| {
-            hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
+            job.is_visible_to(tenant)
+                && hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
                 && labels.iter().all(|(key, value)| job.labels.get(key) == Some(value))
         };
         Ok(self.records.list(after, limit, matches).await?)

@@ -11,6 +11,7 @@
 //! - [`plan`]: the next request for a BMC in a given state; pure. [`bmc_client`]: a client of a BMC, by [`redfish`] or [`ipmi`].
 //! - [`reconcile`]: carries out jobs, one at a time per BMC. [`stored`]: the messages in the store.
 //! - `shared_readings`: one reading of a BMC at a time for all callers of GetPowerState.
+//! - [`tenant_machines`]: the machines that tenants may switch.
 //! - [`claim`]: decides which of several processes carries out a machine's jobs.
 //!
 //! Passwords are encrypted before they are stored, and leave this crate only towards their BMC.
@@ -33,6 +34,7 @@ pub mod redfish;
 mod shared_readings;
 pub mod state;
 pub mod stored;
+pub mod tenant_machines;
 #[cfg(test)]
 mod test_store;
 
@@ -41,3 +43,4 @@ pub use bmcs::{Bmcs, Login, PlaintextHttp};
 pub use error::Error;
 pub use jobs::Jobs;
 pub use plan::Timing;
+pub use tenant_machines::TenantMachines;

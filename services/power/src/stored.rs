@@ -174,6 +174,7 @@ impl Kind for Password {
 #[derive(Debug)]
 pub enum Job {}
 
+// Its events have no tenant: their text quotes the BMC.
 impl Kind for Job {
     type Record = pb::PowerJob;
     type Id = tinwright::PowerJobId;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
 use runtime::neighbour::{Neighbours, SourceCheck};
+use runtime::tenants::TenantDirectory;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
@@ -44,6 +45,8 @@ const MAX_WORKER_REQUEST_BYTES: usize = 128 * 1024;
 pub struct CalledServices {
     /// The hardware service, which has the values for templates.
     pub hardware: Channel,
+    /// The identity service, which has the tenants.
+    pub identity: Channel,
     /// The instance service, which has the occupants of machines.
     pub instance: Channel,
     /// The power service, which runs power jobs.
@@ -66,6 +69,7 @@ pub struct Api {
     mirrors: (Mirror<TemplateKind>, Mirror<WorkflowKind>, Mirror<LogKind>),
     hardware: HardwareServiceClient<Channel>,
     occupancy: Occupancy,
+    tenants: TenantDirectory,
     renderings: RenderPool,
     source: SourceCheck,
     /// The owners of addresses on our links; none where they are not checked.
@@ -118,6 +122,7 @@ impl Api {
             enrollment: WorkerEnrollment::new(store, tokens, issuer),
             hardware: HardwareServiceClient::new(peers.hardware),
             occupancy: Occupancy::new(peers.instance),
+            tenants: TenantDirectory::new(peers.identity),
             renderings: RenderPool::default(),
             source: SourceCheck::default(),
             neighbours: None,

@@ -39,6 +39,8 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         &[
             "/tinwright.event.v1.OwnerEventService/ListOwnerEvents",
             "/tinwright.event.v1.OwnerEventService/WatchOwnerEvents",
+            "/tinwright.instance.v1.InstanceService/ListInstances",
+            "/tinwright.workflow.v1.TemplateService/ListTemplates",
         ],
     ),
     (
@@ -46,6 +48,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/SetHardwareState",
+            "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
             "/tinwright.power.v1.PowerService/CreatePowerJob",
             "/tinwright.workflow.v1.WorkflowService/CancelWorkflow",
@@ -79,11 +82,19 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.workflow.v1.WorkflowService/WatchWorkflows",
         ],
     ),
-    ("power", &[]),
+    (
+        "power",
+        &[
+            "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.instance.v1.InstanceService/GetInstance",
+            "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
+        ],
+    ),
     (
         "workflow",
         &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
             "/tinwright.power.v1.PowerService/CreatePowerJob",
@@ -146,7 +157,7 @@ mod tests {
             (both.as_str(), true, true),
             ("service:instance", true, false),
             ("service:metadata", false, true),
-            ("service:power", false, false),
+            ("service:power", true, false),
             ("service:tinwright", true, true),
             ("service:tinwright.x", false, false),
             ("service:net", false, false),
@@ -213,6 +224,9 @@ mod tests {
             if text.contains("phone_home::report(") {
                 text +=
                     &std::fs::read_to_string(root.join("libs/runtime/src/phone_home.rs")).unwrap();
+            }
+            if text.contains("TenantDirectory::") {
+                text += &std::fs::read_to_string(root.join("libs/runtime/src/tenants.rs")).unwrap();
             }
             if text.contains("fleet::") {
                 let followed =

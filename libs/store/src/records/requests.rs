@@ -96,6 +96,11 @@ impl IdempotentRequest {
         Change::from(Commit { expect, writes })
     }
 
+    /// Returns the change that forgets the request: repeating it carries it out.
+    pub fn undone(&self) -> Change {
+        Change::from(Commit { expect: Vec::new(), writes: vec![Write::Delete(self.key())] })
+    }
+
     fn key(&self) -> String {
         format!("{PREFIX}{}/{}", self.scope, self.id)
     }

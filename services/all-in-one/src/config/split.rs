@@ -59,7 +59,8 @@ impl Service {
             Self::Identity => {
                 &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Power]
             }
-            Self::Address | Self::Power => &[Self::Identity],
+            Self::Address => &[Self::Identity],
+            Self::Power => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
             Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
             Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],
         }

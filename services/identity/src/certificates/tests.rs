@@ -7,6 +7,7 @@ use store::Store as _;
 use store::memory::MemoryStore;
 
 use super::*;
+use crate::tenants::tests::deletion::no_objects;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -129,9 +130,10 @@ async fn a_tenant_is_deleted_once_its_certificates_are_revoked() {
     let issued = certificates.issue(anna(), "person:admin").await.unwrap().certificate;
     let acme = tenants.records().require_by(crate::tenants::NAME_INDEX, "acme").await.unwrap();
     let id = acme.id.parse().unwrap();
-    assert!(matches!(tenants.delete(id, 0).await, Err(Error::InUse(_))));
+    let objects = no_objects();
+    assert!(matches!(tenants.delete(id, 0, &objects).await, Err(Error::InUse { .. })));
     certificates.revoke(&issued.serial.parse().unwrap()).await.unwrap();
-    tenants.delete(id, 0).await.unwrap();
+    tenants.delete(id, 0, &objects).await.unwrap();
     assert!(store.list("certificate-tenant/", "", 1).await.unwrap().pairs.is_empty());
 }
 

@@ -9,6 +9,7 @@ use store::memory::MemoryStore;
 use store::records::Error as RecordsError;
 
 use super::*;
+use crate::tenants::tests::deletion::no_objects;
 
 struct Fixture {
     store: ScopedStore,
@@ -117,9 +118,14 @@ async fn a_tenant_with_a_credential_is_not_deleted() {
     let made = credentials.create(operator(), BTreeMap::new(), None).await.unwrap().credential;
     let acme = tenants.records().require_by(crate::tenants::NAME_INDEX, "acme").await.unwrap();
     let id = acme.id.parse().unwrap();
-    assert!(matches!(tenants.delete(id, 0).await, Err(Error::InUse(name)) if name == "acme"));
+    let objects = no_objects();
+    let refused = tenants.delete(id, 0, &objects).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with(&format!("tenant acme has 1 credential ({})", made.id)),
+        "{refused}"
+    );
     credentials.delete(made.id.parse().unwrap(), 0).await.unwrap();
-    tenants.delete(id, 0).await.unwrap();
+    tenants.delete(id, 0, &objects).await.unwrap();
     let orphan = credentials.create(operator(), BTreeMap::new(), None).await.unwrap_err();
     assert_eq!(orphan.to_string(), "credential.tenant: there is no tenant acme");
 }

@@ -1,5 +1,7 @@
 //! Tenants in a store: created, found, changed and deleted.
 
+pub(crate) mod deletion;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -80,12 +82,13 @@ async fn an_update_without_changes_writes_nothing() {
 #[tokio::test]
 async fn a_deleted_tenant_leaves_nothing_behind() {
     let Fixture { tenants, store, .. } = fixture();
+    let objects = deletion::no_objects();
     let made = tenants.create(named("acme"), None).await.unwrap();
     let id = made.id.parse().unwrap();
-    let stale = tenants.delete(id, made.revision + 1).await;
+    let stale = tenants.delete(id, made.revision + 1, &objects).await;
     assert!(matches!(stale, Err(crate::Error::Records(Error::Changed { .. }))));
-    tenants.delete(id, made.revision).await.unwrap();
+    tenants.delete(id, made.revision, &objects).await.unwrap();
     assert!(store.list("", "", 1).await.unwrap().pairs.is_empty());
-    let again = tenants.delete(id, 0).await;
+    let again = tenants.delete(id, 0, &objects).await;
     assert!(matches!(again, Err(crate::Error::Records(Error::Missing { .. }))));
 }

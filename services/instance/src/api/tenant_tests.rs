@@ -1,4 +1,4 @@
-//! Callers with a tenant: only its instances exist for them.
+//! Callers with a tenant: only its instances exist for them. Instances of tenants that are gone are not created.
 
 use futures_util::StreamExt as _;
 use pb::watch_instances_response::Event;
@@ -8,10 +8,11 @@ use tinwright::common::v1::View;
 use tonic_types::StatusExt as _;
 
 use super::*;
-use crate::tests::site::Site;
+use crate::tests::site::{FoundTenant, Site};
 
 /// Two instances, one of each tenant.
 struct Bench {
+    site: Site,
     api: Api,
     own: pb::Instance,
     other: pb::Instance,
@@ -19,12 +20,12 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        let [hardware, workflow, power] = Site::new().channels();
+        let site = Site::new();
         let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
-        let api = Api::new(store, hardware, workflow, power, Clock::system(), stop);
+        let api = Api::new(store, site.services(), Clock::system(), stop);
         let own = create(&api, "acme", "192.0.2.1").await;
         let other = create(&api, "other", "192.0.2.2").await;
-        Self { api, own, other }
+        Self { site, api, own, other }
     }
 }
 
@@ -66,7 +67,7 @@ fn by_id(id: &str) -> pb::GetInstanceRequest {
 #[tokio::test]
 async fn gets_find_no_instance_of_another_tenant_in_any_way() {
     use pb::get_instance_request::By;
-    let Bench { api, own, other } = Bench::new().await;
+    let Bench { api, own, other, .. } = Bench::new().await;
     for (instance, is_own) in [(&own, true), (&other, false)] {
         let address = instance.ips[0].address.clone();
         for (by, name) in [
@@ -153,7 +154,7 @@ async fn a_tenant_cannot_prevent_that_its_machine_is_cleaned() {
 
 #[tokio::test]
 async fn a_taken_address_does_not_name_the_instance_of_another_tenant() {
-    let Bench { api, own, other } = Bench::new().await;
+    let Bench { api, own, other, .. } = Bench::new().await;
     let update = pb::Instance { ips: other.ips.clone(), ..own };
     let paths = vec!["ips".to_owned()];
     let update_mask = Some(prost_types::FieldMask { paths });
@@ -166,7 +167,7 @@ async fn a_taken_address_does_not_name_the_instance_of_another_tenant() {
 
 #[tokio::test]
 async fn watches_show_no_instance_of_another_tenant_and_not_its_deletion() {
-    let Bench { api, own, other } = Bench::new().await;
+    let Bench { api, own, other, .. } = Bench::new().await;
     let (mirror, stop) = (api.mirror.clone(), CancellationToken::new());
     let running = stop.clone();
     let _running = tokio::spawn(async move { mirror.run(running).await });
@@ -201,4 +202,41 @@ async fn watches_show_no_instance_of_another_tenant_and_not_its_deletion() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn an_instance_of_a_missing_tenant_is_refused_and_leaves_nothing() {
+    use FoundTenant::{BeingDeleted, Existing, Missing, NoAnswer};
+    let Bench { site, api, .. } = Bench::new().await;
+    let instance = pb::Instance {
+        hardware_id: HardwareId::new().to_string(),
+        tenant: "acme".into(),
+        external_id: "e-1".into(),
+        ..Default::default()
+    };
+    let (instance, request_id) = (Some(instance), "r-1".to_owned());
+    let request = pb::CreateInstanceRequest { instance, request_id };
+    // The second answer comes after the instance was stored.
+    for (answers, code, text) in [
+        (&[Missing][..], Code::InvalidArgument, "tenant: there is no tenant acme"),
+        (&[BeingDeleted], Code::InvalidArgument, "tenant: tenant acme is being deleted"),
+        (&[NoAnswer], Code::Unavailable, "the identity service did not answer"),
+        (&[Existing, Missing], Code::InvalidArgument, "tenant: there is no tenant acme"),
+        (&[Existing, BeingDeleted], Code::InvalidArgument, "tenant: tenant acme is being deleted"),
+        (&[Existing, NoAnswer], Code::Unavailable, "the identity service did not answer"),
+    ] {
+        site.state().tenants = answers.iter().copied().collect();
+        let refused = api.create_instance(of_site(request.clone())).await.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+        assert!(refused.message().starts_with(text), "{refused}");
+        assert!(site.state().tenants.is_empty());
+        let all = pb::ListInstancesRequest { show_deleted: true, ..Default::default() };
+        let all = api.list_instances(of_site(all)).await.unwrap().into_inner().instances;
+        assert_eq!(all.len(), 2, "{answers:?}");
+    }
+    // Neither the request nor the external id is used up. A repeated request does not ask for the tenant again.
+    let created = api.create_instance(of_site(request.clone())).await.unwrap().into_inner();
+    site.state().tenants = [Missing].into();
+    let repeated = api.create_instance(of_site(request)).await.unwrap().into_inner();
+    assert_eq!(created.instance.unwrap().id, repeated.instance.unwrap().id);
 }

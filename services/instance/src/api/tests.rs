@@ -11,9 +11,8 @@ use super::*;
 use crate::tests::site::{MACHINE, Site};
 
 fn api() -> Api {
-    let [hardware, workflow, power] = Site::new().channels();
     let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
-    Api::new(store, hardware, workflow, power, Clock::system(), stop)
+    Api::new(store, Site::new().services(), Clock::system(), stop)
 }
 
 fn secretive() -> pb::Instance {

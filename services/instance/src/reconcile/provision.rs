@@ -1,4 +1,4 @@
-//! State queued: checks that the machine may be used, and starts the workflow that installs it.
+//! State queued: checks that there is the tenant and that the machine may be used, and starts the workflow that installs it.
 
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
@@ -18,6 +18,12 @@ const MAX_WORKFLOW_IDS: usize = 100;
 impl Reconciler {
     /// Starts the installation of the machine, if it may be used.
     pub(super) async fn provision(&self, instance: &Instance) -> Result<Outcome, Error> {
+        // A machine that was changed for the instance has to be cleaned first, by a deletion.
+        if instance.begin_time.is_none()
+            && let Some(reason) = self.peers.missing_tenant(&instance.tenant).await?
+        {
+            return self.advance(instance, Event::Delete, &reason).await;
+        }
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         if let Err(reason) = check_usable(&instance.hardware_id, hardware.as_ref()) {
             return self.reject_hardware(instance, &reason).await;

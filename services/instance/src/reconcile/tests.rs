@@ -17,7 +17,7 @@ use tinwright::workflow::v1::WorkflowState as Workflow;
 
 use super::*;
 use crate::instances::machine_reports::PhoneHome;
-use crate::tests::site::{MACHINE, Site};
+use crate::tests::site::{FoundTenant, MACHINE, Site};
 
 const TEMPLATE: &str = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12";
 

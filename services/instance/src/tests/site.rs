@@ -1,4 +1,4 @@
-//! A site for tests: one machine, and fakes of the hardware, workflow and power services.
+//! A site for tests: one machine, and fakes of the hardware, identity, workflow and power services.
 //!
 //! The fakes follow the contract: a repeated request id returns the first result, or is refused with another body; cancelled
 //! workflows end; ended workflows stay as they are. They can lose responses or be unavailable.
@@ -6,12 +6,13 @@
 mod services;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
+use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
 use tinwright::in_process;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
@@ -19,9 +20,9 @@ use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
 use tokio::sync::{Notify, broadcast};
 use tonic::Status;
-use tonic::transport::{Channel, Server};
+use tonic::transport::Server;
 
-use crate::peers::Peers;
+use crate::peers::{CalledServices, Peers};
 
 pub(crate) use self::store::Frail;
 
@@ -43,6 +44,8 @@ pub(crate) struct FakeState {
     pub(crate) refusal: Option<Status>,
     /// The number of calls before one whose response is lost.
     pub(crate) lose_after: Option<usize>,
+    /// What the next searches for a tenant find; every tenant exists after them.
+    pub(crate) tenants: VecDeque<FoundTenant>,
     /// True if every call is refused as unavailable.
     pub(crate) unavailable: bool,
     /// Holds the next request to create a workflow or power job.
@@ -50,6 +53,15 @@ pub(crate) struct FakeState {
     /// The request to create a workflow that waits at the gate.
     pub(crate) held_request: Option<wf::CreateWorkflowRequest>,
     requests: BTreeMap<String, (Vec<u8>, String)>,
+}
+
+/// What a search for a tenant finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundTenant {
+    Existing,
+    BeingDeleted,
+    Missing,
+    NoAnswer,
 }
 
 /// Holds one call before it is carried out.
@@ -83,6 +95,7 @@ impl Site {
             has_bmc: true,
             refusal: None,
             lose_after: None,
+            tenants: VecDeque::new(),
             unavailable: false,
             gate: None,
             held_request: None,
@@ -95,21 +108,27 @@ impl Site {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Channels to hardware, workflow and power.
-    pub(crate) fn channels(&self) -> [Channel; 3] {
-        let [hardware, workflow, power] = [(); 3].map(|()| in_process::pair());
+    /// The site's services.
+    pub(crate) fn services(&self) -> CalledServices {
+        let [hardware, identity, workflow, power] = [(); 4].map(|()| in_process::pair());
+        let router = Server::builder().add_service(TenantServiceServer::new(self.clone()));
+        tokio::spawn(router.serve_with_incoming(identity.1));
         let router = Server::builder().add_service(HardwareServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(hardware.1));
         let router = Server::builder().add_service(WorkflowServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(workflow.1));
         let router = Server::builder().add_service(PowerServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(power.1));
-        [hardware.0, workflow.0, power.0]
+        CalledServices {
+            hardware: hardware.0,
+            identity: identity.0,
+            workflow: workflow.0,
+            power: power.0,
+        }
     }
 
     pub(crate) fn peers(&self) -> Peers {
-        let [hardware, workflow, power] = self.channels();
-        Peers::new(hardware, workflow, power)
+        Peers::new(self.services())
     }
 
     /// Holds the next request to create a workflow or power job.

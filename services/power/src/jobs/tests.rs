@@ -133,7 +133,7 @@ async fn only_ended_jobs_are_deleted_after_a_week() {
     assert_eq!(jobs.delete_expired().await.unwrap(), 0);
     clock.advance(Duration::from_secs(1));
     assert_eq!(jobs.delete_expired().await.unwrap(), 1);
-    assert_eq!(jobs.list("", 10, None, &BTreeMap::new()).await.unwrap().records, [open]);
+    assert_eq!(jobs.list("", 10, None, &BTreeMap::new(), None).await.unwrap().records, [open]);
 }
 
 #[tokio::test]

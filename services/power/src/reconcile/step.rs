@@ -91,6 +91,9 @@ impl Worker {
             return Ok(None);
         };
         let Some(progress) = head.queue.progress.clone() else {
+            if let Err(refused) = self.jobs.check_begin(&head.job).await {
+                return self.fail(&head, refused.to_string()).await;
+            }
             let progress = self.new_progress(&head.job, 0);
             return self.record(&head, Event::Begin, Some(progress)).await.map(at_once);
         };

@@ -1,6 +1,7 @@
 //! Templates over gRPC.
 
 use runtime::access;
+use store::records::requests::IdempotentRequest;
 use store::records::{self, Selector};
 use store::serving;
 use tinwright::common::v1::View;
@@ -27,7 +28,11 @@ impl TemplateService for Api {
         if let Some(tenant) = tenant {
             take_tenant(&mut template, &tenant)?;
         }
-        let template = self.templates.create(template, idempotent).await?;
+        let created = self.templates.records().previous_result(idempotent.as_ref()).await?;
+        let template = match created {
+            Some(created) => created,
+            None => serving::to_the_end(self.clone().create(template, idempotent)).await?,
+        };
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
     }
 
@@ -48,11 +53,13 @@ impl TemplateService for Api {
         request: Request<pb::ListTemplatesRequest>,
     ) -> Result<Response<pb::ListTemplatesResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
-        let tenant = access::tenant(&request).cloned();
-        let pb::ListTemplatesRequest { page_size, page_token, labels, view: _ } =
+        let of_caller = access::tenant(&request).cloned();
+        let pb::ListTemplatesRequest { page_size, page_token, labels, view: _, tenant } =
             request.into_inner();
         let keep = |template: &pb::Template| {
-            template.is_visible_to(tenant.as_ref()) && template.has_labels(&labels)
+            template.is_visible_to(of_caller.as_ref())
+                && template.has_labels(&labels)
+                && (tenant.is_empty() || template.tenant == tenant)
         };
         let show = |template| visible(template, view);
         let records = self.templates.records();
@@ -106,6 +113,22 @@ impl TemplateService for Api {
 }
 
 impl Api {
+    /// Creates `template`, whose tenant has to exist.
+    async fn create(
+        self,
+        template: pb::Template,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::Template, Status> {
+        let tenant = template.tenant.clone();
+        let first = self.templates.create(template, request.clone());
+        let create = async { Ok(first.await?) };
+        let (records, request) = (self.templates.records(), request.as_ref());
+        let take_back = |created: pb::Template| async move {
+            Ok(records.take_back(&created.id, request, |_| false).await?)
+        };
+        self.tenants.create("template.tenant", &tenant, create, take_back).await
+    }
+
     /// Returns the first template that one of `selectors` selects and a caller limited to `tenant` may see.
     pub(super) async fn find(
         &self,

@@ -12,6 +12,7 @@ use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
+use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
 use tinwright::in_process;
 use tinwright::instance::v1::instance_service_server::InstanceServiceServer;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
@@ -30,6 +31,7 @@ use workflow::{Api, CalledServices};
 use crate::machines::FakeHardware;
 use crate::occupants::FakeInstances;
 use crate::power::FakePower;
+use crate::tenants::FakeTenants;
 use crate::worker::Worker;
 
 /// A template with two actions: the first may be retried, the second may not.
@@ -47,6 +49,7 @@ tasks:
 pub(crate) struct Site {
     pub(crate) api: Api,
     pub(crate) hardware: FakeHardware,
+    pub(crate) tenants: FakeTenants,
     pub(crate) instances: FakeInstances,
     pub(crate) power: FakePower,
     pub(crate) tokens: Arc<BootTokens>,
@@ -92,19 +95,23 @@ impl Site {
         let (instance, pipes) = in_process::pair();
         let server = Server::builder().add_service(InstanceServiceServer::new(instances.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        let tenants = FakeTenants::default();
+        let (identity, pipes) = in_process::pair();
+        let server = Server::builder().add_service(TenantServiceServer::new(tenants.clone()));
+        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let (bmcs, pipes) = in_process::pair();
         let server = Server::builder().add_service(PowerServiceServer::new(power.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
         let issuer = Arc::new(NameIssuer);
-        let peers = CalledServices { hardware, instance, power: bmcs };
+        let peers = CalledServices { hardware, identity, instance, power: bmcs };
         let (timeouts, until) = (WorkerTimeouts::DEFAULT, stop.clone());
         let events = EventLog::new(ScopedStore::new(store.clone(), "workflow"), "workflow");
         let api = Api::new(store, peers, timeouts, tokens.clone(), issuer, clock, until);
         let (running, until) = (api.clone(), stop.clone());
         tasks.spawn(async move { running.run(until).await.unwrap() });
         let _stop = stop.drop_guard();
-        Self { api, hardware: machines, instances, power, tokens, events, tasks, _stop }
+        Self { api, hardware: machines, tenants, instances, power, tokens, events, tasks, _stop }
     }
 
     /// A connection with `role`.

@@ -1,17 +1,66 @@
-//! Tenants: the workflows of their instances, and their templates.
+//! Tenants: the workflows of their instances, and their templates; the fake of the identity service.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 
 use runtime::{Caller, Role};
 use tinwright::HardwareId;
+use tinwright::identity::v1 as id;
+use tinwright::identity::v1::tenant_service_server::TenantService;
 use tinwright::instance::v1::Instance;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::get_template_request::By;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tonic::codegen::BoxStream;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::site::{Site, TWO, request, soon};
+
+/// The tenants that the next searches find, or their errors; every tenant exists after them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FakeTenants(Arc<Mutex<VecDeque<Result<id::Tenant, Status>>>>);
+
+/// Implements calls that the workflow service never makes.
+macro_rules! never_called {
+    ($($name:ident($request:ty) -> $response:ty;)*) => {$(
+        fn $name<'service, 'call>(
+            &'service self,
+            _request: Request<$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
+        where
+            'service: 'call,
+            Self: 'call,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        }
+    )*};
+}
+
+#[tonic::async_trait]
+impl TenantService for FakeTenants {
+    async fn get_tenant(
+        &self,
+        _request: Request<id::GetTenantRequest>,
+    ) -> Result<Response<id::GetTenantResponse>, Status> {
+        let found = self.0.lock().unwrap().pop_front();
+        let tenant = Some(found.unwrap_or_else(|| Ok(id::Tenant::default()))?);
+        Ok(Response::new(id::GetTenantResponse { tenant }))
+    }
+
+    type WatchTenantsStream = BoxStream<id::WatchTenantsResponse>;
+
+    never_called! {
+        create_tenant(id::CreateTenantRequest) -> id::CreateTenantResponse;
+        list_tenants(id::ListTenantsRequest) -> id::ListTenantsResponse;
+        update_tenant(id::UpdateTenantRequest) -> id::UpdateTenantResponse;
+        delete_tenant(id::DeleteTenantRequest) -> id::DeleteTenantResponse;
+        watch_tenants(id::WatchTenantsRequest) -> Self::WatchTenantsStream;
+    }
+}
 
 /// A connection of an admin of `tenant`; of the site if it is empty.
 fn channel(site: &mut Site, tenant: &str) -> Channel {
@@ -190,4 +239,45 @@ async fn a_template_of_a_tenant_is_for_its_instances_only() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_template_of_a_missing_tenant_is_refused_and_leaves_nothing() {
+    let mut site = Site::new().await;
+    let (exists, missing) = (Ok(id::Tenant::default()), Err(Status::not_found("")));
+    let deleting = Ok(id::Tenant { deleting: true, ..id::Tenant::default() });
+    let no_answer = Err(Status::unavailable(""));
+    let mut client = TemplateServiceClient::new(channel(&mut site, "acme"));
+    let template = pb::Template { name: "t".into(), data: TWO.into(), ..Default::default() };
+    let request = pb::CreateTemplateRequest { template: Some(template), request_id: "r".into() };
+    // The second answer comes after the template was stored.
+    for answers in [vec![], vec![exists]] {
+        for (answer, code) in [
+            (missing.clone(), Code::InvalidArgument),
+            (deleting.clone(), Code::InvalidArgument),
+            (no_answer.clone(), Code::Unavailable),
+        ] {
+            *site.tenants.0.lock().unwrap() = answers.iter().cloned().chain([answer]).collect();
+            let refused = client.create_template(request.clone()).await.unwrap_err();
+            assert_eq!(refused.code(), code, "{refused}");
+            let names_field = refused.message().starts_with("template.tenant: ");
+            assert_eq!(names_field, code == Code::InvalidArgument, "{refused}");
+            let list = pb::ListTemplatesRequest::default();
+            let found = client.list_templates(list).await.unwrap().into_inner().templates;
+            assert!(found.is_empty(), "{found:?}");
+        }
+    }
+    let created = template_of(client.create_template(request).await);
+    let list =
+        |tenant: &str| pb::ListTemplatesRequest { tenant: tenant.into(), ..Default::default() };
+    for (tenant, expected) in [("", vec![created.clone()]), ("acme", vec![created]), ("b", vec![])]
+    {
+        let found = client.list_templates(list(tenant)).await.unwrap().into_inner().templates;
+        let ids = |all: &[pb::Template]| all.iter().map(|it| it.id.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&found), ids(&expected), "{tenant}");
+    }
+}
+
+fn template_of(created: Result<Response<pb::CreateTemplateResponse>, Status>) -> pb::Template {
+    created.unwrap().into_inner().template.unwrap()
 }

@@ -105,8 +105,11 @@ impl<'a> Tenant<'a> {
                 let refused = redeemed.unwrap_err();
                 assert_eq!(refused.code(), Code::PermissionDenied, "{source}: {refused}");
             }
-            let user_data = self.host.get(source, "http://169.254.169.254/latest/user-data");
-            assert_eq!(user_data.unwrap(), (404, String::new()), "{source}");
+            for path in ["user-data", "meta-data/instance-id"] {
+                let url = format!("http://169.254.169.254/latest/{path}");
+                let metadata = self.host.get(source, &url).unwrap();
+                assert_eq!(metadata, (404, String::new()), "{source} {path}");
+            }
         }
     }
 }

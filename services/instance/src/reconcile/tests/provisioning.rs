@@ -251,3 +251,27 @@ async fn only_the_latest_hundred_workflows_are_remembered() {
         ("5", "104")
     );
 }
+
+#[tokio::test]
+async fn nothing_is_done_for_an_instance_of_a_missing_tenant_and_it_is_deleted() {
+    let bench = Bench::new(Instance { tenant: "acme".into(), ..templated() }).await;
+    // As if the server was killed between storing the instance and finding its tenant again.
+    bench.site.state().tenants = [FoundTenant::BeingDeleted, FoundTenant::Missing].into();
+    let waits = bench.reconciler.step(&bench.id.to_string()).await.unwrap_err();
+    assert!(matches!(waits, Error::Peer(peers::Error::Unavailable { .. })), "{waits}");
+    assert_eq!(bench.state().await, "queued");
+    assert_eq!(bench.settled().await, "gone");
+    assert_eq!(bench.site.request_ids(), [""; 0]);
+    assert!(!bench.occupied().await);
+}
+
+#[tokio::test]
+async fn a_machine_that_was_changed_for_an_instance_is_kept_without_its_tenant() {
+    let bench = Bench::new(Instance { tenant: "acme".into(), ..templated() }).await;
+    bench.settle().await;
+    bench.site.end(Workflow::Failed, "");
+    bench.settle().await;
+    bench.instances.retry(bench.id).await.unwrap();
+    bench.site.state().tenants = [FoundTenant::Missing].into();
+    assert_eq!(bench.settled().await, "provisioning");
+}

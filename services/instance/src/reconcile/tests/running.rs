@@ -20,9 +20,8 @@ impl Running {
     fn start() -> Self {
         let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
         let instances = Instances::new(store.clone(), Clock::system());
-        let [hardware, workflow, power] = site.channels();
         let stop = CancellationToken::new();
-        let api = Api::new(store, hardware, workflow, power, Clock::system(), stop.clone());
+        let api = Api::new(store, site.services(), Clock::system(), stop.clone());
         let task = tokio::spawn(api.run(stop.clone()));
         let mirror = Mirror::new(instances.records().clone());
         Self { site, instances, mirror, stop, task }

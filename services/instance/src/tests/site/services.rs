@@ -5,6 +5,8 @@ use std::pin::Pin;
 use futures_util::{Stream, StreamExt as _, stream};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::HardwareService;
+use tinwright::identity::v1 as id;
+use tinwright::identity::v1::tenant_service_server::TenantService;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_server::PowerService;
 use tinwright::watch::WatchEvent;
@@ -14,7 +16,7 @@ use tinwright::{PowerJobId, WorkflowId};
 use tokio_stream::wrappers::BroadcastStream;
 use tonic::{Request, Response, Status};
 
-use super::{FakeState, Site, ended};
+use super::{FakeState, FoundTenant, Site, ended};
 
 type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -100,6 +102,34 @@ impl HardwareService for Site {
         update_hardware(hw::UpdateHardwareRequest) -> hw::UpdateHardwareResponse;
         delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
         watch_hardware(hw::WatchHardwareRequest) -> Self::WatchHardwareStream;
+    }
+}
+
+#[tonic::async_trait]
+impl TenantService for Site {
+    async fn get_tenant(
+        &self,
+        _request: Request<id::GetTenantRequest>,
+    ) -> Result<Response<id::GetTenantResponse>, Status> {
+        let found = self.state().tenants.pop_front().unwrap_or(FoundTenant::Existing);
+        let deleting = match found {
+            FoundTenant::Existing => false,
+            FoundTenant::BeingDeleted => true,
+            FoundTenant::Missing => return Err(missing()),
+            FoundTenant::NoAnswer => return Err(Status::unavailable("unavailable")),
+        };
+        let tenant = Some(id::Tenant { deleting, ..id::Tenant::default() });
+        Ok(Response::new(id::GetTenantResponse { tenant }))
+    }
+
+    type WatchTenantsStream = EventStream<id::WatchTenantsResponse>;
+
+    never_called! {
+        create_tenant(id::CreateTenantRequest) -> id::CreateTenantResponse;
+        list_tenants(id::ListTenantsRequest) -> id::ListTenantsResponse;
+        update_tenant(id::UpdateTenantRequest) -> id::UpdateTenantResponse;
+        delete_tenant(id::DeleteTenantRequest) -> id::DeleteTenantResponse;
+        watch_tenants(id::WatchTenantsRequest) -> Self::WatchTenantsStream;
     }
 }
 

@@ -1,0 +1,124 @@
+//! The tenants of the site, for services whose objects name one.
+//!
+//! An object of a tenant is created between two checks, and a tenant is deleted between a mark and a look at all owners:
+//!
+//! ```text
+//! creation     find the tenant ── store the object ── find the tenant again, or take the object back
+//! deletion     mark the tenant ── look for objects ── delete the tenant, or remove the mark
+//! ```
+//!
+//! A tenant with the mark counts as missing. So in whatever order these steps happen, the deletion finds the object, or the creation
+//! finds the mark.
+
+use std::time::Duration;
+
+use tinwright::TenantName;
+use tinwright::identity::v1::GetTenantRequest;
+use tinwright::identity::v1::get_tenant_request::By;
+use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
+use tinwright::status::Violations;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// Timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of the identity service, which has the tenants.
+#[derive(Clone, Debug)]
+pub struct TenantDirectory {
+    identity: TenantServiceClient<Channel>,
+}
+
+/// Nothing can be created for a tenant.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The text is no name of a tenant.
+    #[error("{0}")]
+    Invalid(Violations),
+    /// There is no such tenant.
+    #[error("{field}: there is no tenant {tenant}")]
+    Missing {
+        /// The field that names it.
+        field: String,
+        /// The tenant.
+        tenant: TenantName,
+    },
+    /// The tenant is being deleted. It is there again if that is refused.
+    #[error("{field}: tenant {tenant} is being deleted")]
+    BeingDeleted {
+        /// The field that names it.
+        field: String,
+        /// The tenant.
+        tenant: TenantName,
+    },
+    /// The identity service did not answer.
+    #[error("the identity service did not answer whether there is a tenant {tenant}")]
+    Unavailable {
+        /// The tenant.
+        tenant: TenantName,
+        /// The status received.
+        #[source]
+        status: Box<Status>,
+    },
+}
+
+impl TenantDirectory {
+    /// A client for the channel `identity`.
+    pub fn new(identity: Channel) -> Self {
+        Self { identity: TenantServiceClient::new(identity) }
+    }
+
+    /// Passes if objects of `tenant` may be created: it exists, or is empty, for the site. An error names it `field`.
+    pub async fn require(&self, field: &str, tenant: &str) -> Result<(), Error> {
+        if tenant.is_empty() {
+            return Ok(());
+        }
+        let tenant: TenantName = Violations::parse(field, tenant).map_err(Error::Invalid)?;
+        let by = Some(By::Name(tenant.to_string()));
+        let mut identity = self.identity.clone();
+        let response = tokio::time::timeout(TIMEOUT, identity.get_tenant(GetTenantRequest { by }));
+        let response = response.await;
+        let response = response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        let field = field.to_owned();
+        match response {
+            Ok(found) if found.get_ref().tenant.as_ref().is_some_and(|it| !it.deleting) => Ok(()),
+            Ok(_) => Err(Error::BeingDeleted { field, tenant }),
+            Err(status) if status.code() == Code::NotFound => Err(Error::Missing { field, tenant }),
+            Err(status) => Err(Error::Unavailable { tenant, status: Box::new(status) }),
+        }
+    }
+
+    /// Stores a new object of `tenant` by `create`. If the tenant is deleted at the same time, `take_back` removes the object, unless
+    /// it returns it because it is in use already. It must not be cancelled: a caller that may go away spawns it.
+    pub async fn create<T, E: From<Error>, R: Future<Output = Result<Option<T>, E>>>(
+        &self,
+        field: &str,
+        tenant: &str,
+        create: impl Future<Output = Result<T, E>>,
+        take_back: impl FnOnce(T) -> R,
+    ) -> Result<T, E> {
+        self.require(field, tenant).await?;
+        let created = create.await?;
+        match self.require(field, tenant).await {
+            Ok(()) => Ok(created),
+            Err(error) => take_back(created).await?.ok_or_else(|| error.into()),
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::Missing { field, tenant } => {
+                Violations::single(field, format!("there is no tenant {tenant}")).into()
+            }
+            Error::BeingDeleted { field, tenant } => {
+                Violations::single(field, format!("tenant {tenant} is being deleted")).into()
+            }
+            Error::Unavailable { ref status, .. } => {
+                Self::unavailable(format!("{error}: {}", status.message()))
+            }
+        }
+    }
+}

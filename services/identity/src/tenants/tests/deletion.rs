@@ -1,0 +1,309 @@
+//! Deletions of tenants, and creations of their objects at the same time.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use runtime::tenants::TenantDirectory;
+use tinwright::in_process;
+use tinwright::instance::v1 as inst;
+use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tinwright::workflow::v1 as wf;
+use tinwright::workflow::v1::template_service_server::{TemplateService, TemplateServiceServer};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tonic::codegen::BoxStream;
+use tonic::transport::{Channel, Server};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::StatusExt as _;
+
+use super::*;
+
+/// Lets a test decide when each step of a task happens.
+#[derive(Clone, Debug)]
+struct Steps {
+    allowed: Arc<Semaphore>,
+    reached: Arc<Semaphore>,
+}
+
+impl Steps {
+    fn new() -> Self {
+        Self { allowed: Arc::new(Semaphore::new(0)), reached: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Waits, in the task, until the test allows the next step.
+    async fn pause(&self) {
+        self.reached.add_permits(1);
+        self.allowed.acquire().await.unwrap().forget();
+    }
+
+    /// Spawns a task that pauses before its first step.
+    fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let steps = self.clone();
+        tokio::spawn(async move {
+            steps.pause().await;
+            let result = work.await;
+            steps.reached.close();
+            result
+        })
+    }
+
+    /// Waits until the task pauses, or has ended.
+    async fn wait(&self) {
+        if let Ok(reached) = self.reached.acquire().await {
+            reached.forget();
+        }
+    }
+
+    /// Lets the task make a step, and waits for the next pause, or for its end.
+    async fn step(&self) {
+        self.allowed.add_permits(1);
+        self.wait().await;
+    }
+}
+
+/// The other owners: the ids of the tenant's instances and templates, and the steps of the listing.
+#[derive(Clone, Debug)]
+struct Owners {
+    instances: Arc<Mutex<BTreeSet<String>>>,
+    templates: Arc<Mutex<BTreeSet<String>>>,
+    listing: Option<Steps>,
+}
+
+/// Implements calls that the identity service never makes.
+macro_rules! never_called {
+    ($($name:ident($request:ty) -> $response:ty;)*) => {$(
+        fn $name<'service, 'call>(
+            &'service self,
+            _request: Request<$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
+        where
+            'service: 'call,
+            Self: 'call,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        }
+    )*};
+}
+
+#[tonic::async_trait]
+impl InstanceService for Owners {
+    async fn list_instances(
+        &self,
+        request: Request<inst::ListInstancesRequest>,
+    ) -> Result<Response<inst::ListInstancesResponse>, Status> {
+        let request = request.into_inner();
+        assert_eq!((request.tenant.as_str(), request.show_deleted), ("acme", false));
+        if let Some(steps) = &self.listing {
+            steps.pause().await;
+        }
+        let ids = self.instances.lock().unwrap().clone().into_iter();
+        let instances = ids.map(|id| inst::Instance { id, ..Default::default() }).collect();
+        if let Some(steps) = &self.listing {
+            steps.pause().await;
+        }
+        Ok(Response::new(inst::ListInstancesResponse { instances, ..Default::default() }))
+    }
+
+    type WatchInstancesStream = BoxStream<inst::WatchInstancesResponse>;
+
+    never_called! {
+        create_instance(inst::CreateInstanceRequest) -> inst::CreateInstanceResponse;
+        get_instance(inst::GetInstanceRequest) -> inst::GetInstanceResponse;
+        update_instance(inst::UpdateInstanceRequest) -> inst::UpdateInstanceResponse;
+        delete_instance(inst::DeleteInstanceRequest) -> inst::DeleteInstanceResponse;
+        retry_instance(inst::RetryInstanceRequest) -> inst::RetryInstanceResponse;
+        report_phone_home(inst::ReportPhoneHomeRequest) -> inst::ReportPhoneHomeResponse;
+        report_script(inst::ReportScriptRequest) -> inst::ReportScriptResponse;
+        watch_instances(inst::WatchInstancesRequest) -> Self::WatchInstancesStream;
+    }
+}
+
+#[tonic::async_trait]
+impl TemplateService for Owners {
+    async fn list_templates(
+        &self,
+        request: Request<wf::ListTemplatesRequest>,
+    ) -> Result<Response<wf::ListTemplatesResponse>, Status> {
+        assert_eq!(request.get_ref().tenant, "acme");
+        let ids = self.templates.lock().unwrap().clone().into_iter();
+        let templates = ids.map(|id| wf::Template { id, ..Default::default() }).collect();
+        Ok(Response::new(wf::ListTemplatesResponse { templates, ..Default::default() }))
+    }
+
+    type WatchTemplatesStream = BoxStream<wf::WatchTemplatesResponse>;
+
+    never_called! {
+        create_template(wf::CreateTemplateRequest) -> wf::CreateTemplateResponse;
+        get_template(wf::GetTemplateRequest) -> wf::GetTemplateResponse;
+        update_template(wf::UpdateTemplateRequest) -> wf::UpdateTemplateResponse;
+        delete_template(wf::DeleteTemplateRequest) -> wf::DeleteTemplateResponse;
+        watch_templates(wf::WatchTemplatesRequest) -> Self::WatchTemplatesStream;
+    }
+}
+
+impl Owners {
+    fn new(listing: Option<Steps>) -> Self {
+        Self { instances: Arc::default(), templates: Arc::default(), listing }
+    }
+
+    /// Serves them, and returns their client.
+    fn objects(&self) -> TenantObjects {
+        let (channel, accepted) = in_process::pair();
+        let server = Server::builder()
+            .add_service(InstanceServiceServer::new(self.clone()))
+            .add_service(TemplateServiceServer::new(self.clone()));
+        tokio::spawn(server.serve_with_incoming(accepted));
+        TenantObjects::new(channel.clone(), channel)
+    }
+}
+
+/// Owners without objects.
+pub(crate) fn no_objects() -> TenantObjects {
+    Owners::new(None).objects()
+}
+
+/// The tenant service with GetTenant only.
+struct TenantFinder(Tenants);
+
+#[tonic::async_trait]
+impl pb::tenant_service_server::TenantService for TenantFinder {
+    async fn get_tenant(
+        &self,
+        request: Request<pb::GetTenantRequest>,
+    ) -> Result<Response<pb::GetTenantResponse>, Status> {
+        let selector = crate::api::selector(request.into_inner())?;
+        let tenant = Some(self.0.records().select(&selector).await?);
+        Ok(Response::new(pb::GetTenantResponse { tenant }))
+    }
+
+    type WatchTenantsStream = BoxStream<pb::WatchTenantsResponse>;
+
+    never_called! {
+        create_tenant(pb::CreateTenantRequest) -> pb::CreateTenantResponse;
+        list_tenants(pb::ListTenantsRequest) -> pb::ListTenantsResponse;
+        update_tenant(pb::UpdateTenantRequest) -> pb::UpdateTenantResponse;
+        delete_tenant(pb::DeleteTenantRequest) -> pb::DeleteTenantResponse;
+        watch_tenants(pb::WatchTenantsRequest) -> Self::WatchTenantsStream;
+    }
+}
+
+fn directory(tenants: &Tenants) -> TenantDirectory {
+    let (channel, accepted): (Channel, _) = in_process::pair();
+    let finder = TenantFinder(tenants.clone());
+    let server = pb::tenant_service_server::TenantServiceServer::new(finder);
+    tokio::spawn(Server::builder().add_service(server).serve_with_incoming(accepted));
+    TenantDirectory::new(channel)
+}
+
+/// All orders of three steps each of two tasks; true stands for the first task.
+fn orders() -> impl Iterator<Item = Vec<bool>> {
+    let orders = (0_u8..64).filter(|bits| bits.count_ones() == 3);
+    orders.map(|bits| (0..6).map(|n| bits & 1 << n != 0).collect())
+}
+
+#[tokio::test]
+async fn in_every_order_of_deletion_and_creation_no_object_is_left_without_its_tenant() {
+    let (mut created_anyway, mut deleted) = (0, 0);
+    for order in orders() {
+        let Fixture { tenants, .. } = fixture();
+        let id = tenants.create(named("acme"), None).await.unwrap().id.parse().unwrap();
+        let (creation, deletion) = (Steps::new(), Steps::new());
+        let owners = Owners::new(Some(deletion.clone()));
+        let (found, stored) = (directory(&tenants), owners.instances.clone());
+        // Steps: find the tenant; store the object; find the tenant again.
+        let steps = creation.clone();
+        let created = creation.spawn(async move {
+            let (storing, storage) = (stored.clone(), stored);
+            let create = async {
+                steps.pause().await;
+                storing.lock().unwrap().insert("i-1".into());
+                steps.pause().await;
+                Ok::<_, runtime::tenants::Error>("i-1".to_owned())
+            };
+            let take_back = |id: String| async move {
+                storage.lock().unwrap().remove(&id);
+                Ok(None)
+            };
+            found.create("tenant", "acme", create, take_back).await
+        });
+        // Steps: mark the tenant; list its objects; delete it, or remove the mark.
+        let (removing, objects) = (tenants.clone(), owners.objects());
+        let removed = deletion.spawn(async move { removing.delete(id, 0, &objects).await });
+        for steps in [&creation, &deletion] {
+            steps.wait().await;
+        }
+        for is_creation in &order {
+            let steps = if *is_creation { &creation } else { &deletion };
+            steps.step().await;
+        }
+        // A creation that was refused at once had fewer steps.
+        let (created, removed) = (created.await.unwrap(), removed.await.unwrap());
+        let tenant = tenants.records().get(&id.to_string()).await.unwrap();
+        let has_object = !owners.instances.lock().unwrap().is_empty();
+        assert_eq!((has_object, tenant.is_none()), (created.is_ok(), removed.is_ok()), "{order:?}");
+        assert!(tenant.is_some() || !has_object, "{order:?}");
+        assert!(tenant.is_none_or(|tenant| !tenant.deleting), "{order:?}: the mark stays");
+        created_anyway += u32::from(has_object);
+        deleted += u32::from(removed.is_ok());
+    }
+    assert!(created_anyway > 0 && deleted > 0, "{created_anyway} created, {deleted} deleted");
+}
+
+#[tokio::test]
+async fn a_tenant_with_objects_stays_and_the_error_names_them() {
+    let Fixture { tenants, .. } = fixture();
+    let id = tenants.create(named("acme"), None).await.unwrap().id.parse().unwrap();
+    let owners = Owners::new(None);
+    owners.instances.lock().unwrap().extend((1..=5).map(|n| format!("i-{n}")));
+    owners.templates.lock().unwrap().insert("t-1".into());
+    let objects = owners.objects();
+    let refused = Status::from(tenants.delete(id, 0, &objects).await.unwrap_err());
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.get_details_error_info().unwrap().reason, "TENANT_IN_USE");
+    let named = "tenant acme has 5 instances (i-1, i-2, i-3, …), 1 template (t-1): ";
+    assert!(refused.message().starts_with(named), "{refused}");
+    let tenant = tenants.records().require_by(NAME_INDEX, "acme").await.unwrap();
+    assert!(!tenant.deleting);
+    owners.instances.lock().unwrap().clear();
+    assert!(tenants.delete(id, 0, &objects).await.is_err(), "it has a template");
+    owners.templates.lock().unwrap().clear();
+    tenants.delete(id, 0, &objects).await.unwrap();
+    let missing = directory(&tenants).require("instance.tenant", "acme").await.unwrap_err();
+    let missing = Status::from(missing);
+    assert_eq!(missing.code(), Code::InvalidArgument);
+    assert_eq!(missing.message(), "instance.tenant: there is no tenant acme");
+}
+
+#[tokio::test]
+async fn a_tenant_stays_while_an_owner_does_not_answer() {
+    let Fixture { tenants, .. } = fixture();
+    let id = tenants.create(named("acme"), None).await.unwrap().id.parse().unwrap();
+    let nobody = in_process::pair().0;
+    let objects = TenantObjects::new(nobody.clone(), nobody.clone());
+    let refused = Status::from(tenants.delete(id, 0, &objects).await.unwrap_err());
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert!(refused.message().contains("instance service"), "{refused}");
+    assert!(!tenants.records().require_by(NAME_INDEX, "acme").await.unwrap().deleting);
+    let unknown = TenantDirectory::new(nobody).require("tenant", "acme").await.unwrap_err();
+    let unknown = Status::from(unknown);
+    assert_eq!(unknown.code(), Code::Unavailable);
+    assert!(unknown.message().contains("identity service"), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_killed_server_left_is_finished_by_repeating_it() {
+    let Fixture { tenants, .. } = fixture();
+    let old = tenants.create(named("acme"), None).await.unwrap();
+    let marked = pb::Tenant { deleting: true, ..old.clone() };
+    tenants.records().replace(&old, marked).await.unwrap();
+    let refused = directory(&tenants).require("tenant", "acme").await.unwrap_err();
+    assert_eq!(Status::from(refused).message(), "tenant: tenant acme is being deleted");
+    let refused = tenants.require("tenant", "acme").await.unwrap_err();
+    assert_eq!(refused.to_string(), "tenant: tenant acme is being deleted");
+    tenants.delete(old.id.parse().unwrap(), 0, &no_objects()).await.unwrap();
+    assert_eq!(tenants.records().get(&old.id).await.unwrap(), None);
+}
