@@ -37,6 +37,8 @@ pub enum Audience {
     Operators,
     /// Workers, for their own machine.
     Workers,
+    /// Workers, and machines that enrol, for their own machine.
+    Machines,
     /// Admins.
     Admins,
     /// Doors and services.
@@ -110,6 +112,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.hardware.v1.HardwareService/DeleteHardware", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/GetHardware", Audience::Viewers),
     ("/tinwright.hardware.v1.HardwareService/ListHardware", Audience::Viewers),
+    ("/tinwright.hardware.v1.HardwareService/RecordInventory", Audience::Services),
     ("/tinwright.hardware.v1.HardwareService/SetHardwareState", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/UpdateHardware", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/WatchHardware", Audience::Viewers),
@@ -173,6 +176,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkerService/NextAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/Redeem", Audience::Everyone),
     ("/tinwright.workflow.v1.WorkerService/Renew", Audience::Workers),
+    ("/tinwright.workflow.v1.WorkerService/ReportInventory", Audience::Machines),
     ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Audience::Operators),
@@ -247,6 +251,7 @@ pub fn is_change_request(path: &str) -> bool {
             | Audience::Viewers
             | Audience::Doors
             | Audience::Workers
+            | Audience::Machines
             | Audience::Services,
         )
         | None => false,
@@ -256,12 +261,13 @@ pub fn is_change_request(path: &str) -> bool {
 impl Audience {
     /// True if a caller of this role, or one without a role, may make the call.
     pub fn admits(self, caller: Option<Role>) -> bool {
-        use Column::{Admin, Door, Edge, Operator, Service, Viewer, Work};
+        use Column::{Admin, Door, Edge, Enrol, Operator, Service, Viewer, Work};
         let columns: &[Column] = match self {
             Self::Everyone => return true,
             Self::Viewers => &[Viewer, Operator, Admin, Service, Edge],
             Self::Operators => &[Operator, Admin, Service, Edge],
             Self::Workers => &[Work],
+            Self::Machines => &[Work, Enrol],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
             Self::Services => &[Admin, Service, Edge],
@@ -432,6 +438,7 @@ mod tests {
                 Audience::Viewers => "viewer, operator, admin",
                 Audience::Operators => "operator, admin",
                 Audience::Workers => "machine (work)",
+                Audience::Machines => "machine (work), machine (enrol)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
                 Audience::Services => "admin",
@@ -479,6 +486,7 @@ mod tests {
             _ if for_admins.contains(&method.name()) => caller == Some(Role::Admin),
             Some(Role::Viewer) if is_internal => false,
             Some(Role::Machine(_, MachinePurpose::Work)) => is_workers,
+            Some(Role::Machine(_, MachinePurpose::Enrol)) => method.name() == "ReportInventory",
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,
             Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,

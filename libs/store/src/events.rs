@@ -32,7 +32,7 @@ const MAX_TEXT_BYTES: usize = 400;
 const KIND: &str = "event";
 
 /// Returns the event of a change of a record from `old` to `new`, if the change is an event: if a caller asked for it, if the
-/// record's state is another one, or if it became overdue or has a new warning.
+/// record's state is another one, if it became overdue or has a new warning, or if a machine reported something new.
 pub(crate) fn of_change<K: Kind>(
     old: Option<&K::Record>,
     new: Option<&K::Record>,
@@ -47,11 +47,13 @@ pub(crate) fn of_change<K: Kind>(
     let warning = new.map(K::warning).filter(|it| *it != old.map_or("", K::warning));
     let warning = warning.unwrap_or_default();
     let is_alarm = is_late || !warning.is_empty();
+    let report = old.zip(new).map(|(old, new)| K::reported_change(old, new)).unwrap_or_default();
     let kind = match (is_asked, has_moved, is_alarm) {
         (true, ..) => EventKind::Call,
         (_, _, true) => EventKind::Alarm,
         (_, true, false) => EventKind::Transition,
-        (false, false, false) => return None,
+        (false, false, false) if report.is_empty() => return None,
+        (false, false, false) => EventKind::Report,
     };
     let mut event = Event {
         kind: kind.into(),
@@ -60,9 +62,10 @@ pub(crate) fn of_change<K: Kind>(
         tenant: K::tenant(current).into(),
         old_state,
         new_state,
-        text: match warning {
-            "" => one_line(&describe::<K>(old, new, is_asked)),
-            warning => one_line(warning),
+        text: match (warning, kind) {
+            ("", EventKind::Report) => one_line(&report),
+            ("", _) => one_line(&describe::<K>(old, new, is_asked)),
+            (warning, _) => one_line(warning),
         },
         ..Event::default()
     };

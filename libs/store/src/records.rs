@@ -90,6 +90,11 @@ pub trait Kind: fmt::Debug + 'static {
         ""
     }
 
+    /// Returns what a machine's report changed, for people; empty for nothing.
+    fn reported_change(_old: &Self::Record, _new: &Self::Record) -> String {
+        String::new()
+    }
+
     /// Returns the names of the fields that a caller changed.
     fn changed_fields(_old: &Self::Record, _new: &Self::Record) -> Vec<String> {
         Vec::new()

@@ -65,6 +65,8 @@ pub enum Kind {
     Alarm = pb::EventKind::Alarm as isize,
     /// Refused calls
     Refusal = pb::EventKind::Refusal as isize,
+    /// Machines that have other parts than before
+    Report = pb::EventKind::Report as isize,
 }
 
 /// Runs the command.

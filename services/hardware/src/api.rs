@@ -195,6 +195,18 @@ impl HardwareService for Api {
         Ok(Response::new(pb::DeleteHardwareResponse {}))
     }
 
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn record_inventory(
+        &self,
+        request: Request<pb::RecordInventoryRequest>,
+    ) -> Result<Response<pb::RecordInventoryResponse>, Status> {
+        let pb::RecordInventoryRequest { hardware_id, inventory } = request.into_inner();
+        let id = Violations::parse("hardware_id", &hardware_id)?;
+        let inventory = Violations::require("inventory", inventory)?;
+        self.records.record_inventory(id, inventory).await?;
+        Ok(Response::new(pb::RecordInventoryResponse {}))
+    }
+
     type WatchHardwareStream = serving::Events<pb::WatchHardwareResponse>;
 
     #[tracing::instrument(skip_all)]

@@ -18,6 +18,7 @@ pub mod check;
 #[cfg(test)]
 mod fake_peers;
 mod interrupted;
+mod inventory;
 pub mod peers;
 pub mod records;
 mod scripts;

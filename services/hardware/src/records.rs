@@ -22,6 +22,7 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, Object as _};
 
 use crate::check;
+use crate::inventory;
 use crate::peers::{self, Peers};
 use crate::scripts;
 use crate::state::{self, IllegalStateChange};
@@ -110,6 +111,14 @@ impl Kind for HardwareKind {
     fn changed_fields(old: &pb::Hardware, new: &pb::Hardware) -> Vec<String> {
         field_mask::changed_fields(old, new)
     }
+
+    fn reported_change(old: &pb::Hardware, new: &pb::Hardware) -> String {
+        match (&old.inventory, &new.inventory) {
+            (None, Some(_)) => "first inventory".into(),
+            (Some(old), Some(new)) => inventory::differences(old, new).join("; "),
+            (_, None) => String::new(),
+        }
+    }
 }
 
 impl Bounded for HardwareKind {
@@ -193,6 +202,31 @@ impl HardwareRecords {
         }
         let new = self.updated(&old, pb::Hardware { state, state_reason: reason, ..old.clone() });
         Ok(self.records.replace(&old, new).await?)
+    }
+
+    /// Stores what a machine reported of itself. Writes nothing if that is stored already.
+    pub async fn record_inventory(
+        &self,
+        id: HardwareId,
+        reported: pb::Inventory,
+    ) -> Result<(), Error> {
+        let mut reported = inventory::normalize(reported)?;
+        for _ in 0..MAX_REPETITIONS {
+            let old = self.records.require(&id.to_string()).await?;
+            let stored = old.inventory.clone().unwrap_or_default();
+            inventory::keep_neighbours(&stored, &mut reported);
+            reported.report_time = stored.report_time;
+            if old.inventory.as_ref() == Some(&reported) {
+                return Ok(());
+            }
+            reported.report_time = Some(self.clock.wall().into());
+            let new = pb::Hardware { inventory: Some(reported.clone()), ..old.clone() };
+            match self.records.replace(&old, self.updated(&old, new)).await {
+                Err(records::Error::Changed { .. }) => {}
+                result => return Ok(result.map(drop)?),
+            }
+        }
+        Err(changed(&id.to_string()))
     }
 
     /// Deletes a machine, unless it is protected or an instance or a workflow uses it, and what the other services have for it.
@@ -299,6 +333,7 @@ fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardwar
     };
     hardware.set_state(state);
     (hardware.state_reason, hardware.overdue) = (String::new(), false);
+    hardware.inventory = None;
     hardware.state_time = hardware.create_time;
     Ok(hardware)
 }

@@ -19,7 +19,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 use rustix::io::Errno;
 
 use block::{ALIGN, Block};
-pub(crate) use usage::{every_disk, is_partition};
+pub(crate) use usage::{every_disk, is_disk_name, is_partition};
 
 /// Attempts to make the kernel re-read the partition table. The kernel refuses while udev probes the old partitions.
 const MAX_REREADS: u32 = 20;

@@ -39,6 +39,7 @@ mod error;
 mod fetch;
 mod grub2disk;
 mod image2disk;
+pub mod inventory;
 mod kexec;
 mod mounted_root;
 pub mod progress;

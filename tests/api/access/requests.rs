@@ -47,6 +47,10 @@ fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
         ("HardwareService/CreateHardware", json!({"hardware": new})),
         ("HardwareService/UpdateHardware", json!({"hardware": renamed, "update_mask": "name"})),
         ("HardwareService/SetHardwareState", state),
+        (
+            "HardwareService/RecordInventory",
+            json!({"hardware_id": site.id("spare"), "inventory": {"serial": "x"}}),
+        ),
         ("HardwareService/DeleteHardware", json!({"id": site.id("spare")})),
     ]
 }
@@ -81,6 +85,7 @@ fn workflows(site: &Site) -> Vec<(&'static str, Value)> {
         ("WorkflowService/DeleteWorkflow", id("ended")),
         ("WorkflowService/NoteBoot", json!({"hardware_id": site.id("working"), "step": "x"})),
         ("WorkflowService/ConfirmRestart", json!({"hardware_id": site.id("maintained")})),
+        ("WorkerService/ReportInventory", json!({"inventory": {"serial": "x"}})),
         ("WorkerService/NextAction", json!({"holder": holder})),
         ("WorkerService/StartAction", of_lease.clone()),
         ("WorkerService/ReportProgress", of_lease.clone()),

@@ -94,6 +94,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         "workflow",
         &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.hardware.v1.HardwareService/RecordInventory",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.power.v1.PowerService/CancelPowerJob",

@@ -88,6 +88,11 @@ network() {
     sleep 5
     coldplug
   done
+  # Only an interface that is up says if it has a link: the worker reports it.
+  for device in /sys/class/net/*/device; do
+    link=${device%/device}
+    [ ! -e "$device" ] || ip link set "${link##*/}" up
+  done
 }
 
 # Waits for disks, which may appear after their drivers, at most 10 s: a machine may have none.
@@ -114,7 +119,7 @@ while [ "$(argument rescue)" = 1 ]; do
 done
 while :; do
   say "starting the worker"
-  /bin/tinwright-worker
+  /bin/tinwright-worker --disk-links
   say "the worker ended with exit code $?: starting it again in 1 s"
   sleep 1
 done

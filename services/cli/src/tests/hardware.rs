@@ -81,6 +81,7 @@ mod machines {
             create_hardware: CreateHardwareRequest => CreateHardwareResponse,
             set_hardware_state: SetHardwareStateRequest => SetHardwareStateResponse,
             delete_hardware: DeleteHardwareRequest => DeleteHardwareResponse,
+            record_inventory: RecordInventoryRequest => RecordInventoryResponse,
         }
     }
 }

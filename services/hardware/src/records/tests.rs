@@ -1,5 +1,6 @@
 //! Hardware records in a store: creating, finding, changing, deleting.
 
+mod inventory;
 mod overdue;
 
 use super::*;

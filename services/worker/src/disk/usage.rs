@@ -12,7 +12,9 @@ const NOT_DISKS: [&str; 9] = ["dm-", "drbd", "fd", "loop", "md", "nbd", "ram", "
 pub(crate) fn every_disk() -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let mut disks: Vec<_> = entries
-        .filter(|entry| is_disk(&entry.file_name().to_string_lossy()) && is_writable(&entry.path()))
+        .filter(|entry| {
+            is_disk_name(&entry.file_name().to_string_lossy()) && is_writable(&entry.path())
+        })
         .map(|entry| Path::new("/dev").join(entry.file_name().to_string_lossy().replace('!', "/")))
         .collect();
     disks.sort();
@@ -66,7 +68,8 @@ fn sysfs(number: u64) -> Option<PathBuf> {
     fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()
 }
 
-fn is_disk(name: &str) -> bool {
+/// True for the name of a block device that is one of the machine's own disks.
+pub(crate) fn is_disk_name(name: &str) -> bool {
     !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -82,10 +85,10 @@ mod tests {
     #[test]
     fn loops_arrays_and_memory_are_not_the_machines_disks() {
         for disk in ["sda", "nvme0n1", "vda", "xvda", "mmcblk0", "pmem0"] {
-            assert!(is_disk(disk), "{disk}");
+            assert!(is_disk_name(disk), "{disk}");
         }
         for other in ["loop0", "dm-1", "md127", "ram3", "sr0", "zram0", "nbd2", "fd0"] {
-            assert!(!is_disk(other), "{other}");
+            assert!(!is_disk_name(other), "{other}");
         }
     }
 

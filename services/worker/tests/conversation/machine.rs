@@ -36,6 +36,10 @@ impl Machine {
     pub(crate) fn boot_with(cmdline: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let mut machine = Self { folder, cmdline: cmdline.to_owned(), worker: None };
+        let disk = machine.path("root/sys/block/vda");
+        fs::create_dir_all(&disk).unwrap();
+        fs::write(disk.join("size"), "2048\n").unwrap();
+        fs::write(disk.join("serial"), "ROOT1\n").unwrap();
         machine.start();
         machine
     }
@@ -52,6 +56,7 @@ impl Machine {
         command.arg("--cmdline").arg(self.path("cmdline"));
         command.arg("--journal").arg(self.path("journal"));
         command.arg("--roots").arg(self.path("absent")).arg("--no-reboot");
+        command.arg("--root").arg(self.path("root")).arg("--disk-links");
         command.stdin(Stdio::null()).stderr(console.try_clone().unwrap()).stdout(console);
         self.worker = Some(command.kill_on_drop(true).spawn().unwrap());
     }
@@ -75,6 +80,11 @@ impl Machine {
     /// Waits until the console log contains `text`.
     pub(crate) async fn until_logged(&self, text: &str) {
         until(|| self.console().contains(text)).await;
+    }
+
+    /// Returns the device that the link `name` in by-id leads to.
+    pub(crate) fn disk_link(&self, name: &str) -> PathBuf {
+        fs::read_link(self.path("root/dev/disk/by-id").join(name)).unwrap()
     }
 
     /// Returns the current attempt in the journal.

@@ -45,6 +45,9 @@ pub(crate) struct State {
 
     pub(crate) redeems: Vec<RedeemRequest>,
     pub(crate) renewals: Vec<Caller>,
+    /// Inventories with the number of NextAction calls before them.
+    pub(crate) inventories: Vec<(ReportInventoryRequest, usize)>,
+    pub(crate) refuse_inventory: bool,
     pub(crate) polls: Vec<(NextActionRequest, Caller)>,
     pub(crate) starts: Vec<StartActionRequest>,
     pub(crate) progress: Vec<ReportProgressRequest>,
@@ -328,6 +331,21 @@ impl WorkerService for Service {
             log.extend(data.iter().skip(overlap));
             Ok(Response::new(AppendLogResponse { next_offset: log.len() as u64 }))
         })
+    }
+
+    async fn report_inventory(
+        &self,
+        request: Request<ReportInventoryRequest>,
+    ) -> ServiceResult<ReportInventoryResponse> {
+        Self::machine(&request)?;
+        let refuse = self.record(|state| {
+            state.inventories.push((request.into_inner(), state.polls.len()));
+            state.refuse_inventory
+        });
+        match refuse {
+            true => Err(Status::invalid_argument("inventory is too large")),
+            false => Ok(Response::new(ReportInventoryResponse {})),
+        }
     }
 
     async fn finish_action(

@@ -1,10 +1,11 @@
 //! Actions: leased, run and reported.
 
 use std::fs;
+use std::path::Path;
 
 use tempfile::NamedTempFile;
 use tinwright::workflow::v1::progress::Phase;
-use tinwright::workflow::v1::{ActionState, Assignment};
+use tinwright::workflow::v1::{ActionState, Assignment, ReportInventoryRequest};
 
 use crate::disk::LoopDisk;
 use crate::files::Files;
@@ -225,4 +226,22 @@ async fn an_idle_machine_reboots_on_request() {
     plane.update(|state| state.reboot = true);
     assert!(machine.ended().await);
     assert!(machine.console().contains("would reboot"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_inventory_is_reported_before_the_first_action_and_a_refusal_blocks_nothing() {
+    let disk = LoopDisk::ext4();
+    let plane = ControlPlane::serve([shell("l1", &disk, "true")]).await;
+    plane.update(|state| state.refuse_inventory = true);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let machine = Machine::boot(&plane, &files);
+    assert_eq!(plane.result("l1").await.state(), ActionState::Success);
+    let reported = plane.state().inventories;
+    let [(ReportInventoryRequest { inventory: Some(inventory) }, 0)] = &reported[..] else {
+        panic!("{reported:?}");
+    };
+    let serials: Vec<_> = inventory.disks.iter().map(|disk| disk.serial.as_str()).collect();
+    assert_eq!(serials, ["ROOT1"]);
+    machine.until_logged("inventory not reported").await;
+    assert_eq!(machine.disk_link("virtio-ROOT1"), Path::new("../../vda"));
 }

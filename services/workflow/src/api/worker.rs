@@ -160,6 +160,28 @@ impl WorkerService for Api {
         }
         Ok(Response::new(pb::FinishActionResponse {}))
     }
+
+    #[tracing::instrument(skip_all)]
+    async fn report_inventory(
+        &self,
+        request: Request<pb::ReportInventoryRequest>,
+    ) -> Result<Response<pb::ReportInventoryResponse>, Status> {
+        let MachineCaller { machine, .. } = self.present_machine(&request).await?;
+        let inventory = Violations::require("inventory", request.into_inner().inventory)?;
+        let (hardware_id, inventory) = (machine.to_string(), Some(inventory));
+        let record = hw::RecordInventoryRequest { hardware_id, inventory };
+        match self.hardware.clone().record_inventory(record).await {
+            Ok(_) => Ok(Response::new(pb::ReportInventoryResponse {})),
+            Err(status) if status.code() == Code::NotFound => {
+                Err(Status::permission_denied("the machine has no record"))
+            }
+            Err(status) if status.code() == Code::InvalidArgument => Err(status),
+            Err(status) => {
+                tracing::warn!(hardware.id = %machine, %status, "inventory not stored");
+                Err(Status::unavailable("the inventory cannot be stored now"))
+            }
+        }
+    }
 }
 
 impl Api {

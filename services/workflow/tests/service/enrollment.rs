@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::Purpose;
-use runtime::{Clock, Role};
+use runtime::{Caller, Clock, Role};
 use tinwright::HardwareId;
+use tinwright::hardware::v1 as hw;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tonic::{Code, Status};
@@ -90,4 +91,25 @@ async fn a_machine_without_a_record_gets_no_certificate() {
     let mut worker = WorkerServiceClient::new(site.channel(Some(Role::worker(machine))));
     let refused = worker.renew(pb::RenewRequest { csr: csr() }).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn an_inventory_is_recorded_for_the_calling_machine_in_its_boot_epoch() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let inventory = hw::Inventory { serial: "S1".into(), ..hw::Inventory::default() };
+    let request = pb::ReportInventoryRequest { inventory: Some(inventory.clone()) };
+    let mut worker = WorkerServiceClient::new(site.channel(Some(Role::worker(machine))));
+    worker.report_inventory(request.clone()).await.unwrap();
+    let empty = worker.report_inventory(pb::ReportInventoryRequest::default()).await;
+    assert_eq!(empty.unwrap_err().code(), Code::InvalidArgument);
+    let (hardware_id, inventory) = (machine.to_string(), Some(inventory));
+    let recorded = [hw::RecordInventoryRequest { hardware_id, inventory }];
+    assert_eq!(site.hardware.inventories(), recorded);
+    let mut other = WorkerServiceClient::new(site.channel_of(Some(Caller::worker(machine, 7))));
+    let refused = other.report_inventory(request.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    site.hardware.delete(machine);
+    let refused = worker.report_inventory(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(site.hardware.inventories(), recorded);
 }

@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status};
 pub(crate) struct FakeHardware {
     /// Machines that are not provisionable; none if they were deleted.
     states: Arc<Mutex<BTreeMap<String, Option<pb::State>>>>,
+    inventories: Arc<Mutex<Vec<pb::RecordInventoryRequest>>>,
 }
 
 /// The id of a protected machine.
@@ -34,6 +35,11 @@ impl FakeHardware {
     /// Sets the state of a machine.
     pub(crate) fn set_state(&self, machine: HardwareId, state: pb::State) {
         self.states.lock().unwrap().insert(machine.to_string(), Some(state));
+    }
+
+    /// Returns the inventories that were recorded.
+    pub(crate) fn inventories(&self) -> Vec<pb::RecordInventoryRequest> {
+        self.inventories.lock().unwrap().clone()
     }
 
     /// Deletes the record of a machine.
@@ -112,6 +118,18 @@ impl HardwareService for FakeHardware {
         _: Request<pb::DeleteHardwareRequest>,
     ) -> Answer<pb::DeleteHardwareResponse> {
         closed()
+    }
+
+    async fn record_inventory(
+        &self,
+        request: Request<pb::RecordInventoryRequest>,
+    ) -> Answer<pb::RecordInventoryResponse> {
+        let request = request.into_inner();
+        if self.states.lock().unwrap().get(&request.hardware_id) == Some(&None) {
+            return Err(status::not_found("hardware", &request.hardware_id));
+        }
+        self.inventories.lock().unwrap().push(request);
+        Ok(Response::new(pb::RecordInventoryResponse {}))
     }
 
     type WatchHardwareStream =

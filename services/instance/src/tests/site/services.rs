@@ -101,6 +101,7 @@ impl HardwareService for Site {
         list_hardware(hw::ListHardwareRequest) -> hw::ListHardwareResponse;
         update_hardware(hw::UpdateHardwareRequest) -> hw::UpdateHardwareResponse;
         delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
+        record_inventory(hw::RecordInventoryRequest) -> hw::RecordInventoryResponse;
         watch_hardware(hw::WatchHardwareRequest) -> Self::WatchHardwareStream;
     }
 }

@@ -10,8 +10,8 @@ use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::{
     AppendLogRequest, AppendLogResponse, FinishActionRequest, FinishActionResponse,
     NextActionRequest, NextActionResponse, RedeemRequest, RedeemResponse, RenewRequest,
-    RenewResponse, ReportProgressRequest, ReportProgressResponse, StartActionRequest,
-    StartActionResponse,
+    RenewResponse, ReportInventoryRequest, ReportInventoryResponse, ReportProgressRequest,
+    ReportProgressResponse, StartActionRequest, StartActionResponse,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::uri::Authority;
@@ -191,6 +191,17 @@ impl ControlPlaneClient {
     ) -> Result<StartActionResponse, Status> {
         let call = async |mut client: Client, request| client.start_action(request).await;
         self.repeat("StartAction", request, CALL_TIMEOUT, call).await
+    }
+
+    /// `ReportInventory`, without retries.
+    pub(crate) async fn report_inventory(
+        &self,
+        request: ReportInventoryRequest,
+    ) -> Result<ReportInventoryResponse, Status> {
+        self.once(request, CALL_TIMEOUT, async |mut client: Client, request| {
+            client.report_inventory(request).await
+        })
+        .await
     }
 
     /// `ReportProgress`, without retries: the caller retries with newer progress.

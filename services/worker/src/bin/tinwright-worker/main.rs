@@ -8,6 +8,7 @@
 //!
 //! - [`link`], [`retry_policy`]: calls, which are repeated while the control plane is not reachable.
 //! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
+//! - [`inventory`]: the report of this machine's parts, and the links to its disks.
 //! - [`power`]: the end of this boot.
 //!
 //! Init sets up mounts and network. Errors are printed on the console. The machine reboots after its token was refused for ten
@@ -18,6 +19,7 @@
 mod boot_parameters;
 mod clock;
 mod identity;
+mod inventory;
 mod journal;
 mod leftover_processes;
 mod link;
@@ -41,6 +43,7 @@ use worker::Terminal;
 
 use boot_parameters::BootParameters;
 use identity::WorkerIdentity;
+use inventory::MachineFiles;
 use journal::Journal;
 use link::{ControlPlane, ControlPlaneClient};
 use power::Power;
@@ -64,6 +67,12 @@ struct Arguments {
     /// Trust the certificate authorities in this file for image servers, besides the site's own; may be missing
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/certs/ca-certificates.crt")]
     roots: PathBuf,
+    /// Read the machine's parts below this directory
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// Make the links to disks in /dev/disk, as udev does
+    #[arg(long)]
+    disk_links: bool,
     /// Print instead of rebooting or powering off the machine, and exit
     #[arg(long)]
     no_reboot: bool,
@@ -145,8 +154,17 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     let hardware_id = identity.hardware_id().to_owned();
     tracing::info!(hardware.id = hardware_id, "identity established");
 
-    let session =
-        Session { link: link.clone(), journal: journal.clone(), holder, hardware_id, roots, power };
+    let machine = MachineFiles { root: arguments.root.clone(), makes_links: arguments.disk_links };
+    let (link, journal) = (link.clone(), journal.clone());
+    let session = Session {
+        link: link.clone(),
+        journal: journal.clone(),
+        holder,
+        hardware_id,
+        roots,
+        power,
+        machine,
+    };
     let mut actions = pin!(session.run());
     tokio::select! {
         () = &mut actions => return Ok(()),

@@ -1,10 +1,10 @@
 //! The session with the control plane: runs one action after the other, until an action or the control plane ends this boot.
 //!
 //! ```text
-//! unreported result? ─FinishAction─▶ NextAction ──assignment──▶ attempt ─▶ NextAction …
-//!                                        │ ▲ no action
-//!                                        │ └──┘
-//!                                        └──reboot──▶ end of this boot
+//! unreported result? ─FinishAction─▶ ReportInventory ─▶ NextAction ──assignment──▶ attempt ─▶ NextAction …
+//!                                                           │ ▲ no action
+//!                                                           │ └──┘
+//!                                                           └──reboot──▶ end of this boot
 //! ```
 //!
 //! After the end of a workflow, the worker continues with the next workflow without a reboot. When the certificate is expired,
@@ -24,6 +24,7 @@ use runtime::Clock;
 use tinwright::workflow::v1::{Holder, NextActionRequest, NextActionResponse};
 use worker::Terminal;
 
+use crate::inventory::MachineFiles;
 use crate::journal::{Journal, Page};
 use crate::leftover_processes;
 use crate::link::ControlPlaneClient;
@@ -49,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) roots: Vec<Vec<u8>>,
     /// Ends the boot, or prints that it would.
     pub(crate) power: Power,
+    /// Files that describe this machine.
+    pub(crate) machine: MachineFiles,
 }
 
 /// The result of one NextAction call.
@@ -66,6 +69,8 @@ impl Session {
     /// Runs actions. Returns only after a dry run of ending the boot.
     pub(crate) async fn run(&self) {
         self.report_leftover_result().await;
+        self.machine.refresh_links().await;
+        self.machine.report(&self.link).await;
         loop {
             let start = Clock::system().monotonic();
             let expired = self.link.is_expired();

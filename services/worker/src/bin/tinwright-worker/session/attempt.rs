@@ -162,6 +162,8 @@ impl Session {
         recorder: &Arc<ProgressRecorder>,
         position: &mut LogPosition,
     ) -> AttemptEnd {
+        // Actions before this one may have made partitions.
+        self.machine.refresh_links().await;
         let (begun, stop) = (Clock::system().monotonic(), CancellationToken::new());
         let context = Context {
             progress: recorder.clone(),

@@ -1,0 +1,60 @@
+//! The parts of this machine: the report of them in each boot, and the links to its disks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use runtime::retry::is_final;
+use tinwright::workflow::v1::ReportInventoryRequest;
+
+use crate::link::ControlPlaneClient;
+
+/// Attempts to report the inventory. The next boot reports it again.
+const MAX_ATTEMPTS: u32 = 3;
+/// The pause between two attempts.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// The file systems of this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineFiles {
+    /// The directory with `sys`, `proc` and `dev`.
+    pub(crate) root: PathBuf,
+    /// True to make the links to disks in `dev/disk`: nobody else does.
+    pub(crate) makes_links: bool,
+}
+
+impl MachineFiles {
+    /// Makes the links to the present disks and partitions. A failure is only logged: not every action uses them.
+    pub(crate) async fn refresh_links(&self) {
+        if !self.makes_links {
+            return;
+        }
+        let root = self.root.clone();
+        let refreshed =
+            tokio::task::spawn_blocking(move || worker::inventory::refresh_disk_links(&root));
+        if let Ok(Err(error)) = refreshed.await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "links to disks not made");
+        }
+    }
+
+    /// Reports the inventory. A failure is only logged: the work of this boot does not depend on it.
+    pub(crate) async fn report(&self, link: &ControlPlaneClient) {
+        let root = self.root.clone();
+        let collected = tokio::task::spawn_blocking(move || worker::inventory::collect(&root));
+        let Ok(inventory) = collected.await else {
+            return tracing::error!("inventory not reported: collecting it failed");
+        };
+        let (disks, interfaces) = (inventory.disks.len(), inventory.interfaces.len());
+        let request = ReportInventoryRequest { inventory: Some(inventory) };
+        for attempt in 1..=MAX_ATTEMPTS {
+            let Err(status) = link.report_inventory(request.clone()).await else {
+                return tracing::info!(disks, interfaces, "inventory reported");
+            };
+            let error = &status as &dyn std::error::Error;
+            if attempt == MAX_ATTEMPTS || is_final(status.code()) {
+                return tracing::error!(error, "inventory not reported");
+            }
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+}
