@@ -30,7 +30,7 @@ fn wanted(ranges: &[pb::Range; 2], random: &mut Xoshiro256PlusPlus, key: String)
     match random.random_range(0..4) {
         0 | 1 => grant.range_id.clone_from(&ranges[0].id),
         2 => grant.range_id.clone_from(&ranges[1].id),
-        _ => grant.block = format!("2001:db8:0:{:x}::{:x}", random.random_range(0..64u8), 1),
+        _ => grant.block = format!("2001:db8:0:{:x}::{:x}", random.random_range(0..0x1000u16), 1),
     }
     grant
 }
@@ -85,7 +85,7 @@ async fn site(bench: &Bench, hold: Duration) -> [pb::Range; 2] {
     let v4 = bench.create_subnet(subnet("v4", "10.0.0.0/16")).await;
     let v6 = bench.create_subnet(subnet("v6", "2001:db8::/48")).await;
     let v4 = bench.range(&v4, "10.0.0.0-10.0.3.255", 0).await;
-    let v6 = bench.range(&v6, "2001:db8::-2001:db8:0:ff:ffff:ffff:ffff:ffff", 60).await;
+    let v6 = bench.range(&v6, "2001:db8::-2001:db8:0:fff:ffff:ffff:ffff:ffff", 60).await;
     [v4, v6]
 }
 
