@@ -130,7 +130,7 @@ impl InstanceService for Api {
         let instance = Violations::require("instance", request.instance)?;
         let (instances, peers) = (self.instances.clone(), self.peers.clone());
         let create = create::create(instances, peers, instance, idempotent);
-        let created = serving::to_the_end(create).await?;
+        let created = serving::to_the_end(Box::pin(create)).await?;
         let instance = Some(created.without_secrets());
         Ok(Response::new(pb::CreateInstanceResponse { instance }))
     }

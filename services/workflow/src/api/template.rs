@@ -31,7 +31,10 @@ impl TemplateService for Api {
         let created = self.templates.records().previous_result(idempotent.as_ref()).await?;
         let template = match created {
             Some(created) => created,
-            None => serving::to_the_end(self.clone().create(template, idempotent)).await?,
+            None => {
+                let create = self.clone().create(template, idempotent);
+                serving::to_the_end(Box::pin(create)).await?
+            }
         };
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
     }
