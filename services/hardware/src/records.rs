@@ -216,11 +216,11 @@ impl HardwareRecords {
             let stored = old.inventory.clone().unwrap_or_default();
             inventory::keep_neighbours(&stored, &mut reported);
             reported.report_time = stored.report_time;
-            if old.inventory.as_ref() == Some(&reported) {
+            if old.inventory.as_deref() == Some(&reported) {
                 return Ok(());
             }
             reported.report_time = Some(self.clock.wall().into());
-            let new = pb::Hardware { inventory: Some(reported.clone()), ..old.clone() };
+            let new = pb::Hardware { inventory: Some(Box::new(reported.clone())), ..old.clone() };
             match self.records.replace(&old, self.updated(&old, new)).await {
                 Err(records::Error::Changed { .. }) => {}
                 result => return Ok(result.map(drop)?),

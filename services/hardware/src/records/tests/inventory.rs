@@ -40,11 +40,12 @@ async fn a_report_that_changes_nothing_writes_nothing_and_others_are_events() {
 #[tokio::test]
 async fn callers_cannot_set_or_remove_the_inventory() {
     let machines = machines();
-    let made = Hardware { inventory: Some(with_disk("X")), ..machine(1) };
+    let made = Hardware { inventory: Some(Box::new(with_disk("X"))), ..machine(1) };
     let made = machines.create(made, None).await.unwrap();
     assert_eq!(made.inventory, None);
     machines.record_inventory(made.id.parse().unwrap(), with_disk("A")).await.unwrap();
-    let update = Hardware { id: made.id.clone(), inventory: Some(with_disk("X")), ..machine(1) };
+    let update =
+        Hardware { id: made.id.clone(), inventory: Some(Box::new(with_disk("X"))), ..machine(1) };
     let updated = machines.update(update.clone(), &[]).await.unwrap();
     assert_eq!(updated.inventory.unwrap().disks, with_disk("A").disks);
     let named = machines.update(update, &["inventory".into()]).await;
