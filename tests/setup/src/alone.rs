@@ -9,12 +9,13 @@ use std::fs;
 use std::path::Path;
 
 /// Packages, their optional features, and words. A crate needs the features only if its source contains one of the words.
-const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 7] = [
+const OPTIONAL_FEATURES: [(&str, &[&str], &[&str]); 8] = [
     ("tokio", &["test-util"], &["start_paused", "time::pause", "time::advance", "time::resume"]),
     ("store", &["testing"], &["open_syncing"]),
     ("rand", &["alloc", "std", "sys_rng"], &["rand::rng()", "rand::random", "SysRng"]),
     ("nix", &["ioctl"], &["ioctl"]),
     ("rustix", &["termios"], &["termios"]),
+    ("tower", &["retry", "timeout"], &["tower::retry", "tower::timeout"]),
     ("serde", &["alloc"], &[]), // a part of its feature `std`
     ("serde_json", &["raw_value"], &["RawValue"]),
 ];
