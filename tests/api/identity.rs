@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use crate::support::{connect, start, start_in};
 use runtime::{Role, authority};
+use tinwright::address::v1 as addr;
+use tinwright::address::v1::grant_service_client::GrantServiceClient;
+use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
+use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -82,5 +86,36 @@ async fn a_door_gets_the_caller_of_a_credential_and_nobody_else_asks() {
     assert_eq!(asked.code(), Code::PermissionDenied);
     admin.delete_credential(pb::DeleteCredentialRequest { id, revision: 0 }).await.unwrap();
     assert_eq!(door.authenticate(request).await.unwrap_err().code(), Code::Unauthenticated);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn an_address_is_granted_to_a_tenant_that_exists_and_a_tenant_with_one_stays() {
+    let server = start().await;
+    let channel = server.channel(Some(Role::Admin)).await;
+    let mut tenants = TenantServiceClient::new(channel.clone());
+    let mut grants = GrantServiceClient::new(channel.clone());
+    let cidr = "203.0.113.0/24".to_owned();
+    let subnet = Some(addr::Subnet { name: "lab".into(), cidr, ..addr::Subnet::default() });
+    let request = addr::CreateSubnetRequest { subnet, ..addr::CreateSubnetRequest::default() };
+    SubnetServiceClient::new(channel).create_subnet(request).await.unwrap();
+    let block = "203.0.113.7".to_owned();
+    let grant = addr::Grant { tenant: "acme".into(), block, ..addr::Grant::default() };
+    let create = addr::CreateGrantRequest { grant: Some(grant) };
+    let refused = grants.create_grant(create.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert_eq!(refused.message(), "grant.tenant: there is no tenant acme");
+    let tenant = Some(pb::Tenant { name: "acme".into(), ..pb::Tenant::default() });
+    let request = pb::CreateTenantRequest { tenant, ..pb::CreateTenantRequest::default() };
+    let tenant = tenants.create_tenant(request).await.unwrap().into_inner().tenant.unwrap();
+    let grant = grants.create_grant(create).await.unwrap().into_inner().grant.unwrap();
+    let delete = pb::DeleteTenantRequest { id: tenant.id, revision: 0 };
+    let refused = tenants.delete_tenant(delete.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let named = format!("tenant acme has 1 pending grant ({}): ", grant.id);
+    assert!(refused.message().starts_with(&named), "{refused}");
+    let release = addr::ReleaseGrantRequest { id: grant.id, revision: 0 };
+    grants.release_grant(release).await.unwrap();
+    tenants.delete_tenant(delete).await.unwrap();
     server.end().await;
 }

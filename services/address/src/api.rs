@@ -6,12 +6,14 @@ mod subnets;
 use std::sync::Arc;
 
 use runtime::Clock;
+use runtime::tenants::TenantDirectory;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::address::v1::subnet_service_server::SubnetServiceServer;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
 
 use crate::grants::{GrantKind, Grants};
 use crate::ranges::{RangeKind, Ranges};
@@ -23,21 +25,29 @@ pub struct Api {
     subnets: Subnets,
     ranges: Ranges,
     grants: Grants,
+    tenants: TenantDirectory,
     mirrors: (Mirror<SubnetKind>, Mirror<RangeKind>, Mirror<GrantKind>),
     stop: CancellationToken,
 }
 
 impl Api {
-    /// Serves the addresses in `store`. The times in records are those of `clock`. Watches end at `stop`.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, stop: CancellationToken) -> Self {
+    /// Serves the addresses in `store`. They are granted to tenants that exist at the service behind `identity`. The times in records
+    /// are those of `clock`. Watches end at `stop`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        identity: Channel,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> Self {
         let grants = Grants::new(ScopedStore::new(store, "address"), clock);
         let (subnets, ranges) = (grants.subnets().clone(), grants.ranges().clone());
+        let tenants = TenantDirectory::new(identity);
         let mirrors = (
             Mirror::new(subnets.records().clone()),
             Mirror::new(ranges.records().clone()),
             Mirror::new(grants.records().clone()),
         );
-        Self { subnets, ranges, grants, mirrors, stop }
+        Self { subnets, ranges, grants, tenants, mirrors, stop }
     }
 
     /// Returns the service of subnets and ranges for a tonic router.

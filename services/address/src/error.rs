@@ -64,6 +64,9 @@ pub enum Error {
         /// The reason for people.
         text: String,
     },
+    /// There is no such tenant, or whether there is one is not known.
+    #[error(transparent)]
+    Tenant(#[from] runtime::tenants::Error),
     /// Other writers were first, each time.
     #[error("other requests came first: repeat")]
     Busy,
@@ -112,6 +115,7 @@ impl From<Error> for Status {
             Error::Precondition { reason, subject, .. } => {
                 status::failed_precondition(reason, &subject, text)
             }
+            Error::Tenant(error) => error.into(),
             Error::Busy => Self::aborted(text),
             Error::Records(error) => error.into(),
         }

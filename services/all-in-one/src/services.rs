@@ -78,8 +78,10 @@ impl Services {
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
         let owned = owned.map(|owner| owner.to_string());
         Ok(Self {
-            address: serves(Service::Address)
-                .then(|| address::Api::new(store(), Clock::system(), stop())),
+            address: serves(Service::Address).then(|| {
+                let Endpoints { identity, .. } = endpoints.of(Service::Address);
+                address::Api::new(store(), identity, Clock::system(), stop())
+            }),
             backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
             events: OwnerEvents::new(&store(), owned, stop()),
             hardware: serves(Service::Hardware).then(|| {
@@ -93,8 +95,8 @@ impl Services {
             identity: serves(Service::Identity).then(|| {
                 let rotation = KeyRotation::new(site.clone(), Some(store()));
                 let (resealer, clock) = (Arc::new(rotation), Clock::system());
-                let Endpoints { instance, workflow, .. } = endpoints.of(Service::Identity);
-                let objects = identity::TenantObjects::new(instance, workflow);
+                let Endpoints { address, instance, workflow, .. } = endpoints.of(Service::Identity);
+                let objects = identity::TenantObjects::new(instance, workflow, address);
                 identity::Api::new(store(), objects, site.clone(), resealer, clock, stop())
             }),
             instance: serves(Service::Instance).then(|| {

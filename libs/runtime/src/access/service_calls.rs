@@ -20,7 +20,7 @@ const ALL: &str = "tinwright";
 
 /// The calls that each service makes, by its name.
 pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
-    ("address", &[]),
+    ("address", &["/tinwright.identity.v1.TenantService/GetTenant"]),
     (
         "hardware",
         &[
@@ -37,6 +37,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "identity",
         &[
+            "/tinwright.address.v1.GrantService/ListGrants",
             "/tinwright.event.v1.OwnerEventService/ListOwnerEvents",
             "/tinwright.event.v1.OwnerEventService/WatchOwnerEvents",
             "/tinwright.instance.v1.InstanceService/ListInstances",

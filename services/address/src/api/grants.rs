@@ -1,6 +1,7 @@
 //! The calls on grants. A caller with a tenant finds and changes that tenant's only.
 
 use runtime::access;
+use store::events::{current_origin, with_origin};
 use store::serving;
 use tinwright::Object as _;
 use tinwright::TenantName;
@@ -9,8 +10,10 @@ use tinwright::address::v1::grant_service_server::GrantService;
 use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
 use tonic::{Request, Response, Status};
+use tracing::Instrument as _;
 
 use super::Api;
+use crate::Error;
 
 #[tonic::async_trait]
 impl GrantService for Api {
@@ -24,7 +27,10 @@ impl GrantService for Api {
         if let Some(tenant) = &tenant {
             take_tenant(&mut wanted, tenant)?;
         }
-        let grant = self.grants.create(wanted).await;
+        // In a task, because this future is dropped if the caller goes away.
+        let created = with_origin(current_origin(), self.clone().create(wanted));
+        let created = tokio::spawn(created.in_current_span()).await;
+        let grant = created.map_err(|_| Status::internal("the creation was interrupted"))?;
         let grant = Some(grant.map_err(|error| error.into_status(tenant.as_ref()))?);
         Ok(Response::new(pb::CreateGrantResponse { grant }))
     }
@@ -111,6 +117,16 @@ impl GrantService for Api {
         let filter = serving::filter_of_tenant(access::tenant(&request));
         let id = &request.get_ref().id;
         serving::watch_filtered(&self.mirrors.2, id, &self.stop, filter, |grant| grant)
+    }
+}
+
+impl Api {
+    /// Creates the grant `wanted`, whose tenant has to exist.
+    async fn create(self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
+        let tenant = wanted.tenant.clone();
+        let create = self.grants.create(wanted);
+        let take_back = |created: pb::Grant| self.grants.take_back(created.id);
+        self.tenants.create("grant.tenant", &tenant, create, take_back).await
     }
 }
 

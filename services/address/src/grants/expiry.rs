@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use store::Store as _;
+use tinwright::address::v1 as pb;
 
 use super::{Attempts, DUE_INDEX, Grants};
 use crate::Error;
@@ -49,6 +50,21 @@ impl Grants {
             match self.try_end(&grant).await {
                 Err(error) if attempts.may_repeat(&error).await => {}
                 outcome => return outcome.map(|()| true),
+            }
+        }
+    }
+
+    /// Frees the grant `id` as if it had never been, and returns it if it is confirmed.
+    pub async fn take_back(&self, id: String) -> Result<Option<pb::Grant>, Error> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            let Some(grant) = self.records.get(&id).await? else { return Ok(None) };
+            if grant.state() != pb::GrantState::Pending {
+                return Ok(Some(grant));
+            }
+            match self.try_end(&grant).await {
+                Err(error) if attempts.may_repeat(&error).await => {}
+                outcome => return outcome.map(|()| None),
             }
         }
     }

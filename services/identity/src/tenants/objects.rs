@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use tinwright::TenantName;
+use tinwright::address::v1::grant_service_client::GrantServiceClient;
+use tinwright::address::v1::{GrantState, ListGrantsRequest};
 use tinwright::instance::v1::ListInstancesRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1::ListTemplatesRequest;
@@ -27,6 +29,7 @@ const MAX_NAMED: usize = 3;
 pub struct TenantObjects {
     instance: InstanceServiceClient<Channel>,
     template: TemplateServiceClient<Channel>,
+    grant: GrantServiceClient<Channel>,
 }
 
 /// Objects of one kind.
@@ -43,17 +46,23 @@ pub struct ObjectCount {
 }
 
 impl TenantObjects {
-    /// Clients for the channels `instance` and `workflow`.
-    pub fn new(instance: Channel, workflow: Channel) -> Self {
+    /// Clients for the channels `instance`, `workflow` and `address`.
+    pub fn new(instance: Channel, workflow: Channel, address: Channel) -> Self {
         Self {
             instance: InstanceServiceClient::new(instance),
             template: TemplateServiceClient::new(workflow),
+            grant: GrantServiceClient::new(address),
         }
     }
 
     /// Returns the objects of `tenant`, by kind.
     pub async fn of(&self, tenant: &TenantName) -> Result<Vec<ObjectCount>, Error> {
-        let all = [self.instances(tenant).await?, self.templates(tenant).await?];
+        let all = [
+            self.instances(tenant).await?,
+            self.templates(tenant).await?,
+            self.grants(tenant, GrantState::Pending, "pending grant").await?,
+            self.grants(tenant, GrantState::Active, "grant").await?,
+        ];
         Ok(all.into_iter().filter(|it| it.count > 0).collect())
     }
 
@@ -81,6 +90,26 @@ impl TenantObjects {
             let page = response("workflow", client.list_templates(request)).await?;
             page_token = page.next_page_token;
             found.add(page.templates.into_iter().map(|it| it.id), !page_token.is_empty());
+        }
+        Ok(found)
+    }
+
+    /// Returns the grants in `state`. Those that are released hold nothing of the tenant.
+    async fn grants(
+        &self,
+        tenant: &TenantName,
+        state: GrantState,
+        noun: &'static str,
+    ) -> Result<ObjectCount, Error> {
+        let (mut found, mut page_token) = (ObjectCount::new(noun), String::new());
+        let mut client = self.grant.clone();
+        while !found.is_complete() {
+            let (page_size, tenant, state) = (PAGE_OBJECTS, tenant.to_string(), state.into());
+            let request =
+                ListGrantsRequest { page_size, page_token, tenant, state, ..Default::default() };
+            let page = response("address", client.list_grants(request)).await?;
+            page_token = page.next_page_token;
+            found.add(page.grants.into_iter().map(|it| it.id), !page_token.is_empty());
         }
         Ok(found)
     }

@@ -72,3 +72,25 @@ async fn a_tenant_finds_its_own_grants_only_and_no_error_names_another() {
     let own: TenantName = "other".parse().unwrap();
     bench.grants.release(id, 0, Some(&own)).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_grant_of_a_tenant_that_is_gone_is_taken_back_unless_it_is_confirmed() {
+    let bench = Bench::new();
+    bench.subnet("lab", "192.0.2.0/24").await;
+    let taken = async || {
+        let content = bench.content().await;
+        ["chunk", "claim", "grant", "key"].map(|kind| content.get(kind).copied().unwrap_or(0))
+    };
+    let before = taken().await;
+    let wanted = pb::Grant { tenant: "acme".into(), key: "lb".into(), ..exactly("192.0.2.7") };
+    let first = bench.grant(wanted.clone()).await.unwrap();
+    assert_eq!(bench.grants.take_back(first.id.clone()).await.unwrap(), None);
+    assert_eq!(bench.grants.take_back(first.id).await.unwrap(), None, "it is repeated");
+    assert_eq!(taken().await, before, "neither the key nor the address stays taken");
+    let second = bench.grant(wanted).await.unwrap();
+    assert_ne!(taken().await, before);
+    let id = second.id.parse().unwrap();
+    let second = bench.grants.confirm(id, None).await.unwrap();
+    let stays = bench.grants.take_back(second.id.clone()).await.unwrap();
+    assert_eq!(stays, Some(second));
+}

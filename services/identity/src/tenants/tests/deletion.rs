@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use runtime::tenants::TenantDirectory;
+use tinwright::address::v1 as addr;
+use tinwright::address::v1::grant_service_server::{GrantService, GrantServiceServer};
 use tinwright::in_process;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
@@ -70,6 +72,7 @@ impl Steps {
 struct Owners {
     instances: Arc<Mutex<BTreeSet<String>>>,
     templates: Arc<Mutex<BTreeSet<String>>>,
+    grants: Arc<Mutex<Vec<(String, addr::GrantState)>>>,
     listing: Option<Steps>,
 }
 
@@ -145,9 +148,39 @@ impl TemplateService for Owners {
     }
 }
 
+#[tonic::async_trait]
+impl GrantService for Owners {
+    async fn list_grants(
+        &self,
+        request: Request<addr::ListGrantsRequest>,
+    ) -> Result<Response<addr::ListGrantsResponse>, Status> {
+        assert_eq!(request.get_ref().tenant, "acme");
+        let wanted = request.get_ref().state();
+        let grants = self.grants.lock().unwrap().clone().into_iter();
+        let grants = grants.filter(|(_, state)| *state == wanted);
+        let grants = grants.map(|(id, _)| addr::Grant { id, ..Default::default() }).collect();
+        Ok(Response::new(addr::ListGrantsResponse { grants, ..Default::default() }))
+    }
+
+    type WatchGrantsStream = BoxStream<addr::WatchGrantsResponse>;
+
+    never_called! {
+        create_grant(addr::CreateGrantRequest) -> addr::CreateGrantResponse;
+        get_grant(addr::GetGrantRequest) -> addr::GetGrantResponse;
+        confirm_grant(addr::ConfirmGrantRequest) -> addr::ConfirmGrantResponse;
+        release_grant(addr::ReleaseGrantRequest) -> addr::ReleaseGrantResponse;
+        watch_grants(addr::WatchGrantsRequest) -> Self::WatchGrantsStream;
+    }
+}
+
 impl Owners {
     fn new(listing: Option<Steps>) -> Self {
-        Self { instances: Arc::default(), templates: Arc::default(), listing }
+        Self {
+            instances: Arc::default(),
+            templates: Arc::default(),
+            grants: Arc::default(),
+            listing,
+        }
     }
 
     /// Serves them, and returns their client.
@@ -155,9 +188,10 @@ impl Owners {
         let (channel, accepted) = in_process::pair();
         let server = Server::builder()
             .add_service(InstanceServiceServer::new(self.clone()))
-            .add_service(TemplateServiceServer::new(self.clone()));
+            .add_service(TemplateServiceServer::new(self.clone()))
+            .add_service(GrantServiceServer::new(self.clone()));
         tokio::spawn(server.serve_with_incoming(accepted));
-        TenantObjects::new(channel.clone(), channel)
+        TenantObjects::new(channel.clone(), channel.clone(), channel)
     }
 }
 
@@ -271,6 +305,16 @@ async fn a_tenant_with_objects_stays_and_the_error_names_them() {
     owners.instances.lock().unwrap().clear();
     assert!(tenants.delete(id, 0, &objects).await.is_err(), "it has a template");
     owners.templates.lock().unwrap().clear();
+    let granted = |id: &str, state| (id.to_owned(), state);
+    *owners.grants.lock().unwrap() = vec![
+        granted("g-1", addr::GrantState::Pending),
+        granted("g-2", addr::GrantState::Active),
+        granted("g-3", addr::GrantState::Released),
+    ];
+    let refused = Status::from(tenants.delete(id, 0, &objects).await.unwrap_err());
+    let named = "tenant acme has 1 pending grant (g-1), 1 grant (g-2): ";
+    assert!(refused.message().starts_with(named), "{refused}");
+    owners.grants.lock().unwrap().drain(..2);
     tenants.delete(id, 0, &objects).await.unwrap();
     let missing = directory(&tenants).require("instance.tenant", "acme").await.unwrap_err();
     let missing = Status::from(missing);
@@ -283,7 +327,7 @@ async fn a_tenant_stays_while_an_owner_does_not_answer() {
     let Fixture { tenants, .. } = fixture();
     let id = tenants.create(named("acme"), None).await.unwrap().id.parse().unwrap();
     let nobody = in_process::pair().0;
-    let objects = TenantObjects::new(nobody.clone(), nobody.clone());
+    let objects = TenantObjects::new(nobody.clone(), nobody.clone(), nobody.clone());
     let refused = Status::from(tenants.delete(id, 0, &objects).await.unwrap_err());
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     assert!(refused.message().contains("instance service"), "{refused}");
