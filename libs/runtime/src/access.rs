@@ -11,7 +11,6 @@ mod service_calls;
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use tinwright::TenantName;
 use tinwright::common::v1::View;
@@ -233,7 +232,7 @@ pub fn audience(path: &str) -> Option<Audience> {
 }
 
 /// Returns the path of the table that is equal to `path`.
-pub(crate) fn known_path(path: &str) -> Option<&'static str> {
+pub fn known_path(path: &str) -> Option<&'static str> {
     row(path).map(|(known, _)| *known)
 }
 
@@ -327,12 +326,15 @@ pub fn largest_view<T>(request: &tonic::Request<T>) -> View {
     }
 }
 
-/// Middleware that refuses calls that the table does not allow: `UNIMPLEMENTED` for a call that is not in it,
+/// Makes a call with `next`, or refuses it if the table does not allow it: `UNIMPLEMENTED` for a call that is not in it,
 /// `UNAUTHENTICATED` for a caller without a role, `PERMISSION_DENIED` for one of another. A call of a machine, or of a caller
 /// without a role, ends with `DEADLINE_EXCEEDED` if its response does not begin in time, such as when its request is never complete.
 ///
 /// A call that a door forwards is judged as that of the door's client. This caller is in the extensions of the response, too.
-pub async fn check(mut request: Request, next: Next) -> Response {
+pub async fn check<F: Future<Output = Response>>(
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let client = match forwarding::apply(&mut request) {
         Ok(client) => client,
         Err(status) => return status.into_http(),
@@ -342,13 +344,16 @@ pub async fn check(mut request: Request, next: Next) -> Response {
     response
 }
 
-async fn check_caller(request: Request, next: Next) -> Response {
+async fn check_caller<F: Future<Output = Response>>(
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let caller = request.extensions().get::<Caller>();
     if let Some(status) = refusal(request.uri().path(), caller) {
         return status.into_http();
     }
     let limit = time_limit(caller.map(Caller::role));
-    let response = next.run(request);
+    let response = next(request);
     let Some(limit) = limit else { return response.await };
     tokio::time::timeout(limit, response).await.unwrap_or_else(|_| {
         Status::deadline_exceeded(format!("no response within {limit:?}")).into_http()
@@ -391,7 +396,7 @@ mod tests {
     use crate::clock::Clock;
     use axum::Router;
     use axum::body::Body;
-    use axum::middleware::from_fn;
+    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use prost_reflect::DescriptorPool;
     use tinwright::HardwareId;
@@ -583,7 +588,8 @@ mod tests {
             let read = axum::body::to_bytes(request.into_body(), usize::MAX).await;
             Status::internal(format!("{read:?}")).into_http::<Body>()
         };
-        let app = Router::new().route(path, post(read)).layer(from_fn(check));
+        let layer = from_fn(|request: Request, next: Next| check(request, |it| next.run(it)));
+        let app = Router::new().route(path, post(read)).layer(layer);
         let body =
             Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, Infallible>>());
         let mut request = Request::post(path).body(body).unwrap();

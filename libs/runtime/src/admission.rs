@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::Response;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -94,10 +93,14 @@ impl Admission {
     }
 }
 
-/// Middleware that refuses a call with `RESOURCE_EXHAUSTED` and a `RetryInfo` while there are too many.
-pub async fn admit(State(admission): State<Admission>, request: Request, next: Next) -> Response {
+/// Makes a call with `next`, or refuses it with `RESOURCE_EXHAUSTED` and a `RetryInfo` while there are too many.
+pub async fn admit<F: Future<Output = Response>>(
+    admission: &Admission,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     if request.extensions().get::<ConnectionAddresses>().is_none() {
-        return next.run(request).await;
+        return next(request).await;
     }
     let caller = Caller::role_in(request.extensions());
     let group = Group::of(caller, request.uri().path());
@@ -105,7 +108,7 @@ pub async fn admit(State(admission): State<Admission>, request: Request, next: N
         admission.refused.get_or_create(&Refused { group }).inc();
         return status::overloaded("too many calls at a time", RETRY_DELAY).into_http();
     };
-    next.run(request).await
+    next(request).await
 }
 
 #[cfg(test)]
@@ -116,7 +119,7 @@ mod tests {
 
     use axum::Router;
     use axum::body::Body;
-    use axum::middleware::from_fn_with_state;
+    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use tinwright::HardwareId;
     use tonic::{Code, Status};
@@ -143,7 +146,10 @@ mod tests {
     fn service() -> Router {
         let admission = Admission::new(&mut Registry::default());
         let app = Router::new().route(CALL, post(std::future::pending::<()>));
-        app.layer(from_fn_with_state(admission, admit))
+        app.layer(from_fn(move |request, next: Next| {
+            let admission = admission.clone();
+            async move { admit(&admission, request, |it| next.run(it)).await }
+        }))
     }
 
     /// A call that was begun.

@@ -7,8 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -163,11 +162,15 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// Middleware that counts one call.
-pub async fn record(State(metrics): State<CallMetrics>, request: Request, next: Next) -> Response {
+/// Makes a call with `next`, and counts it.
+pub async fn record<F: Future<Output = Response>>(
+    metrics: &CallMetrics,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let call = metrics.begin(request.uri().path());
     let span = span(&request);
-    let response = next.run(request).instrument(span.clone()).await;
+    let response = next(request).instrument(span.clone()).await;
     // A call that fails at once has its status in the headers (gRPC over HTTP/2, Trailers-Only).
     match Status::from_header_map(response.headers()) {
         Some(status) => {
@@ -192,7 +195,7 @@ fn span(request: &Request) -> Span {
 #[cfg(test)]
 mod tests {
     use axum::Router;
-    use axum::middleware::from_fn_with_state;
+    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use http::HeaderMap;
     use prometheus_client::encoding::text::encode;
@@ -225,7 +228,11 @@ mod tests {
         let handler = post(async move || {
             Response::new(Body::new(Stream(frames.lock().unwrap().take().unwrap())))
         });
-        let app = Router::new().fallback(handler).layer(from_fn_with_state(metrics, record));
+        let layer = from_fn(move |request, next: Next| {
+            let metrics = metrics.clone();
+            async move { record(&metrics, request, |it| next.run(it)).await }
+        });
+        let app = Router::new().fallback(handler).layer(layer);
         let request = Request::post(path).body(Body::empty()).unwrap();
         (app.oneshot(request).await.unwrap().into_body(), registry)
     }

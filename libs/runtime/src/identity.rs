@@ -182,8 +182,8 @@ impl Caller {
     }
 
     /// The subject of the door that forwarded the caller; none if it calls by itself.
-    pub fn via(&self) -> Option<&str> {
-        self.via.as_deref()
+    pub fn via(&self) -> Option<&Arc<str>> {
+        self.via.as_ref()
     }
 
     /// The role.
@@ -192,7 +192,7 @@ impl Caller {
     }
 
     /// The subject.
-    pub fn subject(&self) -> &str {
+    pub fn subject(&self) -> &Arc<str> {
         &self.subject
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Peers};
 use power::{Bmcs, Jobs, PlaintextHttp, TenantMachines, Timing};
@@ -26,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Channel;
 use tonic_health::pb::health_server::{Health, HealthServer};
-use tower::ServiceBuilder;
 use uuid::Uuid;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
@@ -170,15 +171,9 @@ impl Services {
         let (app, metrics) =
             (routes.routes().into_axum_router(), vitals.register_common(CallMetrics::new));
         let admission = vitals.register(Admission::new);
-        // One layer of all: as one each, every one would copy the services below it for each call.
-        let layers = ServiceBuilder::new()
-            .layer(from_fn_with_state(metrics, call_metrics::record))
-            .layer(from_fn_with_state(refusals.clone(), refusals::record))
-            .layer(from_fn(access::check))
-            .layer(from_fn_with_state(admission, admission::admit))
-            .layer(from_fn_with_state(revocations.clone(), refuse_revoked))
-            .layer(from_fn(origin::record));
-        Ok(app.layer(layers))
+        let (refusals, revocations) = (refusals.clone(), revocations.clone());
+        let checks = Arc::new(CallChecks { metrics, refusals, admission, revocations });
+        Ok(app.layer(from_fn_with_state(checks, checked)))
     }
 
     /// Returns `channel` for each service of this process whose objects are counted.
@@ -247,6 +242,32 @@ impl Services {
             OptionFuture::from(workflow.as_ref().map(workflow::Api::ready)),
         );
     }
+}
+
+/// What every call passes before its service, and its response after it.
+#[derive(Debug)]
+struct CallChecks {
+    metrics: CallMetrics,
+    refusals: Refusals,
+    admission: Admission,
+    revocations: Revocations,
+}
+
+/// Makes a call behind all checks. They are one middleware: as one each, every one would allocate its future and a copy of what is
+/// below it.
+async fn checked(
+    State(checks): State<Arc<CallChecks>>,
+    request: Request,
+    service: Next,
+) -> Response {
+    let CallChecks { metrics, refusals, admission, revocations } = &*checks;
+    // The innermost first.
+    let next = |request| origin::record(request, |request| service.run(request));
+    let next = |request| refuse_revoked(revocations, request, next);
+    let next = |request| admission::admit(admission, request, next);
+    let next = |request| access::check(request, next);
+    let next = |request| refusals::record(refusals, request, next);
+    call_metrics::record(metrics, request, next).await
 }
 
 /// Returns the name of this process among those that run power jobs. It is constant if only one process can open the store: the

@@ -141,7 +141,7 @@ impl Certificates {
         let certificate = pb::Certificate {
             serial: issued.serial.to_string(),
             role,
-            subject: caller.subject().to_owned(),
+            subject: caller.subject().to_string(),
             tenant,
             create_time: Some(now.into()),
             expire_time: Some(issued.expires.into()),

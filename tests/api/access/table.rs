@@ -41,7 +41,7 @@ impl Row {
         let has = |name: &str| self.callers.iter().any(|it| it == name);
         let Some(caller) = caller.filter(|_| !has("everyone")) else { return has("everyone") };
         match caller.role() {
-            Role::Service => match caller.subject() {
+            Role::Service => match &**caller.subject() {
                 "service:tinwright" => self.services.iter().any(|it| !it.is_empty()),
                 one => self.services.iter().any(|it| format!("service:{it}") == one),
             },

@@ -4,8 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::Response;
 use http::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -17,20 +16,21 @@ use crate::identity::Caller;
 /// Subjects that a door's clients have.
 const SUBJECT_PREFIX: &str = "credential:";
 
-/// Middleware that refuses the calls of a caller whose credential is revoked, and ends its open streams, with `UNAUTHENTICATED`.
-pub async fn refuse_revoked(
-    State(revocations): State<Revocations>,
+/// Makes a call with `next`. Refuses it if its caller's credential is revoked, and ends its streams once it is, with
+/// `UNAUTHENTICATED`.
+pub async fn refuse_revoked<F: Future<Output = Response>>(
+    revocations: &Revocations,
     request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response {
     let subject = request.extensions().get::<Caller>().map(Caller::subject);
-    let Some(identity) = subject.filter(|it| it.starts_with(SUBJECT_PREFIX)).map(str::to_owned)
-    else {
-        return next.run(request).await;
+    let Some(identity) = subject.filter(|it| it.starts_with(SUBJECT_PREFIX)).cloned() else {
+        return next(request).await;
     };
-    let Some(response) = revocations.unless_revoked(&identity, next.run(request)).await else {
+    let Some(response) = revocations.unless_revoked(&identity, next(request)).await else {
         return refusal().into_http();
     };
+    let revocations = revocations.clone();
     let revoked = Box::pin(async move { revocations.revoked(&identity).await });
     response.map(|body| Body::new(RevocableBody { body, revoked, is_ended: false }))
 }
@@ -80,7 +80,7 @@ mod tests {
     use std::convert::Infallible;
 
     use axum::Router;
-    use axum::middleware::from_fn_with_state;
+    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use futures_util::{StreamExt as _, stream};
     use tinwright::identity::v1::Revocation;
@@ -104,7 +104,11 @@ mod tests {
         let endless = || async {
             Body::from_stream(stream::iter([Ok::<_, Infallible>("x")]).chain(stream::pending()))
         };
-        let layer = from_fn_with_state(revocations.clone(), refuse_revoked);
+        let followed = revocations.clone();
+        let layer = from_fn(move |request, next: Next| {
+            let followed = followed.clone();
+            async move { refuse_revoked(&followed, request, |it| next.run(it)).await }
+        });
         let app = Router::new().route("/", post(endless)).layer(layer);
         let call = async |subject| app.clone().oneshot(request(subject)).await.unwrap();
         let mut open = call("credential:1").await.into_body();

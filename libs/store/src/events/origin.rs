@@ -12,13 +12,13 @@ tokio::task_local! {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The call, such as `InstanceService/CreateInstance`.
-    pub call: String,
-    /// The caller's subject.
-    pub subject: String,
-    /// The caller's role.
-    pub role: String,
-    /// The subject of the door that forwarded the call; empty if none did.
-    pub via: String,
+    pub call: &'static str,
+    /// The caller's subject; none for a caller without a role.
+    pub subject: Option<Arc<str>>,
+    /// The caller's role; empty for a caller without one.
+    pub role: &'static str,
+    /// The subject of the door that forwarded the call; none if none did.
+    pub via: Option<Arc<str>>,
     /// True if the call asks for a change: then every change that it makes is an event. Else only changes of state are, such as
     /// those that a worker's reports lead to.
     pub is_change_request: bool,
@@ -27,10 +27,11 @@ pub struct Origin {
 impl Origin {
     /// Writes the origin into `event`.
     pub fn write(&self, event: &mut Event) {
-        event.call.clone_from(&self.call);
-        event.subject.clone_from(&self.subject);
-        event.role.clone_from(&self.role);
-        event.via.clone_from(&self.via);
+        let text = |name: &Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
+        event.call = self.call.to_owned();
+        event.subject = text(&self.subject);
+        event.role = self.role.to_owned();
+        event.via = text(&self.via);
     }
 }
 

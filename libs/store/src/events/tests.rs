@@ -94,7 +94,7 @@ impl House {
     /// Commits `change` as `person:anna` asked.
     async fn ask(
         &self,
-        call: &str,
+        call: &'static str,
         change: impl Fn(&Records<Doors>) -> Change,
     ) -> Result<Revision, Error> {
         let commit = async { self.doors.commit(change(&self.doors)).await };
@@ -115,9 +115,9 @@ impl House {
     }
 }
 
-fn anna(call: &str, is_change_request: bool) -> Arc<Origin> {
-    let (call, subject, role) = (call.into(), "person:anna".into(), "operator".into());
-    Arc::new(Origin { call, subject, role, via: String::new(), is_change_request })
+fn anna(call: &'static str, is_change_request: bool) -> Arc<Origin> {
+    let subject = Some("person:anna".into());
+    Arc::new(Origin { call, subject, role: "operator", via: None, is_change_request })
 }
 
 fn line(event: &Event) -> String {

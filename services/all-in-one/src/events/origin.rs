@@ -3,26 +3,27 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use runtime::{Caller, access};
 use store::events::{Origin, with_origin};
 
-/// Middleware that makes the call and its caller the origin of what the call commits. It has to be inside of access control, which
-/// may replace the caller by the one that a door forwards.
-pub(crate) async fn record(request: Request, next: Next) -> Response {
+/// Makes a call with `next`; the call and its caller are the origin of what it commits. It has to be inside of access control,
+/// which may replace the caller by the one that a door forwards.
+pub(crate) async fn record<F: Future<Output = Response>>(
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let origin = of_call(request.uri().path(), request.extensions().get());
-    with_origin(Some(Arc::new(origin)), next.run(request)).await
+    with_origin(Some(Arc::new(origin)), next(request)).await
 }
 
-/// Returns the origin of the changes of the call `path`.
+/// Returns the origin of the changes of the call `path`. A call that is not in the table of calls has no name.
 pub(crate) fn of_call(path: &str, caller: Option<&Caller>) -> Origin {
-    let text = |part: fn(&Caller) -> &str| caller.map(part).unwrap_or_default().to_owned();
     Origin {
-        call: call_name(path).to_owned(),
-        subject: text(Caller::subject),
-        role: text(|caller| caller.role().name()),
-        via: caller.and_then(Caller::via).unwrap_or_default().to_owned(),
+        call: access::known_path(path).map(call_name).unwrap_or_default(),
+        subject: caller.map(Caller::subject).cloned(),
+        role: caller.map(|caller| caller.role().name()).unwrap_or_default(),
+        via: caller.and_then(Caller::via).cloned(),
         is_change_request: access::is_change_request(path),
     }
 }
@@ -44,14 +45,14 @@ mod tests {
     fn a_call_of_a_person_asks_for_changes_and_one_of_a_worker_reports() {
         let anna = Caller::new(Role::Operator, "person:anna").unwrap();
         let create = of_call("/tinwright.instance.v1.InstanceService/CreateInstance", Some(&anna));
-        let text = (create.call.as_str(), create.subject.as_str(), create.role.as_str());
-        assert_eq!(text, ("InstanceService/CreateInstance", "person:anna", "operator"));
+        let text = (create.call, create.subject.as_deref(), create.role);
+        assert_eq!(text, ("InstanceService/CreateInstance", Some("person:anna"), "operator"));
         assert!(create.is_change_request);
         let worker = Caller::from(Role::worker(HardwareId::new()));
         let report = of_call("/tinwright.workflow.v1.WorkerService/FinishAction", Some(&worker));
-        assert!(!report.is_change_request && report.subject.starts_with("machine:"));
+        assert!(!report.is_change_request && report.subject.unwrap().starts_with("machine:"));
         let nobody = of_call("/tinwright.workflow.v1.WorkerService/Redeem", None);
-        assert_eq!((nobody.call.as_str(), nobody.subject.as_str()), ("WorkerService/Redeem", ""));
+        assert_eq!((nobody.call, nobody.subject), ("WorkerService/Redeem", None));
     }
 
     #[test]

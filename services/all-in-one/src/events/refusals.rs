@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::Response;
 use runtime::rate_limit::{Rate, RateLimiter};
-use runtime::{Caller, Clock};
+use runtime::{Caller, Clock, access};
 use store::events::EventLog;
 use tinwright::event::v1::{Event, EventKind};
 use tokio::sync::{Mutex, mpsc};
@@ -30,7 +29,7 @@ pub(crate) struct Refusals(Arc<SharedRefusals>);
 
 #[derive(Debug)]
 struct SharedRefusals {
-    limiter: RateLimiter<(String, String)>,
+    limiter: RateLimiter<(Option<Arc<str>>, &'static str)>,
     clock: Clock,
     queue: mpsc::Sender<Refusal>,
     queued: Mutex<mpsc::Receiver<Refusal>>,
@@ -38,7 +37,7 @@ struct SharedRefusals {
 
 #[derive(Debug)]
 struct Refusal {
-    path: String,
+    path: &'static str,
     event: Event,
 }
 
@@ -51,9 +50,9 @@ impl Refusals {
     }
 
     /// Records that the call `path` of `caller` was refused, unless it was recorded in the last minute.
-    fn record(&self, path: &str, caller: Option<&Caller>, status: &Status) {
+    fn record(&self, path: &'static str, caller: Option<&Caller>, status: &Status) {
         let origin = origin::of_call(path, caller);
-        let key = (origin.subject.clone(), origin.call.clone());
+        let key = (origin.subject.clone(), origin.call);
         if self.0.limiter.take(key, self.0.clock.monotonic()).is_err() {
             return;
         }
@@ -63,7 +62,7 @@ impl Refusals {
             Event { kind, text, tenant: tenant.unwrap_or_default(), ..Event::default() };
         origin.write(&mut event);
         // A full queue is a flood of refusals, which the metrics show.
-        let _queued = self.0.queue.try_send(Refusal { path: path.to_owned(), event });
+        let _queued = self.0.queue.try_send(Refusal { path, event });
     }
 
     /// Stores refusals in the log of the service that was called, or else in the first one of `logs`, until `stop`.
@@ -91,22 +90,23 @@ impl Refusals {
     }
 }
 
-/// Middleware that records calls which are answered `PERMISSION_DENIED` or `UNAUTHENTICATED`.
-pub(crate) async fn record(
-    State(refusals): State<Refusals>,
+/// Makes a call with `next`, and records it if it is answered `PERMISSION_DENIED` or `UNAUTHENTICATED`.
+pub(crate) async fn record<F: Future<Output = Response>>(
+    refusals: &Refusals,
     request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let path = request.uri().path().to_owned();
+    let path = access::known_path(request.uri().path());
     let caller = request.extensions().get::<Caller>().cloned();
-    let response = next.run(request).await;
+    let response = next(request).await;
     // A refused call has no message, so its status is in the header.
-    if let Some(status) = Status::from_header_map(response.headers())
+    if let Some(path) = path
+        && let Some(status) = Status::from_header_map(response.headers())
         && matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
     {
         // The caller that a door forwarded is known to access control only.
         let client = response.extensions().get::<Caller>();
-        refusals.record(&path, client.or(caller.as_ref()), &status);
+        refusals.record(path, client.or(caller.as_ref()), &status);
     }
     response
 }

@@ -48,7 +48,7 @@ async fn a_generated_key_authenticates_its_holder_with_role_and_tenant() {
     let presented = fields(&[("api_key", key.expose()), ("region", "ignored")]);
     let (caller, found) = credentials.authenticate(&presented).await.unwrap();
     assert_eq!((caller.role(), found.id.as_str()), (Role::Operator, made.credential.id.as_str()));
-    assert_eq!(caller.subject(), format!("credential:{}", found.id));
+    assert_eq!(**caller.subject(), *format!("credential:{}", found.id));
     assert_eq!(caller.tenant().map(ToString::to_string).as_deref(), Some("acme"));
     let wrong = fields(&[("api_key", &format!("{}x", key.expose()))]);
     assert!(matches!(credentials.authenticate(&wrong).await, Err(Error::Unknown)));
