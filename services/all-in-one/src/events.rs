@@ -2,7 +2,7 @@
 //! (`docs/reference/events.md`).
 //!
 //! - [`OwnerEvents`]: the gRPC service.
-//! - [`origin`]: middleware that names the caller in the events of a call's changes.
+//! - [`origin`]: names the caller in the events of a call's changes.
 //! - [`refusals`]: refused calls as events.
 
 pub(crate) mod origin;

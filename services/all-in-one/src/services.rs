@@ -253,8 +253,8 @@ struct CallChecks {
     revocations: Revocations,
 }
 
-/// Makes a call behind all checks. They are one middleware: as one each, every one would allocate its future and a copy of what is
-/// below it.
+/// Makes a call behind all checks. They are one middleware: if each were its own, each would allocate its future and a copy of
+/// what is below it.
 async fn checked(
     State(checks): State<Arc<CallChecks>>,
     request: Request,

@@ -90,7 +90,8 @@ impl Refusals {
     }
 }
 
-/// Makes a call with `next`, and records it if it is answered `PERMISSION_DENIED` or `UNAUTHENTICATED`.
+/// Makes a call with `next`, and records it if it is answered `PERMISSION_DENIED` or `UNAUTHENTICATED`. A call that is not in the
+/// table of calls is not recorded: its name is text of the caller.
 pub(crate) async fn record<F: Future<Output = Response>>(
     refusals: &Refusals,
     request: Request,
