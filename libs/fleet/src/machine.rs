@@ -122,6 +122,7 @@ pub fn is_occupying(state: State) -> bool {
     match state {
         State::Queued
         | State::Provisioning
+        | State::Reinstalling
         | State::Active
         | State::Failed
         | State::Unspecified => true,

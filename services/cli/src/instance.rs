@@ -1,6 +1,7 @@
 //! Commands on instances.
 
 mod create;
+mod reinstall;
 
 use std::time::SystemTime;
 
@@ -38,6 +39,8 @@ pub enum InstanceCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Install the machine of an active or failed instance again; what the installation overwrites is lost
+    Reinstall(Box<reinstall::ReinstallInstance>),
     /// Wait until an instance reaches a state; fail when it no longer can
     Wait {
         /// The instance
@@ -119,6 +122,7 @@ pub async fn run(
             let retried = client(channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
             print_list(out, retried.into_inner().instance.as_slice(), output)
         }
+        InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, channel, out).await,
         InstanceCommand::Wait { name, goal } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
             wait(channel, &id, goal).await?;
@@ -289,7 +293,7 @@ mod tests {
 
     #[test]
     fn waiting_continues_while_the_goal_is_reachable() {
-        for state in [pb::State::Queued, pb::State::Provisioning] {
+        for state in [pb::State::Queued, pb::State::Provisioning, pb::State::Reinstalling] {
             assert_eq!(Goal::Active.reached("a", Some(&instance(state))), None, "{state:?}");
         }
         assert_eq!(Goal::Active.reached("a", Some(&instance(pb::State::Active))), Some(Ok(())));

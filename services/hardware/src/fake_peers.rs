@@ -90,6 +90,7 @@ impl InstanceService for FakeInstances {
         update_instance(pb::UpdateInstanceRequest) -> pb::UpdateInstanceResponse;
         delete_instance(pb::DeleteInstanceRequest) -> pb::DeleteInstanceResponse;
         retry_instance(pb::RetryInstanceRequest) -> pb::RetryInstanceResponse;
+        reinstall_instance(pb::ReinstallInstanceRequest) -> pb::ReinstallInstanceResponse;
         report_phone_home(pb::ReportPhoneHomeRequest) -> pb::ReportPhoneHomeResponse;
         report_script(pb::ReportScriptRequest) -> pb::ReportScriptResponse;
         watch_instances(pb::WatchInstancesRequest) -> Self::WatchInstancesStream;

@@ -184,7 +184,7 @@ impl InstanceService for Api {
         update.id = id.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         if let Some(old) = self.check_tenant(id, tenant.as_ref()).await? {
-            check_clean_up(&old, &update, &paths)?;
+            check_site_fields(&old, &update, &paths)?;
         }
         let updated = self.instances.update(update, &paths).await;
         let new = updated.map_err(|error| describe(error, tenant.as_ref()))?;
@@ -221,6 +221,26 @@ impl InstanceService for Api {
         let retried = self.instances.retry(id).await;
         let retried = retried.map_err(|error| describe(error, tenant.as_ref()))?;
         Ok(Response::new(pb::RetryInstanceResponse { instance: Some(retried.without_secrets()) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
+    async fn reinstall_instance(
+        &self,
+        request: Request<pb::ReinstallInstanceRequest>,
+    ) -> Result<Response<pb::ReinstallInstanceResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let pb::ReinstallInstanceRequest { id, revision, instance, update_mask } =
+            request.into_inner();
+        let id = Violations::parse("id", &id)?;
+        let (update, paths) = (instance.unwrap_or_default(), update_mask.unwrap_or_default().paths);
+        if let Some(old) = self.check_tenant(id, tenant.as_ref()).await?
+            && !paths.is_empty()
+        {
+            check_site_fields(&old, &update, &paths)?;
+        }
+        let reinstalled = self.instances.reinstall(id, revision, update, &paths).await;
+        let new = reinstalled.map_err(|error| describe(error, tenant.as_ref()))?;
+        Ok(Response::new(pb::ReinstallInstanceResponse { instance: Some(new.without_secrets()) }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -306,19 +326,23 @@ fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violat
     })
 }
 
-/// Passes unless a tenant's `update` changes how the machine of its instance is cleaned: a template of its own might not wipe the
-/// disks.
-fn check_clean_up(
+/// Passes unless a tenant's `update` changes how the machine of its instance is cleaned (a template of its own might not wipe the
+/// disks), or who switches it.
+fn check_site_fields(
     old: &pb::Instance,
     update: &pb::Instance,
     paths: &[String],
 ) -> Result<(), Status> {
-    let field = "deprovision_template_id";
-    let is_updated = paths.is_empty() || paths.iter().any(|path| path == field);
-    match is_updated && update.deprovision_template_id != old.deprovision_template_id {
-        true => Err(Status::permission_denied(format!("a tenant cannot change {field}"))),
-        false => Ok(()),
+    let is_clean_up_same = update.deprovision_template_id == old.deprovision_template_id;
+    let is_power_same = update.power_management == old.power_management;
+    for (field, is_same) in
+        [("deprovision_template_id", is_clean_up_same), ("power_management", is_power_same)]
+    {
+        if !is_same && (paths.is_empty() || paths.iter().any(|path| path == field)) {
+            return Err(Status::permission_denied(format!("a tenant cannot change {field}")));
+        }
     }
+    Ok(())
 }
 
 /// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
@@ -338,11 +362,16 @@ impl From<Error> for Status {
             Error::Illegal(_) | Error::NotQueued(_) => {
                 status::failed_precondition("STATE", "instance", text)
             }
-            Error::BeingDeleted(id) | Error::BeingCleaned { instance: id, .. } => {
+            Error::BeingDeleted(id)
+            | Error::BeingReinstalled(id)
+            | Error::BeingCleaned { instance: id, .. } => {
                 status::failed_precondition("STATE", &id, text)
             }
             Error::Protected(id) => {
                 status::failed_precondition("PROTECTED", &format!("instance/{id}"), text)
+            }
+            Error::NothingToInstall(id) => {
+                status::failed_precondition("NOTHING_TO_INSTALL", &format!("instance/{id}"), text)
             }
             Error::Retired(_) => status::failed_precondition("INSTANCE_DELETED", "instance", text),
             Error::NotOccupant { hardware, .. } => {

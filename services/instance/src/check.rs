@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message as _;
 use tinwright::check::{self, InvalidValue};
 use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, TemplateId, TenantName};
 
@@ -51,6 +52,10 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     if let Some(os) = &instance.os {
         system::check(os, &mut wrong);
     }
+    if instance.reserve_only && (instance.os.is_some() || !instance.template_id.is_empty()) {
+        wrong.add("reserve_only", "excludes an operating system, a custom script and a template");
+    }
+    wrong.take("power_management", power_management(instance.power_management));
     ips(&mut instance.ips, &mut wrong);
     for (field, text) in [
         ("userdata", &instance.userdata),
@@ -83,6 +88,11 @@ fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
     wrong.normalize_optional("template_id", template_id, str::parse::<TemplateId>);
     let field = "deprovision_template_id";
     wrong.normalize_optional(field, deprovision_template_id, str::parse::<TemplateId>);
+}
+
+fn power_management(number: i32) -> Result<(), String> {
+    let known = PowerManagement::try_from(number);
+    known.map(drop).map_err(|_| format!("{number} is not a known value"))
 }
 
 fn external_id(id: &str) -> Result<(), String> {

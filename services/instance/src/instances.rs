@@ -32,6 +32,7 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
 
 pub use self::deleted::DeletedKind;
+use self::machine_reports::is_installed_by_script;
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
@@ -63,6 +64,14 @@ pub enum Error {
         /// The workflow that cleans its machine.
         workflow: String,
     },
+    /// The instance is being reinstalled as it is, so that it cannot be reinstalled otherwise.
+    #[error(
+        "instance {0} is being reinstalled: wait until that has ended, or send no other values"
+    )]
+    BeingReinstalled(String),
+    /// The instance has neither a template nor a custom script.
+    #[error("instance {0} has neither a template nor a custom script to install")]
+    NothingToInstall(String),
     /// The instance is protected against the request.
     #[error("instance {0} is protected: remove its protection first")]
     Protected(String),
@@ -155,6 +164,7 @@ impl Bounded for InstanceKind {
         match instance.state() {
             pb::State::Queued => Some(HOUR),
             pb::State::Provisioning => Some(3 * HOUR),
+            pb::State::Reinstalling => Some(4 * HOUR),
             // Disks without a fast erase are overwritten.
             pb::State::Deprovisioning => Some(24 * HOUR),
             pb::State::Unspecified
@@ -279,6 +289,34 @@ impl Instances {
             Ok(new)
         };
         self.change(&id.to_string(), 0, retry).await
+    }
+
+    /// Begins to install the machine again, unless the instance is protected. The fields of `update` that `paths` names replace those of
+    /// the instance in the same commit. Does nothing if the machine is being reinstalled with these values already.
+    pub async fn reinstall(
+        &self,
+        id: InstanceId,
+        revision: i64,
+        update: pb::Instance,
+        paths: &[String],
+    ) -> Result<pb::Instance, Error> {
+        let reinstall = |old: &pb::Instance| {
+            if has_protected_installation(old) {
+                return Err(Error::Protected(old.id.clone()));
+            }
+            let mut new = transition::after(old, Event::Reinstall, "", self.now())?;
+            if !paths.is_empty() {
+                new = check::normalize(update::merge(&new, &update, paths)?)?;
+            }
+            if old.state() == pb::State::Reinstalling && new != *old {
+                return Err(Error::BeingReinstalled(new.id));
+            }
+            if new.template_id.is_empty() && !is_installed_by_script(&new) {
+                return Err(Error::NothingToInstall(new.id));
+            }
+            Ok(new)
+        };
+        self.change(&id.to_string(), revision, reinstall).await
     }
 
     /// Changes the instance that occupies `hardware` as `change` says, given the time. It must be `instance`, if that is

@@ -120,7 +120,8 @@ impl Reconciler {
             let Some(instance) = found else { return Ok(Outcome::Done) };
             match State::try_from(&instance).map_err(instances::Error::from)? {
                 State::Queued => self.provision(&instance).await,
-                State::Provisioning => self.install(&instance).await,
+                State::Reinstalling if needs_workflow(&instance) => self.provision(&instance).await,
+                State::Provisioning | State::Reinstalling => self.install(&instance).await,
                 State::Deprovisioning => self.deprovision(&instance).await,
                 State::Active
                 | State::Failed
@@ -261,6 +262,12 @@ fn result(workflow: &Workflow) -> Result<(), String> {
     };
     let separator = if workflow.state_reason.is_empty() { "" } else { ": " };
     Err(format!("workflow {} {result}{separator}{}", workflow.id, workflow.state_reason))
+}
+
+/// True if the workflow that installs the machine again was not created yet.
+fn needs_workflow(instance: &Instance) -> bool {
+    let Instance { template_id, workflow_id, install_time, .. } = instance;
+    !template_id.is_empty() && workflow_id.is_empty() && install_time.is_none()
 }
 
 /// Returns the id of the request that is made once per `step` and generation of the instance.

@@ -3,8 +3,11 @@
 //! ```text
 //! queued ──Began──▶ provisioning ──Installed──▶ active
 //! queued ──Unusable──▶ failed, released       the machine may not be used, and was not changed
-//! queued, provisioning ──Failed──▶ failed
+//! queued, provisioning, reinstalling ──Failed──▶ failed
 //! failed, released or not ──Retry──▶ queued
+//! active, failed ──Reinstall──▶ reinstalling ──Installed──▶ active
+//! queued ──Reserved──▶ active                 nothing is to be done with the machine
+//! active ──ScriptNotLoaded──▶ provisioning    its custom script was started, and then could not be loaded
 //! any but released ──Delete──▶ deprovisioning ──Cleaned──▶ (gone)        released ──Delete──▶ (gone)
 //! deprovisioning ──Failed──▶ deprovision_failed ──Retry──▶ deprovisioning
 //! ```
@@ -24,6 +27,8 @@ pub enum State {
     Provisioning,
     /// The machine is installed and belongs to its owner.
     Active,
+    /// The machine is being installed again.
+    Reinstalling,
     /// Provisioning failed; the machine stays claimed.
     Failed,
     /// Provisioning failed before the machine was changed, and the claim was dropped. Shown as failed.
@@ -43,12 +48,18 @@ pub enum Event {
     Began,
     /// The machine may not be used, and was not changed.
     Unusable,
+    /// The machine is only to be kept.
+    Reserved,
     /// The machine is installed, and its system has phoned home if that is required.
     Installed,
+    /// The machine could not load its custom script after all.
+    ScriptNotLoaded,
     /// Provisioning or cleaning failed.
     Failed,
     /// A caller asked to repeat the step that failed.
     Retry,
+    /// A caller asked to install the machine again.
+    Reinstall,
     /// A caller asked to delete the instance.
     Delete,
     /// The machine is clean.
@@ -73,9 +84,20 @@ impl State {
     pub fn after(self, event: Event) -> Result<Self, IllegalTransition> {
         match (self, event) {
             (Self::Queued | Self::Provisioning, Event::Began) => Ok(Self::Provisioning),
+            (Self::Queued | Self::Active, Event::Reserved) => Ok(Self::Active),
             (Self::Queued | Self::Released, Event::Unusable) => Ok(Self::Released),
-            (Self::Provisioning | Self::Active, Event::Installed) => Ok(Self::Active),
-            (Self::Queued | Self::Provisioning | Self::Failed, Event::Failed) => Ok(Self::Failed),
+            (Self::Reinstalling, Event::Began) => Ok(Self::Reinstalling),
+            (Self::Provisioning | Self::Reinstalling | Self::Active, Event::Installed) => {
+                Ok(Self::Active)
+            }
+            (Self::Provisioning | Self::Active, Event::ScriptNotLoaded) => Ok(Self::Provisioning),
+            (
+                Self::Queued | Self::Provisioning | Self::Reinstalling | Self::Failed,
+                Event::Failed,
+            ) => Ok(Self::Failed),
+            (Self::Active | Self::Failed | Self::Reinstalling, Event::Reinstall) => {
+                Ok(Self::Reinstalling)
+            }
             (Self::Failed | Self::Released, Event::Retry) => Ok(Self::Queued),
             // A repeated retry finds the state that the first one led to.
             (Self::Queued | Self::Provisioning | Self::Deprovisioning, Event::Retry) => Ok(self),
@@ -97,7 +119,10 @@ impl State {
 
     /// True if the reconciler has work to do.
     pub fn needs_work(self) -> bool {
-        matches!(self, Self::Queued | Self::Provisioning | Self::Deprovisioning)
+        matches!(
+            self,
+            Self::Queued | Self::Provisioning | Self::Reinstalling | Self::Deprovisioning
+        )
     }
 
     /// True if the instance is being deleted: of its record, callers may change only the clean-up template.
@@ -110,6 +135,7 @@ impl State {
             Self::Queued => pb::State::Queued,
             Self::Provisioning => pb::State::Provisioning,
             Self::Active => pb::State::Active,
+            Self::Reinstalling => pb::State::Reinstalling,
             Self::Failed | Self::Released => pb::State::Failed,
             Self::Deprovisioning => pb::State::Deprovisioning,
             Self::DeprovisionFailed => pb::State::DeprovisionFailed,
@@ -136,9 +162,12 @@ impl fmt::Display for Event {
         f.write_str(match self {
             Self::Began => "begin to be provisioned",
             Self::Unusable => "release its machine",
+            Self::Reserved => "be reserved",
             Self::Installed => "become active",
+            Self::ScriptNotLoaded => "wait for its script",
             Self::Failed => "fail",
             Self::Retry => "be retried",
+            Self::Reinstall => "be reinstalled",
             Self::Delete => "be deleted",
             Self::Cleaned => "be removed",
         })
@@ -153,6 +182,7 @@ impl TryFrom<&pb::Instance> for State {
             pb::State::Queued => Ok(Self::Queued),
             pb::State::Provisioning => Ok(Self::Provisioning),
             pb::State::Active => Ok(Self::Active),
+            pb::State::Reinstalling => Ok(Self::Reinstalling),
             pb::State::Failed if instance.released => Ok(Self::Released),
             pb::State::Failed => Ok(Self::Failed),
             pb::State::Deprovisioning => Ok(Self::Deprovisioning),
@@ -167,22 +197,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STATES: [State; 8] = [
+    const STATES: [State; 9] = [
         State::Queued,
         State::Provisioning,
         State::Active,
+        State::Reinstalling,
         State::Failed,
         State::Released,
         State::Deprovisioning,
         State::DeprovisionFailed,
         State::Gone,
     ];
-    const EVENTS: [Event; 7] = [
+    const EVENTS: [Event; 10] = [
         Event::Began,
         Event::Unusable,
+        Event::Reserved,
         Event::Installed,
+        Event::ScriptNotLoaded,
         Event::Failed,
         Event::Retry,
+        Event::Reinstall,
         Event::Delete,
         Event::Cleaned,
     ];

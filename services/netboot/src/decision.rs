@@ -174,10 +174,16 @@ fn hardware(state: HardwareState) -> &'static str {
     }
 }
 
+/// True if an instance in this state is being installed, for the first time or again.
+fn is_being_installed(state: InstanceState) -> bool {
+    matches!(state, InstanceState::Provisioning | InstanceState::Reinstalling)
+}
+
 fn instance(state: InstanceState) -> &'static str {
     match state {
         InstanceState::Queued => "queued",
         InstanceState::Provisioning => "provisioning",
+        InstanceState::Reinstalling => "being reinstalled",
         InstanceState::Active | InstanceState::Unspecified => "active",
         InstanceState::Failed => "failed",
         InstanceState::Deprovisioning => "deprovisioning",
@@ -250,7 +256,7 @@ impl MachineFacts {
     /// Returns the same while that script is what the machine boots.
     fn due_instance_script(&self) -> Option<&ScriptSource> {
         let Occupant { state, always_pxe, script_ran, .. } = self.instance.as_ref()?;
-        let first = *state == InstanceState::Provisioning && !script_ran;
+        let first = is_being_installed(*state) && !script_ran;
         self.instance_script().filter(|_| first || *always_pxe)
     }
 
@@ -277,10 +283,10 @@ impl MachineFacts {
             InstanceState::Failed if self.netboot.allow_workflow => return None,
             // Its tenant's system may run until a workflow has switched the machine off.
             InstanceState::Deprovisioning => (BootTarget::Later, Fact::Instance(instance.state)),
-            InstanceState::Provisioning if instance.script_ran => {
+            state if is_being_installed(state) && instance.script_ran => {
                 (BootTarget::LocalDisk, Fact::ScriptRan)
             }
-            InstanceState::Provisioning => {
+            InstanceState::Provisioning | InstanceState::Reinstalling => {
                 (BootTarget::LocalDisk, Fact::WorkerDone(instance.state))
             }
             InstanceState::Active | InstanceState::Unspecified if installed => {

@@ -86,6 +86,7 @@ impl TenantMachines {
         match instance.state() {
             inst::State::Queued
             | inst::State::Provisioning
+            | inst::State::Reinstalling
             | inst::State::Active
             | inst::State::Failed => {}
             inst::State::Unspecified

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, on_machine};
 
-/// Calls that change nothing in this site: they need an edge, a BMC that answers, a failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need an edge, a BMC that answers, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/Authenticate",
     "IdentityService/RotateAuthority",
     "IdentityService/RotateSiteKey",
+    "InstanceService/ReinstallInstance",
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
     "PowerService/CancelPowerJob",
@@ -66,6 +67,8 @@ fn instances(site: &Site) -> Vec<(&'static str, Value)> {
         ("InstanceService/ReportScript", report),
         ("InstanceService/UpdateInstance", json!({"instance": renamed, "update_mask": "hostname"})),
         ("InstanceService/RetryInstance", json!({"id": id})),
+        // Of an older revision: whether the instance is active already is a matter of time.
+        ("InstanceService/ReinstallInstance", json!({"id": id, "revision": 1})),
         ("InstanceService/DeleteInstance", json!({"id": id, "force": true})),
     ]
 }

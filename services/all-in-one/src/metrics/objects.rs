@@ -90,7 +90,8 @@ impl Observed for PowerJob {
 
 impl Observed for Instance {
     fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let is_provisioned = matches!(self.state(), State::Active | State::Failed);
+        let is_provisioned =
+            matches!(self.state(), State::Active | State::Reinstalling | State::Failed);
         Some(Observation {
             id: self.id.parse().ok()?,
             state: self.state,

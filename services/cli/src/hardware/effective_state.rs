@@ -62,7 +62,9 @@ fn effective_state(machine: &pb::Hardware, occupant: Option<&Instance>) -> Strin
 /// Returns the state that the instance adds; nothing for a state unknown to this version.
 fn added_state(occupant: &Instance) -> Option<&'static str> {
     match occupant.state() {
-        State::Queued | State::Provisioning | State::Failed => Some("provisioning"),
+        State::Queued | State::Provisioning | State::Reinstalling | State::Failed => {
+            Some("provisioning")
+        }
         State::Active => Some("in-use"),
         State::Deprovisioning | State::DeprovisionFailed => Some("deprovisioning"),
         State::Unspecified | State::Deleted => None,

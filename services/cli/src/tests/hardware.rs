@@ -146,6 +146,7 @@ mod instances {
             update_instance: UpdateInstanceRequest => UpdateInstanceResponse,
             delete_instance: DeleteInstanceRequest => DeleteInstanceResponse,
             retry_instance: RetryInstanceRequest => RetryInstanceResponse,
+            reinstall_instance: ReinstallInstanceRequest => ReinstallInstanceResponse,
             report_phone_home: ReportPhoneHomeRequest => ReportPhoneHomeResponse,
             report_script: ReportScriptRequest => ReportScriptResponse,
         }

@@ -6,10 +6,13 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 
 use crate::check;
-use crate::state::{State, UnknownState};
+use crate::state::{Event, State, UnknownState};
 
 /// The last provisioning event of Equinix Metal's installers.
 const INSTALLED_EVENT: &str = "provisioning.104.01";
+
+/// State reason of an instance whose script could not be loaded after it was started.
+const SCRIPT_NOT_LOADED: &str = "its custom script could not be loaded: boot the machine again";
 
 /// A phone-home call.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +43,10 @@ impl PhoneHome {
     /// was changed or while the instance is being deleted.
     pub fn apply(&self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
-        if !self.means_installed(old) || !accepts_reports(State::try_from(old)?) {
+        let state = State::try_from(old)?;
+        // Until the machine is installed again, its former system may call.
+        let is_of_former_system = state == State::Reinstalling && old.install_time.is_none();
+        if !self.means_installed(old) || !accepts_reports(state) || is_of_former_system {
             return Ok(new);
         }
         // The only reason that an active instance has is a missing call.
@@ -65,14 +71,24 @@ pub struct ScriptOutcome {
 }
 
 impl ScriptOutcome {
-    /// Returns `old` after this outcome at `now`.
+    /// Returns `old` after this outcome at `now`. An instance that was active because its script was started is so no longer if the
+    /// script could not be loaded.
     pub fn apply(self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         // A script beside a template counts as well: it runs before the template's workflow has its turn.
         let has_script = matches!(old.os, Some(Os::CustomIpxe(_)));
         let is_current = self.generation == old.generation && has_script;
-        if is_current && accepts_reports(State::try_from(old)?) {
+        let state = State::try_from(old)?;
+        if is_current && accepts_reports(state) {
             new.script_time = self.started.then(|| old.script_time.unwrap_or(now.into()));
+            let was_only_started = is_installed_by_script(old) && old.phone_home_time.is_none();
+            if let (false, true, Ok(next)) =
+                (self.started, was_only_started, state.after(Event::ScriptNotLoaded))
+                && next != state
+            {
+                next.write(&mut new);
+                SCRIPT_NOT_LOADED.clone_into(&mut new.state_reason);
+            }
         }
         Ok(new)
     }
@@ -80,7 +96,7 @@ impl ScriptOutcome {
 
 /// True if the machine was changed for the instance, and the instance is not being deleted.
 fn accepts_reports(state: State) -> bool {
-    matches!(state, State::Provisioning | State::Active)
+    matches!(state, State::Provisioning | State::Reinstalling | State::Active)
 }
 
 /// True if a custom script installs the machine, and no template.

@@ -25,7 +25,7 @@ pub(super) fn after(
     new.state_reason = reason.to_owned();
     new.workflow_id.clear();
     match to {
-        State::Queued => {
+        State::Queued | State::Reinstalling => {
             new.generation += 1;
             (new.install_time, new.phone_home_time, new.script_time) = (None, None, None);
             new.host_keys.clear();

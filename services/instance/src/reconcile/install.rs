@@ -3,13 +3,14 @@
 //! | installed by | `install_time` is set | the instance becomes active |
 //! |---|---|---|
 //! | a template | when its workflow succeeds | at once; if policy requires a call: with the call, or after 30 min |
-//! | a custom script | when the script is booted, since its end is unknown | when its system phones home; no time limit |
+//! | a custom script | when the script is booted, since its end is unknown | when the machine starts the script; if policy requires a call: with the call, without a time limit |
 //! | nothing | at once | as for a template |
 
 use std::time::{Duration, SystemTime};
 
 use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::instance::PowerManagement;
 
 use super::orphans::CreatedObject;
 use super::provision::check_usable;
@@ -51,6 +52,9 @@ impl Reconciler {
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         if let Err(reason) = check_usable(&instance.hardware_id, hardware.as_ref()) {
             return self.wait(instance, &format!("waits: {reason}"), HARDWARE_POLL_INTERVAL).await;
+        }
+        if instance.power_management() == PowerManagement::None {
+            return self.record_installed(instance, "waits: switch the machine on by hand").await;
         }
         let labels = request_labels(instance, BOOT_STEP);
         let request_id = request_id(instance, BOOT_STEP);
@@ -96,11 +100,19 @@ impl Reconciler {
 
     /// Makes the instance active once its system has called, if a call is required.
     async fn await_phone_home(&self, instance: &Instance) -> Result<Outcome, Error> {
-        if instance.phone_home_time.is_none() && is_installed_by_script(instance) {
-            // There is no other sign that the system is up, so there is no time limit.
-            return Ok(Outcome::Done);
+        let is_called = instance.phone_home_time.is_some();
+        let is_called = is_called || !self.requires_phone_home(instance).await?;
+        if is_installed_by_script(instance) {
+            // The machine may be switched on by hand, and a script may take any time: there is no time limit.
+            let is_up =
+                is_called && (instance.script_time.is_some() || instance.phone_home_time.is_some());
+            return if is_up {
+                self.advance(instance, Event::Installed, "").await
+            } else {
+                Ok(Outcome::Done)
+            };
         }
-        if instance.phone_home_time.is_some() || !self.requires_phone_home(instance).await? {
+        if is_called {
             return self.advance(instance, Event::Installed, "").await;
         }
         let installed = instance.install_time.and_then(|time| SystemTime::try_from(time).ok());

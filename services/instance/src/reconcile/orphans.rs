@@ -12,7 +12,7 @@ use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{Workflow, WorkflowState};
 
 use super::{CREATED_LABEL, Error, Outcome, REQUEST_LABEL, Reconciler, STEP_TIMEOUT};
-use super::{deprovision, install, provision, request_labels};
+use super::{deprovision, install, needs_workflow, provision, request_labels};
 use crate::instances;
 use crate::state::State;
 
@@ -59,7 +59,8 @@ impl CreatedObject {
 fn current_step(instance: &Instance) -> Option<&'static str> {
     match State::try_from(instance).ok()? {
         State::Queued => Some(provision::STEP),
-        State::Provisioning => Some(install::BOOT_STEP),
+        State::Reinstalling if needs_workflow(instance) => Some(provision::STEP),
+        State::Provisioning | State::Reinstalling => Some(install::BOOT_STEP),
         State::Deprovisioning if !instance.forced => Some(deprovision::STEP),
         State::Deprovisioning
         | State::Active

@@ -2,6 +2,7 @@
 
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
 use super::orphans::CreatedObject;
@@ -27,6 +28,9 @@ impl Reconciler {
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         if let Err(reason) = check_usable(&instance.hardware_id, hardware.as_ref()) {
             return self.reject_hardware(instance, &reason).await;
+        }
+        if instance.reserve_only {
+            return self.advance(instance, Event::Reserved, "").await;
         }
         if instance.template_id.is_empty() {
             return self.advance(instance, Event::Began, "").await;
@@ -89,13 +93,23 @@ pub(super) fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), 
     Err(format!("hardware {id} is {state}{separator}{}", hardware.state_reason))
 }
 
+/// Returns how a workflow of `instance` boots the machine; it is left to people if they manage its power.
+pub(super) fn boot_options(instance: &Instance, power_off_after: bool) -> Option<BootOptions> {
+    match instance.power_management() {
+        PowerManagement::Unspecified => {
+            Some(BootOptions { mode: Mode::Netboot.into(), power_off_after })
+        }
+        PowerManagement::None => None,
+    }
+}
+
 fn request(instance: &Instance) -> CreateWorkflowRequest {
     CreateWorkflowRequest {
         template_id: instance.template_id.clone(),
         hardware_id: instance.hardware_id.clone(),
         values: instance.template_values.clone(),
         instance_id: instance.id.clone(),
-        boot_options: Some(BootOptions { mode: Mode::Netboot.into(), power_off_after: false }),
+        boot_options: boot_options(instance, false),
         labels: request_labels(instance, STEP),
         request_id: request_id(instance, STEP),
         ..CreateWorkflowRequest::default()

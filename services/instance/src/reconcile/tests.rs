@@ -3,6 +3,7 @@
 mod deprovisioning;
 mod faults;
 mod provisioning;
+mod reinstalling;
 mod running;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::WorkflowState as Workflow;
 
 use super::*;
-use crate::instances::machine_reports::PhoneHome;
+use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
 use crate::tests::site::{FoundTenant, MACHINE, Site};
 
 const TEMPLATE: &str = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12";
@@ -92,6 +93,15 @@ impl Bench {
 
     async fn delete(&self, force: bool) {
         self.instances.delete(self.id, 0, force).await.unwrap();
+    }
+
+    /// Reports that the machine started its script, or could not load it.
+    async fn report_script(&self, started: bool) {
+        let generation = self.found().await.unwrap().generation;
+        let outcome = ScriptOutcome { generation, started };
+        let record = |old: &Instance, now| outcome.apply(old, now);
+        let machine = MACHINE.parse().unwrap();
+        self.instances.change_occupant(machine, Some(self.id), record).await.unwrap();
     }
 
     async fn call_home(&self) {

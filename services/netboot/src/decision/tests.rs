@@ -110,6 +110,7 @@ fn row_5_a_tenants_script_runs_while_provisioning_and_then_only_if_always() {
     use InstanceState::*;
     all([
         (scripted(Provisioning, false), tenants(), Fact::InstanceScript),
+        (scripted(Reinstalling, false), tenants(), Fact::InstanceScript),
         (scripted(Active, false), BootTarget::LocalDisk, Fact::Instance(Active)),
     ]);
     for state in [Queued, Provisioning, Active, Failed] {
@@ -147,7 +148,9 @@ fn row_5_a_tenants_script_never_runs_while_its_machine_is_taken_back() {
 fn row_7_the_worker_is_offered_while_its_workflow_waits() {
     use InstanceState::*;
     all([(waiting(free()), BootTarget::Worker, Fact::WorkflowWaits)]);
-    for state in [Queued, Provisioning, Active, Failed, Deprovisioning, DeprovisionFailed] {
+    for state in
+        [Queued, Provisioning, Reinstalling, Active, Failed, Deprovisioning, DeprovisionFailed]
+    {
         all([(waiting(occupied(state)), BootTarget::Worker, Fact::WorkflowWaits)]);
     }
 }
@@ -158,7 +161,9 @@ fn row_6_a_machine_that_is_not_prepared_for_its_workflow_waits_whatever_its_inst
     let unprepared = |machine| MachineFacts { is_unprepared: true, ..machine };
     let later = |machine| (unprepared(machine), BootTarget::Later, Fact::Unprepared);
     all([later(free()), later(scripted(Provisioning, false)), later(scripted(Active, true))]);
-    for state in [Queued, Provisioning, Active, Failed, Deprovisioning, DeprovisionFailed] {
+    for state in
+        [Queued, Provisioning, Reinstalling, Active, Failed, Deprovisioning, DeprovisionFailed]
+    {
         all([later(occupied(state))]);
     }
     let other = unprepared(waiting(occupied(Provisioning)));
@@ -199,8 +204,9 @@ fn row_7_allow_workflow_opens_nothing_by_itself() {
 
 #[test]
 fn rows_7_and_8_the_disk_boots_before_the_instance_is_active() {
-    let state = InstanceState::Provisioning;
-    all([(occupied(state), BootTarget::LocalDisk, Fact::WorkerDone(state))]);
+    for state in [InstanceState::Provisioning, InstanceState::Reinstalling] {
+        all([(occupied(state), BootTarget::LocalDisk, Fact::WorkerDone(state))]);
+    }
 }
 
 #[test]
@@ -337,6 +343,7 @@ fn machine() -> impl Strategy<Value = MachineFacts> {
     let instance_state = prop::sample::select(vec![
         InstanceState::Queued,
         InstanceState::Provisioning,
+        InstanceState::Reinstalling,
         InstanceState::Active,
         InstanceState::Failed,
         InstanceState::Deprovisioning,

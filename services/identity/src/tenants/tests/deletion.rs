@@ -119,6 +119,7 @@ impl InstanceService for Owners {
         update_instance(inst::UpdateInstanceRequest) -> inst::UpdateInstanceResponse;
         delete_instance(inst::DeleteInstanceRequest) -> inst::DeleteInstanceResponse;
         retry_instance(inst::RetryInstanceRequest) -> inst::RetryInstanceResponse;
+        reinstall_instance(inst::ReinstallInstanceRequest) -> inst::ReinstallInstanceResponse;
         report_phone_home(inst::ReportPhoneHomeRequest) -> inst::ReportPhoneHomeResponse;
         report_script(inst::ReportScriptRequest) -> inst::ReportScriptResponse;
         watch_instances(inst::WatchInstancesRequest) -> Self::WatchInstancesStream;

@@ -2,6 +2,7 @@
 
 use tinwright::hardware::v1::Policy;
 use tinwright::hardware::v1::policy::PhoneHome;
+use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::boot_options::Mode;
 use tonic::Status;
 
@@ -183,8 +184,9 @@ async fn a_system_that_never_calls_is_awaited_for_half_an_hour() {
 }
 
 #[tokio::test]
-async fn a_custom_script_is_booted_once_and_ends_with_a_call() {
+async fn a_custom_script_is_booted_once_and_ends_with_a_call_if_policy_requires_one() {
     let bench = Bench::new(scripted()).await;
+    bench.site.policy(required());
     assert_eq!(bench.settle().await, Outcome::Done);
     assert_eq!(
         (bench.state().await, bench.reason().await),
@@ -194,8 +196,27 @@ async fn a_custom_script_is_booted_once_and_ends_with_a_call() {
     assert_eq!(bench.site.request_ids().len(), 1);
     assert_eq!(bench.site.request_ids()[0], format!("{}/boot/1", bench.id));
     assert!(bench.site.state().created.is_empty());
+    bench.report_script(true).await;
+    assert_eq!(bench.settled().await, "provisioning");
     bench.call_home().await;
     assert_eq!(bench.settled().await, "active");
+}
+
+#[tokio::test]
+async fn an_instance_is_active_when_its_custom_script_starts_and_not_if_it_cannot_be_loaded() {
+    let bench = Bench::new(scripted()).await;
+    assert_eq!(bench.settled().await, "provisioning");
+    bench.report_script(true).await;
+    assert_eq!((bench.settled().await, bench.reason().await), ("active".into(), String::new()));
+    bench.report_script(false).await;
+    assert_eq!(bench.settled().await, "provisioning");
+    assert!(bench.reason().await.contains("could not be loaded"), "{}", bench.reason().await);
+    bench.report_script(true).await;
+    assert_eq!(bench.settled().await, "active");
+    bench.call_home().await;
+    bench.report_script(false).await;
+    assert_eq!(bench.settled().await, "active", "its system is up");
+    assert_eq!(bench.site.request_ids().len(), 1, "it was booted once");
 }
 
 #[tokio::test]
@@ -216,6 +237,7 @@ async fn a_machine_in_maintenance_is_not_booted_into_its_custom_script() {
 #[tokio::test]
 async fn a_custom_script_has_no_time_limit() {
     let bench = Bench::new(scripted()).await;
+    bench.site.policy(required());
     bench.settle().await;
     let old = bench.found().await.unwrap();
     let mut early = old.clone();
@@ -230,6 +252,41 @@ async fn a_machine_without_a_bmc_is_switched_on_by_hand() {
     bench.site.state().has_bmc = false;
     assert_eq!(bench.settled().await, "provisioning");
     assert_eq!(bench.reason().await, "no BMC: switch the machine on by hand");
+}
+
+#[tokio::test]
+async fn what_people_switch_on_is_not_booted() {
+    let by_hand = |instance: Instance| Instance {
+        power_management: PowerManagement::None.into(),
+        ..instance
+    };
+    let bench = Bench::new(by_hand(scripted())).await;
+    assert_eq!(bench.settled().await, "provisioning");
+    assert_eq!(bench.reason().await, "waits: switch the machine on by hand");
+    assert!(bench.site.request_ids().is_empty());
+    let bench = Bench::active(by_hand(templated())).await;
+    assert_eq!(bench.site.state().created[0].boot_options, None);
+    bench.delete(false).await;
+    bench.settle().await;
+    assert_eq!(bench.site.state().created[1].boot_options, None, "nor switched off afterwards");
+}
+
+#[tokio::test]
+async fn a_reserved_machine_is_only_kept() {
+    let reserved = Instance { reserve_only: true, ..Instance::default() };
+    let bench = Bench::new(Instance { hardware_id: MACHINE.into(), ..reserved.clone() }).await;
+    assert_eq!(bench.settled().await, "active");
+    assert!(bench.occupied().await);
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "gone");
+    assert!(bench.site.request_ids().is_empty(), "nothing was done to it");
+    let wrong = bench.instances.create(Instance { reserve_only: true, ..templated() }, None).await;
+    assert!(wrong.unwrap_err().to_string().contains("reserve_only"));
+    // A machine that may not be used cannot be kept either.
+    let bench = Bench::new(Instance { hardware_id: MACHINE.into(), ..reserved }).await;
+    bench.site.set_machine_state(HardwareState::Failed, "fan");
+    assert_eq!(bench.settled().await, "failed");
+    assert!(!bench.occupied().await);
 }
 
 #[tokio::test]

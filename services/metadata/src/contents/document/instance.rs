@@ -30,7 +30,7 @@ pub(super) fn instance(machine: &Machine, context: RequestContext) -> Map<String
 
 /// True if an instance in this state is not on the disk yet.
 fn is_being_installed(state: State) -> bool {
-    matches!(state, State::Queued | State::Provisioning)
+    matches!(state, State::Queued | State::Provisioning | State::Reinstalling)
 }
 
 fn fields(machine: &Machine, instance: &Instance) -> Value {

@@ -1,0 +1,122 @@
+//! `instance reinstall`.
+
+use std::path::PathBuf;
+
+use prost_types::FieldMask;
+use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::{CustomIpxe, Os};
+use tonic::transport::Channel;
+
+use super::{Goal, client, wait};
+use crate::connect::View;
+use crate::output::{Format, print_list};
+use crate::resource::Resource as _;
+use crate::{input, template};
+
+/// What replaces the instance's own values.
+#[derive(Debug, clap::Args)]
+pub struct ReinstallInstance {
+    /// The instance
+    #[arg(value_name = pb::Instance::NAMES)]
+    name: String,
+    /// Install with this template [default: the instance's own]
+    #[arg(long, value_name = "NAME|ID")]
+    template: Option<String>,
+    /// Boot the custom iPXE script in this file, in place of a template
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["template", "values"])]
+    script: Option<PathBuf>,
+    /// Set the value of a placeholder of the template, in place of all earlier ones; may be repeated
+    #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
+    values: Vec<(String, String)>,
+    /// Read other user data from this file
+    #[arg(long, value_name = "FILE")]
+    userdata: Option<PathBuf>,
+    /// Wait until it is active again; fail if it fails
+    #[arg(long)]
+    wait: bool,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// Orders that the instance be installed again.
+pub(super) async fn run(
+    reinstall: ReinstallInstance,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let ReinstallInstance { output, wait: until_active, .. } = reinstall;
+    let found = pb::Instance::find(channel, &reinstall.name, View::Basic).await?;
+    let (instance, paths) = replaced(&reinstall, channel).await?;
+    let request = pb::ReinstallInstanceRequest {
+        id: found.id.clone(),
+        // A repeated call finds the revision changed, and installs no second time.
+        revision: found.revision,
+        instance: Some(instance),
+        update_mask: Some(FieldMask { paths }),
+    };
+    let ordered = client(channel).reinstall_instance(request).await?.into_inner();
+    print_list(out, ordered.instance.as_slice(), output)?;
+    if until_active { wait(channel, &found.id, Goal::Active).await } else { Ok(()) }
+}
+
+/// Returns the new values, and the names of their fields.
+async fn replaced(
+    reinstall: &ReinstallInstance,
+    channel: &Channel,
+) -> anyhow::Result<(pb::Instance, Vec<String>)> {
+    let (mut instance, mut paths) = (pb::Instance::default(), Vec::new());
+    if let Some(name) = &reinstall.template {
+        instance.template_id = template::id(channel, name).await?;
+        paths.push("template_id");
+    }
+    if let Some(file) = &reinstall.script {
+        let script = CustomIpxe { contents: input::text(file)?, ..CustomIpxe::default() };
+        instance.os = Some(Os::CustomIpxe(script));
+        paths.extend(["custom_ipxe", "template_id"]);
+    }
+    if !reinstall.values.is_empty() {
+        instance.template_values = reinstall.values.iter().cloned().collect();
+        paths.push("template_values");
+    }
+    if let Some(file) = &reinstall.userdata {
+        instance.userdata = input::text(file)?;
+        paths.push("userdata");
+    }
+    Ok((instance, paths.into_iter().map(str::to_owned).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        reinstall: ReinstallInstance,
+    }
+
+    async fn replaced_by(options: &str) -> (pb::Instance, Vec<String>) {
+        let words = ["reinstall", "web"].into_iter().chain(options.split_whitespace());
+        let Program { reinstall } = Program::try_parse_from(words).unwrap();
+        // Not called, as there is no template to look up.
+        let channel = Endpoint::from_static("http://127.0.0.1:9").connect_lazy();
+        replaced(&reinstall, &channel).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_what_is_given_is_replaced() {
+        assert_eq!(replaced_by("").await, (pb::Instance::default(), Vec::new()));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "#!ipxe\nshell\n").unwrap();
+        let (instance, paths) = replaced_by(&format!("--script {}", file.path().display())).await;
+        assert_eq!(paths, ["custom_ipxe", "template_id"], "its template would win otherwise");
+        let Some(Os::CustomIpxe(script)) = instance.os else { panic!("{instance:?}") };
+        assert_eq!(script.contents, "#!ipxe\nshell\n");
+        let (instance, paths) = replaced_by("--value disk=/dev/sdb --value a=b").await;
+        assert_eq!((paths, instance.template_values.len()), (vec!["template_values".into()], 2));
+    }
+}
