@@ -15,6 +15,7 @@ use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tonic_types::StatusExt as _;
 
 /// Returns true if the server at `to` refuses a caller with these TLS settings.
 async fn is_refused(to: std::net::SocketAddr, tls: ClientTlsConfig) -> bool {
@@ -107,7 +108,7 @@ async fn an_address_is_granted_to_a_tenant_that_exists_and_a_tenant_with_one_sta
     assert_eq!(refused.message(), "grant.tenant: there is no tenant acme");
     let tenant = Some(pb::Tenant { name: "acme".into(), ..pb::Tenant::default() });
     let request = pb::CreateTenantRequest { tenant, ..pb::CreateTenantRequest::default() };
-    let tenant = tenants.create_tenant(request).await.unwrap().into_inner().tenant.unwrap();
+    let tenant = tenants.create_tenant(request.clone()).await.unwrap().into_inner().tenant.unwrap();
     let grant = grants.create_grant(create).await.unwrap().into_inner().grant.unwrap();
     let delete = pb::DeleteTenantRequest { id: tenant.id, revision: 0 };
     let refused = tenants.delete_tenant(delete.clone()).await.unwrap_err();
@@ -117,5 +118,9 @@ async fn an_address_is_granted_to_a_tenant_that_exists_and_a_tenant_with_one_sta
     let release = addr::ReleaseGrantRequest { id: grant.id, revision: 0 };
     grants.release_grant(release).await.unwrap();
     tenants.delete_tenant(delete).await.unwrap();
+    // What the deleted tenant leaves names it: a later tenant of the name would see that.
+    let refused = tenants.create_tenant(request).await.unwrap_err();
+    let reason = refused.get_details_error_info().map(|info| info.reason);
+    assert_eq!(reason.as_deref(), Some("TENANT_DELETED"), "{refused}");
     server.end().await;
 }

@@ -212,6 +212,7 @@ const TENANT_CALLS: &[&str] = &[
     "/tinwright.instance.v1.InstanceService/RetryInstance",
     "/tinwright.instance.v1.InstanceService/UpdateInstance",
     "/tinwright.instance.v1.InstanceService/WatchInstances",
+    "/tinwright.power.v1.PowerService/CancelPowerJob",
     "/tinwright.power.v1.PowerService/CreatePowerJob",
     "/tinwright.power.v1.PowerService/GetPowerJob",
     "/tinwright.power.v1.PowerService/ListPowerJobs",

@@ -99,8 +99,8 @@ fn describe<K: Kind>(old: Option<&K::Record>, new: Option<&K::Record>, is_asked:
         },
         (Some(_), Some(_)) => String::new(),
     };
-    let before = old.map_or("", K::state_reason);
-    let reason = new.map(K::state_reason).filter(|reason| *reason != before).unwrap_or_default();
+    let before = old.map_or("", K::event_reason);
+    let reason = new.map(K::event_reason).filter(|reason| *reason != before).unwrap_or_default();
     match (done.as_str(), reason) {
         (_, "") => done,
         ("", reason) => reason.into(),

@@ -70,6 +70,11 @@ pub trait Kind: fmt::Debug + 'static {
         ""
     }
 
+    /// Returns the reason of the state as events give it. Callers of the record's tenant read events.
+    fn event_reason(record: &Self::Record) -> &str {
+        Self::state_reason(record)
+    }
+
     /// True if a record's lifecycle is over, so that its later deletion is no event unless a caller asked for it.
     fn has_ended(_: &Self::Record) -> bool {
         false

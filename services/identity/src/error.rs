@@ -23,6 +23,9 @@ pub enum Error {
         /// Its objects, by kind.
         found: Vec<ObjectCount>,
     },
+    /// A tenant of this name was deleted.
+    #[error("a tenant {0} was deleted: its name is not used again")]
+    Retired(String),
     /// A call to another service failed.
     #[error("the {service} service did not answer")]
     Unavailable {
@@ -74,6 +77,9 @@ impl From<Error> for Status {
             }
             Error::InUse { tenant, .. } => {
                 status::failed_precondition("TENANT_IN_USE", &format!("tenant/{tenant}"), text)
+            }
+            Error::Retired(name) => {
+                status::failed_precondition("TENANT_DELETED", &format!("tenant/{name}"), text)
             }
             Error::Unknown => Self::unauthenticated(text),
             Error::Authority(authority::Error::NoKey(path)) => {

@@ -3,7 +3,10 @@
 //! ```text
 //! identity/tenant/<id>             the record
 //! identity/tenant-name/<name>      ─▶ id
+//! identity/retired/tenant/<name>   ─▶ id: the names of deleted tenants, for ever
 //! ```
+//!
+//! The records and events of a deleted tenant stay, and name it: a later tenant of the name would see them. So no name is used twice.
 //!
 //! A tenant is deleted in steps ([`Tenants::delete`]): it is marked, its objects are looked for, and then it is deleted or the mark is removed.
 //! `runtime::tenants` shows why nothing is created for it meanwhile.
@@ -14,7 +17,7 @@ use prost_types::Timestamp;
 use runtime::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{Change, Error, Index, Kind, Records};
-use store::{ScopedStore, Store as _};
+use store::{Commit, Expect, ScopedStore, Store as _, Write};
 use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{Object as _, TenantId, TenantName, check, field_mask};
@@ -86,15 +89,26 @@ impl Tenants {
         &self.records
     }
 
-    /// Stores a new tenant. A repeated `request` returns the first result.
+    /// Stores a new tenant, whose name may not be that of a deleted one. A repeated `request` returns the first result.
     pub async fn create(
         &self,
         tenant: pb::Tenant,
         request: Option<IdempotentRequest>,
-    ) -> Result<pb::Tenant, Error> {
+    ) -> Result<pb::Tenant, crate::Error> {
         let mut tenant = pb::Tenant { deleting: false, ..checked(tenant)? };
         tenant.initialize("tenant.id", self.clock.wall())?;
-        self.records.create(&tenant, Change::default(), request.as_ref()).await
+        let retired = retired_key(&tenant);
+        let expect = vec![Expect::Absent(retired.clone())];
+        let unused = Change::from(Commit { expect, writes: Vec::new() });
+        match self.records.create(&tenant, unused, request.as_ref()).await {
+            Err(error @ Error::Changed { .. }) => {
+                match self.records.store().get(&retired).await.map_err(Error::from)? {
+                    Some(_) => Err(crate::Error::Retired(tenant.name)),
+                    None => Err(error.into()),
+                }
+            }
+            result => Ok(result?),
+        }
     }
 
     /// Replaces the fields of a tenant that `paths` name.
@@ -108,7 +122,7 @@ impl Tenants {
         self.records.replace(&old, pb::Tenant { update_time, ..merged }).await
     }
 
-    /// Deletes a tenant, unless there are identities of it, or `objects` of other services. It must not be cancelled, which would leave
+    /// Deletes a tenant for good, unless there are identities of it, or `objects` of other services. It must not be cancelled, which would leave
     /// the mark: a caller that may go away spawns it.
     pub async fn delete(
         &self,
@@ -121,7 +135,7 @@ impl Tenants {
         let marked = marked.await?;
         let refused = match self.check_unused(&marked, objects).await {
             // Another deletion may have removed the mark, and something may have been created since: that changed the revision.
-            Ok(()) => match self.records.commit(self.records.to_delete(&marked)).await {
+            Ok(()) => match self.records.commit(self.to_retire(&marked)).await {
                 Ok(_) => return Ok(()),
                 Err(error) => error.into(),
             },
@@ -132,6 +146,13 @@ impl Tenants {
             tracing::warn!(error, tenant = marked.name, "deletion not taken back; repeat it");
         }
         Err(refused)
+    }
+
+    /// Removes `tenant`. Its name is not used again.
+    fn to_retire(&self, tenant: &pb::Tenant) -> Change {
+        let writes = vec![Write::Put(retired_key(tenant), tenant.id.clone().into())];
+        let retired = Change::from(Commit { expect: Vec::new(), writes });
+        self.records.to_delete(tenant).and(retired)
     }
 
     /// Removes the mark of the tenant `id`, if it is still there and has one.
@@ -221,6 +242,11 @@ impl Tenants {
         }
         Ok(self.records.to_replace(&tenant, &tenant))
     }
+}
+
+/// Returns the key by which the name of `tenant`, once it is deleted, is not used again.
+fn retired_key(tenant: &pb::Tenant) -> String {
+    format!("retired/tenant/{}", tenant.name)
 }
 
 /// Returns `tenant` if its fields are valid.

@@ -9,6 +9,7 @@ use runtime::retry::is_final;
 use runtime::tenants::{self, TenantDirectory};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::instance::v1::Instance;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::workflow::v1 as wf;
@@ -193,10 +194,10 @@ impl Peers {
         Ok(optional("workflow", response)?.and_then(|response| response.workflow))
     }
 
-    /// Restarts the machine into one network boot. Returns the power job's id, or nothing if the machine has no BMC.
+    /// Restarts the machine of `instance` into one network boot. Returns the power job's id, or nothing if the machine has no BMC.
     pub async fn boot_from_network(
         &self,
-        hardware: &str,
+        instance: &Instance,
         labels: BTreeMap<String, String>,
         request_id: String,
     ) -> Result<Option<String>, Error> {
@@ -205,10 +206,11 @@ impl Peers {
         let operations = [What::Boot(boot), What::Power(Power::Cycle.into())]
             .map(|what| power::Operation { what: Some(what), ..Default::default() });
         let request = power::CreatePowerJobRequest {
-            hardware_id: hardware.to_owned(),
+            hardware_id: instance.hardware_id.clone(),
             operations: operations.into(),
             labels,
             request_id,
+            instance_id: instance.id.clone(),
         };
         let response = self.power.clone().create_power_job(request).await;
         Ok(optional("power", response)?.map(|created| created.power_job.unwrap_or_default().id))

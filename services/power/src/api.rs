@@ -25,7 +25,7 @@ use crate::reconcile;
 use crate::redfish::Power;
 use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
-use crate::tenant_machines;
+use crate::tenant_view;
 
 /// The stream of a watch.
 type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
@@ -87,6 +87,19 @@ impl Api {
         );
         readings.drain().await;
         bmcs
+    }
+
+    /// Returns the job `id`, if a caller limited to `tenant` may see it.
+    async fn job_of(
+        &self,
+        id: PowerJobId,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::PowerJob, Status> {
+        let job = self.jobs.get(id).await?;
+        match job.is_visible_to(tenant) {
+            true => Ok(job),
+            false => Err(Selector::Id(id.to_string()).missing(Job::NOUN).into()),
+        }
     }
 
     /// Streams the record with this id, or all if `id` is empty.
@@ -224,15 +237,10 @@ impl PowerService for Api {
         let (caller, tenant) = (access::request_scope(&request), access::tenant(&request).cloned());
         let request_id = &request.get_ref().request_id;
         let idempotent = serving::idempotent(&caller, request_id, request.get_ref())?;
-        let pb::CreatePowerJobRequest { hardware_id, operations, labels, request_id: _ } =
-            request.into_inner();
-        let hardware = parse("hardware_id", &hardware_id)?;
+        let job = new_job(request.into_inner())?;
         let created = match &tenant {
-            None => self.jobs.create(hardware, operations, labels, idempotent).await?,
-            Some(tenant) => {
-                let jobs = &self.jobs;
-                jobs.create_for_tenant(tenant, hardware, operations, labels, idempotent).await?
-            }
+            None => self.jobs.create(job, idempotent).await?,
+            Some(tenant) => self.jobs.create_for_tenant(tenant, job, idempotent).await?,
         };
         let power_job = Some(show(tenant.as_ref())(created));
         Ok(Response::new(pb::CreatePowerJobResponse { power_job }))
@@ -244,11 +252,7 @@ impl PowerService for Api {
         request: Request<pb::GetPowerJobRequest>,
     ) -> Result<Response<pb::GetPowerJobResponse>, Status> {
         let tenant = access::tenant(&request);
-        let id: PowerJobId = parse("id", &request.get_ref().id)?;
-        let job = self.jobs.get(id).await?;
-        if !job.is_visible_to(tenant) {
-            return Err(Selector::Id(id.to_string()).missing(Job::NOUN).into());
-        }
+        let job = self.job_of(parse("id", &request.get_ref().id)?, tenant).await?;
         Ok(Response::new(pb::GetPowerJobResponse { power_job: Some(show(tenant)(job)) }))
     }
 
@@ -278,8 +282,15 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CancelPowerJobRequest>,
     ) -> Result<Response<pb::CancelPowerJobResponse>, Status> {
-        let job = self.jobs.cancel(parse("id", &request.get_ref().id)?).await?;
-        Ok(Response::new(pb::CancelPowerJobResponse { power_job: Some(job) }))
+        let tenant = access::tenant(&request);
+        let id: PowerJobId = parse("id", &request.get_ref().id)?;
+        if let Some(tenant) = tenant
+            && self.job_of(id, Some(tenant)).await?.creator_tenant != tenant.as_str()
+        {
+            return Err(Status::permission_denied(format!("power job {id} belongs to the site")));
+        }
+        let power_job = Some(show(tenant)(self.jobs.cancel(id).await?));
+        Ok(Response::new(pb::CancelPowerJobResponse { power_job }))
     }
 
     type WatchPowerJobsStream = WatchStream<pb::WatchPowerJobsResponse>;
@@ -299,9 +310,21 @@ fn login(skip: bool) -> Login {
     if skip { Login::Skip } else { Login::Try }
 }
 
+/// Returns the job that `request` orders.
+fn new_job(request: pb::CreatePowerJobRequest) -> Result<pb::PowerJob, Violations> {
+    let pb::CreatePowerJobRequest { hardware_id, operations, request_id: _, labels, instance_id } =
+        request;
+    let hardware_id = self::hardware_id(&hardware_id)?;
+    let instance_id = match instance_id.as_str() {
+        "" => instance_id,
+        id => parse::<id::Instance>("instance_id", id)?.to_string(),
+    };
+    Ok(pb::PowerJob { hardware_id, operations, labels, instance_id, ..pb::PowerJob::default() })
+}
+
 /// Returns what shows a job to a caller who is limited to the objects of `tenant`, or to others.
 fn show(tenant: Option<&TenantName>) -> fn(pb::PowerJob) -> pb::PowerJob {
-    if tenant.is_some() { tenant_machines::view } else { |job| job }
+    if tenant.is_some() { tenant_view::view } else { |job| job }
 }
 
 fn require(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {

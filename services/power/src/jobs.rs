@@ -19,7 +19,7 @@ use crate::bmcs::Bmcs;
 use crate::conflicts::{MAX_REPETITIONS, retry};
 use crate::state::{self, Event};
 use crate::stored::{Claim, Job, Progress, Queue};
-use crate::tenant_machines::{TenantMachines, check_operations};
+use crate::tenant_machines::{TenantMachines, check_operations, of_occupant};
 use crate::{Error, check};
 
 /// The most jobs in the queue of a machine.
@@ -57,7 +57,7 @@ impl Jobs {
         Self { records, queues, bmcs, process, machines: None }
     }
 
-    /// Accepts jobs of tenants for their machines among `machines`.
+    /// Finds the tenants of jobs, and accepts jobs of tenants for their machines, by `machines`.
     #[must_use]
     pub fn with_machines(self, machines: TenantMachines) -> Self {
         Self { machines: Some(machines), ..self }
@@ -83,42 +83,39 @@ impl Jobs {
         self.bmcs.clock()
     }
 
-    /// Adds a job to the end of a machine's queue. A repeated `request` returns the first result.
+    /// Adds `job`, which the site or a service of it orders, to the end of its machine's queue. It belongs to the instance on the machine; one
+    /// that names an instance has to name that one. A repeated `request` returns the first result.
     pub async fn create(
         &self,
-        hardware: HardwareId,
-        operations: Vec<pb::Operation>,
-        labels: BTreeMap<String, String>,
+        job: pb::PowerJob,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
-        let hardware_id = hardware.to_string();
-        let job = pb::PowerJob { hardware_id, operations, labels, ..pb::PowerJob::default() };
         check::job(&job.operations, &job.labels)?;
-        match self.records.previous_result(request.as_ref()).await? {
-            Some(job) => Ok(job),
-            None => self.enqueue(job, request).await,
+        if let Some(job) = self.records.previous_result(request.as_ref()).await? {
+            return Ok(job);
         }
+        let occupant = match &self.machines {
+            Some(machines) => machines.occupant(&job.hardware_id).await?,
+            None => None,
+        };
+        self.enqueue(of_occupant(job, occupant)?, request).await
     }
 
     /// Does the same for a job that `tenant` orders, if it may switch the machine now.
     pub async fn create_for_tenant(
         &self,
         tenant: &TenantName,
-        hardware: HardwareId,
-        operations: Vec<pb::Operation>,
-        labels: BTreeMap<String, String>,
+        job: pb::PowerJob,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
-        let hardware_id = hardware.to_string();
-        let job = pb::PowerJob { hardware_id, operations, labels, ..pb::PowerJob::default() };
         check::job(&job.operations, &job.labels)?;
         check_operations(&job.operations)?;
         if let Some(job) = self.records.previous_result(request.as_ref()).await? {
             return Ok(job);
         }
         let instance = self.machines()?.check(&job.hardware_id, tenant).await?;
-        let job = pb::PowerJob { tenant: instance.tenant, instance_id: instance.id, ..job };
-        self.enqueue(job, request).await
+        let job = pb::PowerJob { creator_tenant: tenant.to_string(), ..job };
+        self.enqueue(of_occupant(job, Some(instance))?, request).await
     }
 
     /// Adds the new `job` to the end of its machine's queue.
@@ -151,7 +148,7 @@ impl Jobs {
 
     /// Passes if `job` may begin; one that a tenant ordered needs the tenant's instance.
     pub async fn check_begin(&self, job: &pb::PowerJob) -> Result<(), Error> {
-        match job.instance_id.is_empty() {
+        match job.creator_tenant.is_empty() {
             true => Ok(()),
             false => Ok(self.machines()?.check_begin(job).await?),
         }

@@ -11,7 +11,7 @@
 //! - [`plan`]: the next request for a BMC in a given state; pure. [`bmc_client`]: a client of a BMC, by [`redfish`] or [`ipmi`].
 //! - [`reconcile`]: carries out jobs, one at a time per BMC. [`stored`]: the messages in the store.
 //! - `shared_readings`: one reading of a BMC at a time for all callers of GetPowerState.
-//! - [`tenant_machines`]: the machines that tenants may switch.
+//! - [`tenant_machines`]: the instances on machines, and what tenants may switch. [`tenant_view`]: what tenants see of jobs.
 //! - [`claim`]: decides which of several processes carries out a machine's jobs.
 //!
 //! Passwords are encrypted before they are stored, and leave this crate only towards their BMC.
@@ -35,6 +35,7 @@ mod shared_readings;
 pub mod state;
 pub mod stored;
 pub mod tenant_machines;
+pub mod tenant_view;
 #[cfg(test)]
 mod test_store;
 

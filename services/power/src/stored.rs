@@ -19,6 +19,8 @@ use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::power_job::State;
 use tinwright::secret::Sealable;
 
+use crate::tenant_view;
+
 /// A BMC's password at rest.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Password {
@@ -174,7 +176,6 @@ impl Kind for Password {
 #[derive(Debug)]
 pub enum Job {}
 
-// Its events have no tenant: their text quotes the BMC.
 impl Kind for Job {
     type Record = pb::PowerJob;
     type Id = tinwright::PowerJobId;
@@ -198,6 +199,14 @@ impl Kind for Job {
 
     fn state_reason(job: &pb::PowerJob) -> &str {
         &job.state_reason
+    }
+
+    fn event_reason(job: &pb::PowerJob) -> &str {
+        if job.tenant.is_empty() { &job.state_reason } else { tenant_view::state_reason(job) }
+    }
+
+    fn tenant(job: &pb::PowerJob) -> &str {
+        &job.tenant
     }
 
     fn has_ended(job: &pb::PowerJob) -> bool {

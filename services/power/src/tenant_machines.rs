@@ -1,9 +1,11 @@
-//! The machines that tenants may switch: those that their instances occupy.
+//! The instances that occupy machines: a power job belongs to the tenant of the occupant, and tenants may switch the machines of theirs.
 //!
 //! ```text
 //! CreatePowerJob of a tenant ─▶ check ─▶ queue of the machine ─▶ first of the queue: check again ─▶ BMC
 //! DeleteInstance ─▶ deprovisioning ─▶ clean-up workflow ─▶ its power job, in the same queue
 //! ```
+//!
+//! A job that the site or a service orders is checked neither time: the clean-up of a tenant's machine is the tenant's job, too.
 //!
 //! An instance is deprovisioning before its clean-up is queued. So a tenant's job that passes the second check ends before the clean-up begins,
 //! and one that was queued behind it fails.
@@ -19,7 +21,6 @@ use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Power, What};
-use tinwright::power::v1::power_job::State;
 use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1::ListWorkflowsRequest;
@@ -44,6 +45,14 @@ pub enum Error {
     /// No instance of the tenant occupies it.
     #[error("hardware {0} not found")]
     Missing(String),
+    /// Another instance, or none, occupies it.
+    #[error("hardware {hardware} is not occupied by instance {instance}")]
+    NotOccupant {
+        /// The machine.
+        hardware: String,
+        /// The instance that was named.
+        instance: String,
+    },
     /// The instance is being deleted.
     #[error("instance {0} is being deprovisioned")]
     Deprovisioning(String),
@@ -74,13 +83,18 @@ impl TenantMachines {
         }
     }
 
-    /// Returns the instance of `tenant` that occupies the machine `id`, if the tenant may switch the machine now.
-    pub async fn check(&self, id: &str, tenant: &TenantName) -> Result<inst::Instance, Error> {
+    /// Returns the instance that occupies the machine `id`, if there is one.
+    pub async fn occupant(&self, id: &str) -> Result<Option<inst::Instance>, Error> {
         let by = Some(InstanceBy::HardwareId(id.to_owned()));
         let request = inst::GetInstanceRequest { by, ..Default::default() };
         let mut client = self.instance.clone();
-        let instance = response("instance", client.get_instance(request)).await?;
-        let instance = instance.and_then(|found| found.instance);
+        let found = response("instance", client.get_instance(request)).await?;
+        Ok(found.and_then(|found| found.instance))
+    }
+
+    /// Returns the instance of `tenant` that occupies the machine `id`, if the tenant may switch the machine now.
+    pub async fn check(&self, id: &str, tenant: &TenantName) -> Result<inst::Instance, Error> {
+        let instance = self.occupant(id).await?;
         let instance = instance.filter(|it| it.is_visible_to(Some(tenant)));
         let instance = instance.ok_or_else(|| Error::Missing(id.to_owned()))?;
         match instance.state() {
@@ -111,7 +125,7 @@ impl TenantMachines {
     /// Passes if `job`, which a tenant ordered, may begin: the instance that it is for is still there.
     pub async fn check_begin(&self, job: &pb::PowerJob) -> Result<(), Error> {
         let missing = || Error::Missing(job.hardware_id.clone());
-        let tenant = job.tenant.parse().map_err(|_| missing())?;
+        let tenant = job.creator_tenant.parse().map_err(|_| missing())?;
         let instance = self.check(&job.hardware_id, &tenant).await?;
         if instance.id == job.instance_id { Ok(()) } else { Err(missing()) }
     }
@@ -149,6 +163,19 @@ async fn response<T>(
     }
 }
 
+/// Returns `job` as one of `occupant`, the instance on its machine. A job that names an instance has to name the occupant.
+pub fn of_occupant(
+    job: pb::PowerJob,
+    occupant: Option<inst::Instance>,
+) -> Result<pb::PowerJob, Error> {
+    let inst::Instance { id, tenant, .. } = occupant.unwrap_or_default();
+    if !job.instance_id.is_empty() && job.instance_id != id {
+        let (hardware, instance) = (job.hardware_id, job.instance_id);
+        return Err(Error::NotOccupant { hardware, instance });
+    }
+    Ok(pb::PowerJob { tenant, instance_id: id, ..job })
+}
+
 /// Passes if a tenant may order these operations: on, off and cycle.
 pub fn check_operations(operations: &[pb::Operation]) -> Result<(), Violations> {
     let mut wrong = Violations::default();
@@ -167,22 +194,14 @@ pub fn check_operations(operations: &[pb::Operation]) -> Result<(), Violations> 
     wrong.into_result(())
 }
 
-/// Returns what a tenant sees of `job`: no text that quotes the BMC, which is the site's.
-pub fn view(job: pb::PowerJob) -> pb::PowerJob {
-    let state_reason = match job.state() {
-        State::Failed if job.start_time.is_none() => job.state_reason,
-        State::Failed => "failed: the operators of the site see the reason".into(),
-        State::Pending | State::Cancelled => job.state_reason,
-        State::Unspecified | State::Running | State::Success => String::new(),
-    };
-    pb::PowerJob { state_reason, downgrades: Vec::new(), ..job }
-}
-
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
             Error::Missing(id) => status::not_found("hardware", &id),
+            Error::NotOccupant { hardware, .. } => {
+                status::failed_precondition("OCCUPANT", &format!("hardware/{hardware}"), text)
+            }
             Error::Deprovisioning(id) => {
                 status::failed_precondition("STATE", &format!("instance/{id}"), text)
             }
@@ -217,25 +236,5 @@ mod tests {
             let refused = check_operations(&[power(Power::On), wrong]).unwrap_err();
             assert!(refused.to_string().starts_with("operations[1]: "), "{refused}");
         }
-    }
-
-    #[test]
-    fn a_tenant_is_told_no_text_of_the_bmc() {
-        let quote = "https://192.0.2.1: 401";
-        for state in [State::Running, State::Failed, State::Success] {
-            let job = pb::PowerJob {
-                state: state.into(),
-                state_reason: quote.into(),
-                downgrades: vec![quote.into()],
-                start_time: Some(prost_types::Timestamp::default()),
-                ..Default::default()
-            };
-            let shown = view(job);
-            assert!(!format!("{shown:?}").contains("192.0.2.1"), "{shown:?}");
-        }
-        let reason = "instance i is being deprovisioned";
-        let early = pb::PowerJob { state_reason: reason.into(), ..Default::default() };
-        let early = pb::PowerJob { state: State::Failed.into(), ..early };
-        assert_eq!(view(early).state_reason, reason);
     }
 }

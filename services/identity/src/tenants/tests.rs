@@ -32,7 +32,7 @@ async fn a_tenant_is_found_by_its_name_and_has_it_alone() {
     let made = tenants.create(named("acme"), None).await.unwrap();
     assert_eq!(tenants.records().require_by(NAME_INDEX, "acme").await.unwrap(), made);
     let second = tenants.create(named("acme"), None).await.unwrap_err();
-    assert!(matches!(second, Error::Taken { by, .. } if by == made.id));
+    assert!(matches!(second, crate::Error::Records(Error::Taken { by, .. }) if by == made.id));
 }
 
 #[test]
@@ -80,7 +80,7 @@ async fn an_update_without_changes_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_deleted_tenant_leaves_nothing_behind() {
+async fn a_deleted_tenant_leaves_only_its_name_which_is_not_used_again() {
     let Fixture { tenants, store, .. } = fixture();
     let objects = deletion::no_objects();
     let made = tenants.create(named("acme"), None).await.unwrap();
@@ -88,7 +88,12 @@ async fn a_deleted_tenant_leaves_nothing_behind() {
     let stale = tenants.delete(id, made.revision + 1, &objects).await;
     assert!(matches!(stale, Err(crate::Error::Records(Error::Changed { .. }))));
     tenants.delete(id, made.revision, &objects).await.unwrap();
-    assert!(store.list("", "", 1).await.unwrap().pairs.is_empty());
+    let left = store.list("", "", 100).await.unwrap().pairs.into_iter().map(|(key, _)| key);
+    let left: Vec<_> = left.filter(|key| !key.starts_with("event/")).collect();
+    assert_eq!(left, ["retired/tenant/acme"]);
+    let second = tenants.create(named("acme"), None).await.unwrap_err();
+    assert!(matches!(&second, crate::Error::Retired(name) if name == "acme"), "{second}");
+    tenants.create(named("acme-2"), None).await.unwrap();
     let again = tenants.delete(id, 0, &objects).await;
     assert!(matches!(again, Err(crate::Error::Records(Error::Missing { .. }))));
 }

@@ -58,7 +58,7 @@ impl Reconciler {
         }
         let labels = request_labels(instance, BOOT_STEP);
         let request_id = request_id(instance, BOOT_STEP);
-        match self.peers.boot_from_network(&instance.hardware_id, labels, request_id).await {
+        match self.peers.boot_from_network(instance, labels, request_id).await {
             Ok(Some(job)) => {
                 let result = self.record_installed(instance, "boots its custom script").await;
                 if let Err(Error::Records(error)) = &result

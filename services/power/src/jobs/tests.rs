@@ -46,11 +46,15 @@ fn on() -> Vec<pb::Operation> {
     vec![pb::Operation { what: Some(What::Power(Power::On.into())), ..Default::default() }]
 }
 
+fn new_job(hardware: HardwareId) -> pb::PowerJob {
+    pb::PowerJob { hardware_id: hardware.to_string(), operations: on(), ..pb::PowerJob::default() }
+}
+
 #[tokio::test]
 async fn jobs_of_a_machine_are_carried_out_in_the_order_of_creation() {
     let (_, jobs, hardware, _) = jobs().await;
-    let first = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let second = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let first = jobs.create(new_job(hardware), None).await.unwrap();
+    let second = jobs.create(new_job(hardware), None).await.unwrap();
     let head = head_of(&jobs, hardware).await.unwrap();
     assert_eq!(head.job, first);
     jobs.record(&head, Event::Fail("no".into()), None).await.unwrap();
@@ -61,7 +65,7 @@ async fn jobs_of_a_machine_are_carried_out_in_the_order_of_creation() {
 #[tokio::test]
 async fn concurrent_jobs_are_all_queued() {
     let (_, jobs, hardware, _) = jobs().await;
-    let create = || async { jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap().id };
+    let create = || async { jobs.create(new_job(hardware), None).await.unwrap().id };
     let (a, b, c) = tokio::join!(create(), create(), create());
     let mut queue = head_of(&jobs, hardware).await.unwrap().queue.job_ids;
     let mut created = vec![a, b, c];
@@ -77,28 +81,28 @@ async fn a_repeated_request_creates_one_job_even_if_the_bmc_is_deleted() {
         let body = pb::CreatePowerJobRequest { operations: on(), ..Default::default() };
         IdempotentRequest::new("r", &body)
     };
-    let made = jobs.create(hardware, on(), BTreeMap::new(), request()).await.unwrap();
+    let made = jobs.create(new_job(hardware), request()).await.unwrap();
     let ended = jobs.cancel(made.id.parse().unwrap()).await.unwrap();
     jobs.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
-    assert_eq!(jobs.create(hardware, on(), BTreeMap::new(), request()).await.unwrap(), ended);
+    assert_eq!(jobs.create(new_job(hardware), request()).await.unwrap(), ended);
 }
 
 #[tokio::test]
 async fn a_bmc_with_a_job_cannot_be_deleted_and_a_job_requires_a_bmc() {
     let (_, jobs, hardware, bmc) = jobs().await;
-    let made = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = jobs.create(new_job(hardware), None).await.unwrap();
     let id = bmc.id.parse().unwrap();
     assert!(matches!(jobs.bmcs().delete(id, 0).await, Err(Error::Busy(_))));
     jobs.cancel(made.id.parse().unwrap()).await.unwrap();
     jobs.bmcs().delete(id, 0).await.unwrap();
-    let none = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap_err();
+    let none = jobs.create(new_job(hardware), None).await.unwrap_err();
     assert_eq!(none.to_string(), format!("BMC {hardware} not found"));
 }
 
 #[tokio::test]
 async fn a_late_step_of_a_cancelled_job_is_not_recorded() {
     let (_, jobs, hardware, _) = jobs().await;
-    let made = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = jobs.create(new_job(hardware), None).await.unwrap();
     let head = head_of(&jobs, hardware).await.unwrap();
     let cancelled = jobs.cancel(made.id.parse().unwrap()).await.unwrap();
     assert_eq!(cancelled.state(), State::Cancelled);
@@ -111,8 +115,8 @@ async fn a_late_step_of_a_cancelled_job_is_not_recorded() {
 #[tokio::test]
 async fn cancelling_a_pending_job_keeps_the_progress_of_the_first() {
     let (_, jobs, hardware, _) = jobs().await;
-    jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let second = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    jobs.create(new_job(hardware), None).await.unwrap();
+    let second = jobs.create(new_job(hardware), None).await.unwrap();
     let head = head_of(&jobs, hardware).await.unwrap();
     let progress = Progress { request: "On".into(), ..Progress::default() };
     jobs.record(&head, Event::Begin, Some(progress.clone())).await.unwrap();
@@ -126,8 +130,8 @@ async fn only_ended_jobs_are_deleted_after_a_week() {
     let (store, _, hardware, _) = jobs().await;
     let clock = Clock::manual(SystemTime::now());
     let jobs = jobs_with("a", &store, clock.clone());
-    let old = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let open = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let old = jobs.create(new_job(hardware), None).await.unwrap();
+    let open = jobs.create(new_job(hardware), None).await.unwrap();
     jobs.cancel(old.id.parse().unwrap()).await.unwrap();
     clock.advance(RETENTION);
     assert_eq!(jobs.delete_expired().await.unwrap(), 0);
@@ -140,12 +144,9 @@ async fn only_ended_jobs_are_deleted_after_a_week() {
 async fn a_queue_is_bounded() {
     let (store, jobs, hardware, _) = jobs().await;
     for _ in 0..MAX_QUEUED_JOBS {
-        jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+        jobs.create(new_job(hardware), None).await.unwrap();
     }
-    assert!(matches!(
-        jobs.create(hardware, on(), BTreeMap::new(), None).await,
-        Err(Error::Full(_))
-    ));
+    assert!(matches!(jobs.create(new_job(hardware), None).await, Err(Error::Full(_))));
     let queue = store.get(&format!("power/queue/{hardware}")).await.unwrap().unwrap();
     assert_eq!(Queue::decode(queue.value).unwrap().job_ids.len(), MAX_QUEUED_JOBS);
 }
@@ -158,7 +159,7 @@ fn is_changed<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
 async fn only_one_of_two_processes_can_claim_a_machine_and_renew_the_claim() {
     let (store, a, hardware, _) = jobs().await;
     let (b, machine) = (jobs_of("b", &store), hardware.to_string());
-    a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    a.create(new_job(hardware), None).await.unwrap();
     let queue = a.queue(&machine).await.unwrap().unwrap();
     a.claim(&queue).await.unwrap();
     assert!(is_changed(b.claim(&queue).await));
@@ -174,7 +175,7 @@ async fn only_one_of_two_processes_can_claim_a_machine_and_renew_the_claim() {
 async fn a_renewal_without_a_claim_is_refused_after_one_reading() {
     let (store, a, hardware, _) = jobs().await;
     let (b, machine) = (jobs_of("b", &store), hardware.to_string());
-    a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    a.create(new_job(hardware), None).await.unwrap();
     a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let before = store.gets.load(Ordering::SeqCst);
     assert!(is_changed(b.renew(&machine).await));
@@ -185,7 +186,7 @@ async fn a_renewal_without_a_claim_is_refused_after_one_reading() {
 async fn an_event_of_a_holder_whose_queue_is_gone_was_preceded_by_a_change() {
     let (store, a, hardware, bmc) = jobs().await;
     let (b, machine) = (jobs_of("b", &store), hardware.to_string());
-    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = a.create(new_job(hardware), None).await.unwrap();
     let queue = a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let head = a.first(queue).await.unwrap().unwrap();
     b.cancel(made.id.parse().unwrap()).await.unwrap();
@@ -199,8 +200,8 @@ async fn an_event_of_a_holder_whose_queue_is_gone_was_preceded_by_a_change() {
 async fn a_record_of_the_holder_renews_its_claim_and_one_of_another_process_does_not() {
     let (store, a, hardware, _) = jobs().await;
     let (b, machine) = (jobs_of("b", &store), hardware.to_string());
-    a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
-    let second = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    a.create(new_job(hardware), None).await.unwrap();
+    let second = a.create(new_job(hardware), None).await.unwrap();
     let queue = a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let taken = queue.claim.clone();
     let head = a.first(queue).await.unwrap().unwrap();
@@ -219,10 +220,10 @@ async fn a_record_of_the_holder_renews_its_claim_and_one_of_another_process_does
 async fn after_its_only_job_is_cancelled_a_machine_stays_claimed_until_the_release() {
     let (store, a, hardware, bmc) = jobs().await;
     let (b, machine) = (jobs_of("b", &store), hardware.to_string());
-    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = a.create(new_job(hardware), None).await.unwrap();
     a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     b.cancel(made.id.parse().unwrap()).await.unwrap();
-    b.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    b.create(new_job(hardware), None).await.unwrap();
     let queue = b.queue(&machine).await.unwrap().unwrap();
     assert_eq!((queue.claim.unwrap().holder.as_str(), queue.job_ids.len()), ("a", 1));
 
@@ -236,7 +237,7 @@ async fn after_its_only_job_is_cancelled_a_machine_stays_claimed_until_the_relea
 async fn deleting_a_bmc_deletes_the_empty_queue_of_a_dead_process() {
     let (store, a, hardware, bmc) = jobs().await;
     let machine = hardware.to_string();
-    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = a.create(new_job(hardware), None).await.unwrap();
     a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let b = jobs_of("b", &store);
     b.cancel(made.id.parse().unwrap()).await.unwrap();
@@ -248,7 +249,7 @@ async fn deleting_a_bmc_deletes_the_empty_queue_of_a_dead_process() {
 async fn a_bmc_is_deleted_although_the_queue_is_released_meanwhile() {
     let (store, a, hardware, bmc) = jobs().await;
     let machine = hardware.to_string();
-    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = a.create(new_job(hardware), None).await.unwrap();
     a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     a.cancel(made.id.parse().unwrap()).await.unwrap();
     store.precede(format!("power/queue/{machine}"));
@@ -259,7 +260,7 @@ async fn a_bmc_is_deleted_although_the_queue_is_released_meanwhile() {
 #[tokio::test]
 async fn a_job_whose_queue_is_gone_is_read_again_before_it_is_cancelled() {
     let (store, a, hardware, _) = jobs().await;
-    let made = a.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let made = a.create(new_job(hardware), None).await.unwrap();
     store.delete(&format!("power/queue/{hardware}")).await;
     // The missing queue counts as a change, not as a missing job.
     assert!(is_changed(a.cancel(made.id.parse().unwrap()).await));

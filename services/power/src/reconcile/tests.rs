@@ -1,6 +1,5 @@
 //! Jobs carried out while the store fails.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,7 +31,12 @@ async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
     jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
     let on =
         vec![pb::Operation { what: Some(What::Power(Power::On.into())), ..Default::default() }];
-    let job = jobs.create(hardware, on, BTreeMap::new(), None).await.unwrap();
+    let job = pb::PowerJob {
+        hardware_id: hardware.to_string(),
+        operations: on,
+        ..pb::PowerJob::default()
+    };
+    let job = jobs.create(job, None).await.unwrap();
     let queue = jobs.queue(&hardware.to_string()).await.unwrap().unwrap();
     jobs.claim(&queue).await.unwrap();
     job

@@ -35,8 +35,7 @@ impl Rig {
 
     /// Creates a job of `operations`, carries it out, and returns it.
     async fn job(&self, operations: Vec<Operation>) -> PowerJob {
-        let created =
-            self.jobs.create(self.hardware, operations, Default::default(), None).await.unwrap();
+        let created = self.jobs.create(site::job(self.hardware, operations), None).await.unwrap();
         work(&self.jobs, self.hardware, TIMING).await.unwrap();
         self.jobs.get(created.id.parse().unwrap()).await.unwrap()
     }
@@ -135,7 +134,7 @@ async fn an_unreachable_bmc_fails_the_job_after_ten_attempts() {
     let rig = Rig::new(Extras::default()).await;
     let Rig { jobs, hardware, proxy, _emulator } = rig;
     drop((proxy, _emulator));
-    jobs.create(hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
+    jobs.create(site::job(hardware, vec![power(Power::On)]), None).await.unwrap();
     work(&jobs, hardware, TIMING).await.unwrap();
     let job = jobs.list("", 1, None, &Default::default(), None).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.attempt), (State::Failed, 10));

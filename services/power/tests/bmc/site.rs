@@ -53,6 +53,12 @@ pub(crate) fn bmc(hardware: HardwareId, url: &str, system: &str) -> pb::Bmc {
     }
 }
 
+/// A job of `operations` on `hardware`.
+pub(crate) fn job(hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
+    let hardware_id = hardware.to_string();
+    pb::PowerJob { hardware_id, operations, ..pb::PowerJob::default() }
+}
+
 /// An operation that changes the power.
 pub(crate) fn power(power: Power) -> pb::Operation {
     pb::Operation { what: Some(What::Power(power.into())), ..Default::default() }

@@ -40,7 +40,7 @@ impl Rig {
     }
 
     async fn job(&self, operations: Vec<pb::Operation>, timing: Timing) -> pb::PowerJob {
-        let made = self.jobs.create(self.hardware, operations, Default::default(), None).await;
+        let made = self.jobs.create(site::job(self.hardware, operations), None).await;
         work(&self.jobs, self.hardware, timing).await.unwrap();
         self.jobs.get(made.unwrap().id.parse().unwrap()).await.unwrap()
     }

@@ -65,7 +65,7 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
     jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
     let stop = CancellationToken::new();
     follow(&jobs.records, &clock, &stop);
-    let job = jobs.create(hardware, on(), BTreeMap::new(), None).await.unwrap();
+    let job = jobs.create(new_job(hardware), None).await.unwrap();
     let events = [Event::Begin, Event::Fail("no".into())];
     let reasons = ["pending for more than 2 h: waiting in the queue", "running for more than 1 h"];
     for ((last, reason), event) in ["2 h", "1 h"].into_iter().zip(reasons).zip(events) {
