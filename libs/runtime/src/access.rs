@@ -161,6 +161,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.power.v1.PowerService/GetPowerState", Audience::Viewers),
     ("/tinwright.power.v1.PowerService/ListBmcs", Audience::Viewers),
     ("/tinwright.power.v1.PowerService/ListPowerJobs", Audience::Viewers),
+    ("/tinwright.power.v1.PowerService/ReleasePowerJob", Audience::Services),
     ("/tinwright.power.v1.PowerService/UpdateBmc", Audience::Operators),
     ("/tinwright.power.v1.PowerService/WatchBmcs", Audience::Viewers),
     ("/tinwright.power.v1.PowerService/WatchPowerJobs", Audience::Viewers),

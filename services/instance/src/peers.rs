@@ -194,8 +194,9 @@ impl Peers {
         Ok(optional("workflow", response)?.and_then(|response| response.workflow))
     }
 
-    /// Restarts the machine of `instance` into one network boot. Returns the power job's id, or nothing if the machine has no BMC.
-    pub async fn boot_from_network(
+    /// Creates a power job, held back, that restarts the machine of `instance` into one network boot. Returns its id, or nothing if the
+    /// machine has no BMC.
+    pub async fn create_network_boot(
         &self,
         instance: &Instance,
         labels: BTreeMap<String, String>,
@@ -211,9 +212,24 @@ impl Peers {
             labels,
             request_id,
             instance_id: instance.id.clone(),
+            held: true,
         };
         let response = self.power.clone().create_power_job(request).await;
-        Ok(optional("power", response)?.map(|created| created.power_job.unwrap_or_default().id))
+        let Some(created) = optional("power", response)? else { return Ok(None) };
+        let job = created.power_job.unwrap_or_default();
+        if job.held && job.is_terminal() {
+            // The request was made before, and its job was not released in time.
+            return Err(Error::RequestIdReused);
+        }
+        Ok(Some(job.id))
+    }
+
+    /// Lets a power job begin that was created held back. Returns false if it was cancelled before, or is gone.
+    pub async fn release_power_job(&self, id: &str) -> Result<bool, Error> {
+        let request = power::ReleasePowerJobRequest { id: id.to_owned() };
+        let response = optional("power", self.power.clone().release_power_job(request).await)?;
+        let job = response.and_then(|response| response.power_job);
+        Ok(job.is_some_and(|job| !job.held))
     }
 
     /// Cancels a power job, if it is still there. A step of it that has begun is carried out.

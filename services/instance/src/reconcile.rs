@@ -11,8 +11,9 @@
 //! since. So the process may die anywhere, and two processes may reconcile the same instance: the next step finds what
 //! is done, and repeats the rest with the same request ids.
 //!
-//! Nothing is done to a machine before it is recorded: a workflow is created held back, recorded in the instance, and only then
-//! released. Whoever deletes the instance meanwhile either finds the workflow recorded, and cancels it, or it is never released.
+//! Nothing is done to a machine before it is recorded: a workflow, or the power job that boots a script, is created held back, recorded in
+//! the instance, and only then released. Whoever deletes the instance meanwhile either finds it recorded, and cancels it, or it is never
+//! released.
 //!
 //! - `provision`: checks that the machine may be used, and creates the workflow that installs it.
 //! - `install`: waits for the workflow and for the installed system's call.
@@ -193,10 +194,19 @@ impl Reconciler {
         })
     }
 
+    /// Cancels the power job that boots the instance's script, if there is one. One that has ended is not changed.
+    async fn cancel_boot(&self, instance: &Instance) -> Result<(), Error> {
+        if !instance.power_job_id.is_empty() {
+            self.peers.cancel_power_job(&instance.power_job_id).await?;
+        }
+        Ok(())
+    }
+
     /// Begins a new generation, and with it new request ids, since the old ones were used for another request.
     async fn restart_attempt(&self, instance: &Instance) -> Result<Outcome, Error> {
         let mut new = instance.clone();
         new.generation += 1;
+        new.power_job_id.clear();
         self.instances.put(instance, new).await?;
         Ok(Outcome::Again)
     }
@@ -214,12 +224,13 @@ impl Reconciler {
     }
 
     /// Cancels the running workflows of the instance, also those that were created but never recorded, except the workflow
-    /// that the request `except` created.
+    /// that the request `except` created. Cancels the power job that boots its script, too; one that was never recorded is never released.
     async fn cancel_workflows(
         &self,
         instance: &Instance,
         except: &str,
     ) -> Result<ExistingWorkflows, Error> {
+        self.cancel_boot(instance).await?;
         let all = self.peers.workflows(&instance.hardware_id, &instance.id).await?;
         let is_excepted =
             |workflow: &Workflow| workflow.labels.get(REQUEST_LABEL).is_some_and(|id| id == except);

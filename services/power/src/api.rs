@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::Stream;
-use runtime::access;
+use runtime::{Caller, access};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Kind, Selector};
 use store::serving;
@@ -26,6 +26,9 @@ use crate::redfish::Power;
 use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
 use crate::tenant_view;
+
+/// The call that releases a job that was created held back.
+const RELEASE_CALL: &str = "/tinwright.power.v1.PowerService/ReleasePowerJob";
 
 /// The stream of a watch.
 type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
@@ -234,6 +237,7 @@ impl PowerService for Api {
         &self,
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Result<Response<pb::CreatePowerJobResponse>, Status> {
+        check_hold(&request)?;
         let (caller, tenant) = (access::request_scope(&request), access::tenant(&request).cloned());
         let request_id = &request.get_ref().request_id;
         let idempotent = serving::idempotent(&caller, request_id, request.get_ref())?;
@@ -278,6 +282,15 @@ impl PowerService for Api {
     }
 
     #[tracing::instrument(skip_all, fields(job.id = request.get_ref().id))]
+    async fn release_power_job(
+        &self,
+        request: Request<pb::ReleasePowerJobRequest>,
+    ) -> Result<Response<pb::ReleasePowerJobResponse>, Status> {
+        let job = self.jobs.release_held(parse("id", &request.get_ref().id)?).await?;
+        Ok(Response::new(pb::ReleasePowerJobResponse { power_job: Some(job) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(job.id = request.get_ref().id))]
     async fn cancel_power_job(
         &self,
         request: Request<pb::CancelPowerJobRequest>,
@@ -312,14 +325,30 @@ fn login(skip: bool) -> Login {
 
 /// Returns the job that `request` orders.
 fn new_job(request: pb::CreatePowerJobRequest) -> Result<pb::PowerJob, Violations> {
-    let pb::CreatePowerJobRequest { hardware_id, operations, request_id: _, labels, instance_id } =
-        request;
+    let pb::CreatePowerJobRequest {
+        hardware_id,
+        operations,
+        request_id: _,
+        labels,
+        instance_id,
+        held,
+    } = request;
     let hardware_id = self::hardware_id(&hardware_id)?;
     let instance_id = match instance_id.as_str() {
         "" => instance_id,
         id => parse::<id::Instance>("instance_id", id)?.to_string(),
     };
-    Ok(pb::PowerJob { hardware_id, operations, labels, instance_id, ..pb::PowerJob::default() })
+    let blank = pb::PowerJob::default();
+    Ok(pb::PowerJob { hardware_id, operations, labels, instance_id, held, ..blank })
+}
+
+/// Passes unless the job is to be held back for a caller that cannot release it.
+fn check_hold(request: &Request<pb::CreatePowerJobRequest>) -> Result<(), Status> {
+    let may_release = access::admits(RELEASE_CALL, request.extensions().get::<Caller>());
+    if request.get_ref().held && !may_release {
+        return Err(Status::permission_denied("held is for services: others cannot release it"));
+    }
+    Ok(())
 }
 
 /// Returns what shows a job to a caller who is limited to the objects of `tenant`, or to others.

@@ -1,7 +1,8 @@
 //! The jobs in the store, and the queue of each machine.
 //!
 //! A job and its place in the queue are written in one commit, so they always agree. Only the first job of a queue is
-//! carried out, so a BMC does one job at a time, and only by the process whose claim the queue holds.
+//! carried out, so a BMC does one job at a time, and only by the process whose claim the queue holds. A job that is held back is in no
+//! queue: nothing is done for it before its creator has recorded it and releases it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tinwright::{HardwareId, PowerJobId, TenantName};
 
 use crate::bmcs::Bmcs;
 use crate::conflicts::{MAX_REPETITIONS, retry};
-use crate::state::{self, Event};
+use crate::state::{self, Event, HELD_BACK, QUEUED};
 use crate::stored::{Claim, Job, Progress, Queue};
 use crate::tenant_machines::{TenantMachines, check_operations, of_occupant};
 use crate::{Error, check};
@@ -26,6 +27,8 @@ use crate::{Error, check};
 const MAX_QUEUED_JOBS: usize = 64;
 /// The time after which an ended job is deleted.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The time after which a job that is still held back is cancelled.
+const MAX_HOLD: Duration = Duration::from_secs(10 * 60);
 /// The jobs of one reading during a cleanup.
 const PAGE_SIZE: usize = 500;
 
@@ -118,7 +121,7 @@ impl Jobs {
         self.enqueue(of_occupant(job, Some(instance))?, request).await
     }
 
-    /// Adds the new `job` to the end of its machine's queue.
+    /// Adds the new `job` to the end of its machine's queue, unless it is held back.
     async fn enqueue(
         &self,
         job: pb::PowerJob,
@@ -130,15 +133,34 @@ impl Jobs {
             create_time: now,
             update_time: now,
             state: State::Pending.into(),
-            state_reason: "waiting in the queue".into(),
+            state_reason: if job.held { HELD_BACK } else { QUEUED }.into(),
             ..job
         };
         retry(|| async {
-            let bmc = self.bmcs.get_by_hardware(&job.hardware_id).await?;
-            let queued = self.bmcs.records().unchanged(&bmc).and(self.to_enqueue(&job).await?);
+            let queued = self.to_enqueue(&job).await?;
             Ok(self.records.create(&job, queued, request.as_ref()).await?)
         })
         .await
+    }
+
+    /// Adds a job that was held back to the end of its machine's queue. Any other job is not changed.
+    pub async fn release_held(&self, id: PowerJobId) -> Result<pb::PowerJob, Error> {
+        retry(|| async {
+            let job = self.get(id).await?;
+            if !job.held || job.is_terminal() {
+                return Ok(job);
+            }
+            let released = self.after(&job, Event::Release)?;
+            let queued = self.to_enqueue(&released).await?;
+            Ok(self.records.replace_with(&job, released, queued).await?)
+        })
+        .await
+    }
+
+    /// Returns `job` after `event`.
+    fn after(&self, job: &pb::PowerJob, event: Event) -> Result<pb::PowerJob, Error> {
+        let next = state::after(job, event, self.clock().wall());
+        Ok(next.map_err(|_| changed("power job", &job.id))?)
     }
 
     /// Returns the job with this id.
@@ -183,6 +205,10 @@ impl Jobs {
             let job = self.get(id).await?;
             if job.is_terminal() {
                 return Ok(job);
+            }
+            if job.held {
+                let cancelled = self.after(&job, Event::Cancel)?;
+                return Ok(self.records.replace(&job, cancelled).await?);
             }
             // The job may have ended since it was read, and its queue with it.
             let queue = self.queues.get(&job.hardware_id).await?;
@@ -284,8 +310,7 @@ impl Jobs {
     ) -> Result<Head, Error> {
         // A cancelling caller does not know which request the claim's holder is sending: the queue stays until it is released.
         let stays = event == Event::Cancel && head.queue.claim.is_some();
-        let mut job = state::after(&head.job, event, self.clock().wall())
-            .map_err(|_| changed("power job", &head.job.id))?;
+        let mut job = self.after(&head.job, event)?;
         let mut queue = head.queue.clone();
         if self.holds(&queue) {
             queue.claim = Some(Claim::new(&self.process, &head.queue));
@@ -307,45 +332,61 @@ impl Jobs {
         Ok(Head { job, queue })
     }
 
-    /// Deletes the jobs that ended more than [`RETENTION`] ago, and returns their number.
+    /// Deletes the jobs that ended more than [`RETENTION`] ago, and cancels those that were not released within [`MAX_HOLD`]. Returns their
+    /// number.
     pub async fn delete_expired(&self) -> Result<usize, Error> {
-        let (mut after, mut deleted) = (String::new(), 0);
-        let oldest = self.clock().wall().checked_sub(RETENTION).map(Timestamp::from);
-        let is_expired = |job: &&pb::PowerJob| {
-            job.end_time.zip(oldest).is_some_and(|(end, oldest)| {
-                (end.seconds, end.nanos) < (oldest.seconds, oldest.nanos)
+        let (mut after, mut changed) = (String::new(), 0);
+        let now = self.clock().wall();
+        let is_over = |time: Option<Timestamp>, limit: Duration| {
+            let oldest = now.checked_sub(limit).map(Timestamp::from);
+            time.zip(oldest).is_some_and(|(time, oldest)| {
+                (time.seconds, time.nanos) < (oldest.seconds, oldest.nanos)
             })
         };
         loop {
             let (jobs, more) = self.records.page("", &after, PAGE_SIZE).await?;
-            for job in jobs.iter().filter(is_expired) {
-                match self.records.commit(self.records.to_delete(job)).await {
-                    Ok(_) => deleted += 1,
-                    // Another process has deleted it.
+            for job in &jobs {
+                let is_abandoned = job.held && !job.is_terminal();
+                let change = if is_over(job.end_time, RETENTION) {
+                    self.records.to_delete(job)
+                } else if is_abandoned && is_over(job.create_time, MAX_HOLD) {
+                    self.records.to_replace(job, &self.after(job, Event::Abandon)?)
+                } else {
+                    continue;
+                };
+                match self.records.commit(change).await {
+                    Ok(_) => changed += 1,
+                    // Another process did it, or the job was released.
                     Err(records::Error::Changed { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
             match jobs.last() {
                 Some(last) if more => after.clone_from(&last.id),
-                _ => return Ok(deleted),
+                _ => return Ok(changed),
             }
         }
     }
 
-    /// Returns the change that adds `job` to the end of its machine's queue.
+    /// Returns the change that adds `job` to the end of its machine's queue, unless it is held back. Fails if the machine has no BMC.
     async fn to_enqueue(&self, job: &pb::PowerJob) -> Result<Change, Error> {
+        let bmc = self.bmcs.get_by_hardware(&job.hardware_id).await?;
+        let unchanged = self.bmcs.records().unchanged(&bmc);
+        if job.held {
+            return Ok(unchanged);
+        }
         let Some(old) = self.queues.get(&job.hardware_id).await? else {
             let hardware_id = job.hardware_id.clone();
             let job_ids = vec![job.id.clone()];
-            return Ok(self.queues.to_create(&Queue { hardware_id, job_ids, ..Queue::default() }));
+            let queue = Queue { hardware_id, job_ids, ..Queue::default() };
+            return Ok(unchanged.and(self.queues.to_create(&queue)));
         };
         let mut new = old.clone();
         new.job_ids.push(job.id.clone());
         if new.job_ids.len() > MAX_QUEUED_JOBS {
             return Err(Error::Full(job.hardware_id.clone()));
         }
-        Ok(self.queues.to_replace(&old, &new))
+        Ok(unchanged.and(self.queues.to_replace(&old, &new)))
     }
 }
 

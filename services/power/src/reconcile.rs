@@ -22,7 +22,7 @@ use crate::stored::Job;
 /// The interval at which old jobs are deleted.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Carries out all jobs until `stop`, and deletes old ones.
+/// Carries out all jobs until `stop`, deletes old ones, and cancels those that nobody released.
 pub async fn run(jobs: Jobs, mirror: Mirror<Job>, timing: Timing, stop: CancellationToken) {
     // A task retries by itself; this backoff is for those that panic. A machine that another process has claimed keeps its task waiting, so the number of tasks is not limited.
     let mut queue = WorkQueue::new(STORE_BACKOFF, usize::MAX);
@@ -34,7 +34,7 @@ pub async fn run(jobs: Jobs, mirror: Mirror<Job>, timing: Timing, stop: Cancella
         tokio::select! {
             () = stopped.cancelled() => break,
             event = watcher.next() => match event {
-                Ok(WatchEvent::Put(job)) if !job.is_terminal() => queue.add(job.hardware_id),
+                Ok(WatchEvent::Put(job)) if !job.is_terminal() && !job.held => queue.add(job.hardware_id),
                 Ok(WatchEvent::Put(_) | WatchEvent::Deleted(_) | WatchEvent::Synced) => {}
                 Err(_) => watcher = mirror.watch(),
             },

@@ -1,6 +1,7 @@
 //! The lifecycle of a power job; `docs/reference/power-jobs.md` describes it for users.
 //!
 //! ```text
+//! held back ──release──▶ pending, in the queue; held back ──cancel──▶ cancelled
 //! pending ──begin──▶ running ──verified (the last)──▶ success
 //!    │                │ ▲ └──try, verified──┐
 //!    │                │ └───────────────────┘
@@ -18,6 +19,8 @@ use tinwright::power::v1::power_job::State;
 /// A change in the life of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Its creator lets it go into its queue.
+    Release,
     /// The job is the first of its queue.
     Begin,
     /// A new attempt at the present operation begins, for this reason.
@@ -30,7 +33,14 @@ pub enum Event {
     Fail(String),
     /// A caller cancelled it.
     Cancel,
+    /// Its creator did not release it in time.
+    Abandon,
 }
+
+/// The reason of a job that waits in its queue.
+pub const QUEUED: &str = "waiting in the queue";
+/// The reason of a job that is held back.
+pub const HELD_BACK: &str = "held back until its creator releases it";
 
 /// Returned for an event that the job's state does not allow.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +52,14 @@ pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, 
     let mut next = job.clone();
     next.update_time = Some(Timestamp::from(now));
     match (job.state(), event) {
-        (State::Pending, Event::Begin) => {
+        (State::Pending, Event::Release) if job.held => {
+            next.held = false;
+            next.state_reason = QUEUED.into();
+        }
+        (State::Pending, Event::Abandon) if job.held => {
+            end(&mut next, State::Cancelled, "its creator did not release it in time".into());
+        }
+        (State::Pending, Event::Begin) if !job.held => {
             next.set_state(State::Running);
             next.start_time = next.update_time;
             next.state_reason.clear();
@@ -141,6 +158,21 @@ mod tests {
         }
         assert_eq!((job.state(), job.completed_operations), (State::Success, 2));
         assert_eq!(job.downgrades, ["operation 1: x"]);
+    }
+
+    #[test]
+    fn a_job_that_is_held_back_begins_only_after_its_release() {
+        let held = PowerJob { held: true, ..job(1) };
+        after(&held, Event::Begin, UNIX_EPOCH).unwrap_err();
+        let released = after(&held, Event::Release, UNIX_EPOCH).unwrap();
+        assert!(!released.held && released.state() == State::Pending);
+        after(&released, Event::Begin, UNIX_EPOCH).unwrap();
+        after(&released, Event::Abandon, UNIX_EPOCH).unwrap_err();
+        for end in [Event::Cancel, Event::Abandon] {
+            let ended = after(&held, end, UNIX_EPOCH).unwrap();
+            assert_eq!((ended.state(), ended.held), (State::Cancelled, true));
+            after(&ended, Event::Release, UNIX_EPOCH).unwrap_err();
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, on_machine};
 
-/// Calls that change nothing in this site: they need an edge, a BMC that answers, an active or failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need an edge, a power job, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/Authenticate",
@@ -17,6 +17,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
     "PowerService/CancelPowerJob",
+    "PowerService/ReleasePowerJob",
     "StoreService/Backup",
     "WorkerService/AppendLog",
     "WorkerService/FinishAction",

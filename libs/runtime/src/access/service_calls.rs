@@ -52,6 +52,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
             "/tinwright.power.v1.PowerService/CreatePowerJob",
+            "/tinwright.power.v1.PowerService/ReleasePowerJob",
             "/tinwright.workflow.v1.WorkflowService/CancelWorkflow",
             "/tinwright.workflow.v1.WorkflowService/CreateWorkflow",
             "/tinwright.workflow.v1.WorkflowService/GetWorkflow",

@@ -12,7 +12,6 @@ use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
 use tinwright::instance::v1::instance::PowerManagement;
 
-use super::orphans::CreatedObject;
 use super::provision::check_usable;
 use super::{Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
 use super::{request_id, request_labels};
@@ -20,7 +19,7 @@ use crate::instances::machine_reports::is_installed_by_script;
 use crate::state::Event;
 
 /// The step's name in the request that boots a custom script.
-pub(super) const BOOT_STEP: &str = "boot";
+const BOOT_STEP: &str = "boot";
 /// Timeout for a required phone-home call.
 const PHONE_HOME_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// State reason of an instance that became active without the required call.
@@ -56,17 +55,16 @@ impl Reconciler {
         if instance.power_management() == PowerManagement::None {
             return self.record_installed(instance, "waits: switch the machine on by hand").await;
         }
+        if !instance.power_job_id.is_empty() {
+            return self.release_boot(instance).await;
+        }
         let labels = request_labels(instance, BOOT_STEP);
         let request_id = request_id(instance, BOOT_STEP);
-        match self.peers.boot_from_network(instance, labels, request_id).await {
-            Ok(Some(job)) => {
-                let result = self.record_installed(instance, "boots its custom script").await;
-                if let Err(Error::Records(error)) = &result
-                    && error.is_stale()
-                {
-                    self.cancel_boot(instance, &job).await?;
-                }
-                result
+        match self.peers.create_network_boot(instance, labels, request_id).await {
+            Ok(Some(power_job_id)) => {
+                let new = Instance { power_job_id, ..instance.clone() };
+                self.instances.put(instance, new).await?;
+                Ok(Outcome::Again)
             }
             Ok(None) => {
                 self.record_installed(instance, "no BMC: switch the machine on by hand").await
@@ -75,17 +73,13 @@ impl Reconciler {
         }
     }
 
-    /// Cancels the power job `id`, unless the stored instance still is to be booted: it was changed after it was read.
-    async fn cancel_boot(&self, instance: &Instance, id: &str) -> Result<(), Error> {
-        if !self.is_wanted(&CreatedObject::new(id, instance, BOOT_STEP)).await? {
-            self.peers.cancel_power_job(id).await?;
-            tracing::warn!(
-                instance.id,
-                power_job.id = id,
-                "power job cancelled: no instance waits"
-            );
+    /// Releases the power job that boots the script: now that it is recorded, whoever ends the instance's wait cancels it. One that was
+    /// cancelled before, or is gone, is created again.
+    async fn release_boot(&self, instance: &Instance) -> Result<Outcome, Error> {
+        match self.peers.release_power_job(&instance.power_job_id).await? {
+            true => self.record_installed(instance, "boots its custom script").await,
+            false => self.restart_attempt(instance).await,
         }
-        Ok(())
     }
 
     /// Records the end of the installation.

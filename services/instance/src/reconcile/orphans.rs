@@ -1,4 +1,4 @@
-//! Workflows and power jobs that a step created for an instance that no longer waits for them.
+//! Workflows that a step created for an instance that no longer waits for them.
 //!
 //! A step creates a workflow first, held back, and records it in the instance afterwards; the next step releases it. If the instance
 //! was changed or deleted in between, by a caller or by another process, nobody waits for that workflow, and nobody releases it. The
@@ -12,11 +12,11 @@ use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1::{Workflow, WorkflowState};
 
 use super::{CREATED_LABEL, Error, Outcome, REQUEST_LABEL, Reconciler, STEP_TIMEOUT};
-use super::{deprovision, install, needs_workflow, provision, request_labels};
+use super::{deprovision, needs_workflow, provision, request_labels};
 use crate::instances;
 use crate::state::State;
 
-/// A workflow or power job that a step created.
+/// A workflow that a step created.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CreatedObject {
     /// Its id.
@@ -55,14 +55,15 @@ impl CreatedObject {
     }
 }
 
-/// Returns the step that creates an object for `instance` in its current state.
+/// Returns the step that creates a workflow for `instance` in its current state.
 fn current_step(instance: &Instance) -> Option<&'static str> {
     match State::try_from(instance).ok()? {
         State::Queued => Some(provision::STEP),
         State::Reinstalling if needs_workflow(instance) => Some(provision::STEP),
-        State::Provisioning | State::Reinstalling => Some(install::BOOT_STEP),
         State::Deprovisioning if !instance.forced => Some(deprovision::STEP),
-        State::Deprovisioning
+        State::Provisioning
+        | State::Reinstalling
+        | State::Deprovisioning
         | State::Active
         | State::Failed
         | State::Released
@@ -100,7 +101,7 @@ impl Reconciler {
     }
 
     /// True if the stored instance wants the object.
-    pub(super) async fn is_wanted(&self, object: &CreatedObject) -> Result<bool, Error> {
+    async fn is_wanted(&self, object: &CreatedObject) -> Result<bool, Error> {
         let stored = self.instances.records().get(&object.instance_id).await;
         let stored = stored.map_err(instances::Error::from)?;
         Ok(stored.is_some_and(|instance| object.is_wanted_by(&instance)))

@@ -6,7 +6,7 @@
 mod services;
 mod store;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
@@ -38,7 +38,9 @@ pub(crate) struct FakeState {
     pub(crate) created: Vec<wf::CreateWorkflowRequest>,
     pub(crate) jobs: Vec<power::CreatePowerJobRequest>,
     /// The ids of cancelled power jobs.
-    pub(crate) cancelled_jobs: Vec<String>,
+    pub(crate) cancelled_jobs: BTreeSet<String>,
+    /// The ids of power jobs that were released before they were cancelled.
+    pub(crate) released_jobs: BTreeSet<String>,
     pub(crate) has_bmc: bool,
     /// The error for each request to create a workflow.
     pub(crate) refusal: Option<Status>,
@@ -91,7 +93,8 @@ impl Site {
             workflows: Vec::new(),
             created: Vec::new(),
             jobs: Vec::new(),
-            cancelled_jobs: Vec::new(),
+            cancelled_jobs: BTreeSet::new(),
+            released_jobs: BTreeSet::new(),
             has_bmc: true,
             refusal: None,
             lose_after: None,
@@ -169,6 +172,11 @@ impl Site {
         self.state().machine.as_mut().expect("a machine").policy = Some(policy);
     }
 
+    /// Returns the id of the power job that `request_id` created.
+    pub(crate) fn created_job(&self, request_id: &str) -> String {
+        self.state().requests[request_id].1.clone()
+    }
+
     /// The request ids of all workflows and power jobs.
     pub(crate) fn request_ids(&self) -> Vec<String> {
         let state = self.state();
@@ -193,6 +201,16 @@ impl FakeState {
 
     fn record(&mut self, request_id: &str, body: &impl Message, made: &str) {
         self.requests.insert(request_id.into(), (body.encode_to_vec(), made.into()));
+    }
+
+    /// Returns the power job `id`, which was created held back.
+    fn power_job(&self, id: String) -> power::PowerJob {
+        let held = !self.released_jobs.contains(&id);
+        let state = match self.cancelled_jobs.contains(&id) {
+            true => power::power_job::State::Cancelled,
+            false => power::power_job::State::Pending,
+        };
+        power::PowerJob { id, held, state: state.into(), ..power::PowerJob::default() }
     }
 
     /// Must precede each call. Returns false if the response is to be lost.

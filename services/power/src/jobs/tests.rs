@@ -265,3 +265,45 @@ async fn a_job_whose_queue_is_gone_is_read_again_before_it_is_cancelled() {
     // The missing queue counts as a change, not as a missing job.
     assert!(is_changed(a.cancel(made.id.parse().unwrap()).await));
 }
+
+#[tokio::test]
+async fn a_job_that_is_held_back_is_in_no_queue_until_its_release() {
+    let (_, jobs, hardware, _) = jobs().await;
+    let held = pb::PowerJob { held: true, ..new_job(hardware) };
+    let made = jobs.create(held, None).await.unwrap();
+    assert_eq!(jobs.queue(&hardware.to_string()).await.unwrap(), None);
+    let id = made.id.parse().unwrap();
+    let released = jobs.release_held(id).await.unwrap();
+    assert_eq!(head_of(&jobs, hardware).await.unwrap().job, released);
+    assert_eq!(jobs.release_held(id).await.unwrap(), released);
+    assert_eq!(jobs.queue(&hardware.to_string()).await.unwrap().unwrap().job_ids, [made.id]);
+}
+
+#[tokio::test]
+async fn a_job_that_was_cancelled_while_it_was_held_back_is_never_queued() {
+    let (_, jobs, hardware, bmc) = jobs().await;
+    let held = pb::PowerJob { held: true, ..new_job(hardware) };
+    let id = jobs.create(held, None).await.unwrap().id.parse().unwrap();
+    let cancelled = jobs.cancel(id).await.unwrap();
+    assert_eq!((cancelled.state(), cancelled.held), (State::Cancelled, true));
+    assert_eq!(jobs.release_held(id).await.unwrap(), cancelled);
+    assert_eq!(jobs.queue(&hardware.to_string()).await.unwrap(), None);
+    jobs.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_releases_is_cancelled_after_ten_minutes() {
+    let (store, _, hardware, _) = jobs().await;
+    let clock = Clock::manual(SystemTime::now());
+    let jobs = jobs_with("a", &store, clock.clone());
+    let held = pb::PowerJob { held: true, ..new_job(hardware) };
+    let id = jobs.create(held.clone(), None).await.unwrap().id.parse().unwrap();
+    let released = jobs.create(held, None).await.unwrap().id.parse().unwrap();
+    jobs.release_held(released).await.unwrap();
+    clock.advance(MAX_HOLD);
+    assert_eq!(jobs.delete_expired().await.unwrap(), 0);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(jobs.delete_expired().await.unwrap(), 1);
+    assert_eq!(jobs.get(id).await.unwrap().state(), State::Cancelled);
+    assert_eq!(jobs.get(released).await.unwrap().state(), State::Pending);
+}

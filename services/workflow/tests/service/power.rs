@@ -158,6 +158,13 @@ impl PowerService for FakePower {
         Ok(Response::new(Box::pin(events)))
     }
 
+    async fn release_power_job(
+        &self,
+        _: Request<pb::ReleasePowerJobRequest>,
+    ) -> Answer<pb::ReleasePowerJobResponse> {
+        closed()
+    }
+
     async fn create_bmc(&self, _: Request<pb::CreateBmcRequest>) -> Answer<pb::CreateBmcResponse> {
         closed()
     }

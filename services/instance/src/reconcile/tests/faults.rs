@@ -41,7 +41,7 @@ async fn dying_at_any_commit_changes_neither_the_result_nor_the_requests() {
 
 #[tokio::test]
 async fn dying_at_any_commit_boots_a_script_once() {
-    for (commit, last_is_made) in [(1, false), (1, true), (2, false), (2, true)] {
+    for (commit, last_is_made) in (1..=3).flat_map(|commit| [(commit, false), (commit, true)]) {
         let bench = Bench::new(scripted()).await;
         assert!(die(&bench, commit, last_is_made).await);
         assert_eq!(bench.settled().await, "provisioning");
@@ -153,11 +153,74 @@ async fn an_unrecorded_workflow_that_was_not_released_in_time_is_created_again()
 }
 
 #[tokio::test]
-async fn a_delete_while_a_script_is_booted_cancels_the_power_job() {
+async fn a_power_job_whose_instance_is_deleted_while_it_is_created_is_never_released() {
     for (force, state) in [(false, "deprovisioning"), (true, "gone")] {
         let bench = Bench::new(scripted()).await;
         assert_eq!(delete_during_creation(&bench, force).await, state);
-        assert_eq!(bench.site.state().cancelled_jobs.len(), 1);
+        assert_eq!(bench.site.state().jobs.len(), 1);
+        assert!(bench.site.state().released_jobs.is_empty());
+    }
+}
+
+/// Kills the server between the creation of the power job and its record.
+#[tokio::test]
+async fn a_power_job_that_was_created_and_not_recorded_does_nothing_unless_its_instance_goes_on() {
+    for force in [false, true] {
+        let bench = Bench::new(scripted()).await;
+        assert!(die(&bench, 2, false).await, "created, but not recorded");
+        assert_eq!(bench.site.state().jobs.len(), 1);
+        bench.delete(force).await;
+        bench.settle().await;
+        assert!(bench.site.state().released_jobs.is_empty());
+    }
+    let bench = Bench::new(scripted()).await;
+    assert!(die(&bench, 2, false).await, "created, but not recorded");
+    assert_eq!(bench.settled().await, "provisioning");
+    assert_eq!((bench.site.state().jobs.len(), bench.site.state().released_jobs.len()), (1, 1));
+}
+
+/// Makes the steps that begin provisioning, and create and record the power job. The next one releases it.
+async fn record_boot(bench: &Bench) {
+    for _ in 0..2 {
+        let step = bench.reconciler.step(&bench.id.to_string()).await.unwrap();
+        assert_eq!(step, Outcome::Again);
+    }
+    assert!(bench.site.state().released_jobs.is_empty());
+}
+
+#[tokio::test]
+async fn a_delete_cancels_the_recorded_power_job_before_and_after_its_release() {
+    for released in [false, true] {
+        for (force, state) in [(false, "deprovisioning"), (true, "gone")] {
+            let bench = Bench::new(scripted()).await;
+            record_boot(&bench).await;
+            if released {
+                bench.settle().await;
+            }
+            let job = bench.found().await.unwrap().power_job_id;
+            assert_eq!(bench.site.state().released_jobs.contains(&job), released);
+            bench.delete(force).await;
+            assert_eq!(bench.settled().await, state);
+            assert!(bench.site.state().cancelled_jobs.contains(&job));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_power_job_that_was_cancelled_before_its_release_is_created_again() {
+    for recorded in [false, true] {
+        let bench = Bench::new(scripted()).await;
+        match recorded {
+            true => record_boot(&bench).await,
+            false => assert!(die(&bench, 2, false).await, "created, but not recorded"),
+        }
+        let request = bench.site.request_ids().remove(0);
+        let first = bench.site.created_job(&request);
+        bench.site.state().cancelled_jobs.insert(first.clone());
+        assert_eq!(bench.settled().await, "provisioning");
+        let state = bench.site.state();
+        assert_eq!((state.jobs.len(), state.released_jobs.len()), (2, 1));
+        assert!(!state.released_jobs.contains(&first));
     }
 }
 

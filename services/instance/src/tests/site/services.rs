@@ -269,8 +269,22 @@ impl PowerService for Site {
                     id
                 }
             };
-            let power_job = Some(power::PowerJob { id, ..power::PowerJob::default() });
+            let power_job = Some(state.power_job(id));
             Ok(power::CreatePowerJobResponse { power_job })
+        })
+    }
+
+    async fn release_power_job(
+        &self,
+        request: Request<power::ReleasePowerJobRequest>,
+    ) -> Result<Response<power::ReleasePowerJobResponse>, Status> {
+        let id = request.into_inner().id;
+        self.carry_out(|state| {
+            if !state.cancelled_jobs.contains(&id) {
+                state.released_jobs.insert(id.clone());
+            }
+            let power_job = Some(state.power_job(id));
+            Ok(power::ReleasePowerJobResponse { power_job })
         })
     }
 
@@ -280,7 +294,7 @@ impl PowerService for Site {
     ) -> Result<Response<power::CancelPowerJobResponse>, Status> {
         let id = request.into_inner().id;
         self.carry_out(|state| {
-            state.cancelled_jobs.push(id);
+            state.cancelled_jobs.insert(id);
             Ok(power::CancelPowerJobResponse::default())
         })
     }
