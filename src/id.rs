@@ -40,6 +40,8 @@ nouns! {
     Grant, GrantId, "grant";
     Hardware, HardwareId, "hardware";
     Instance, InstanceId, "instance";
+    Location, LocationId, "location";
+    Model, ModelId, "model";
     PowerJob, PowerJobId, "power job";
     Range, RangeId, "range";
     Subnet, SubnetId, "subnet";

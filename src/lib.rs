@@ -30,8 +30,8 @@ pub mod tenant;
 pub mod watch;
 
 pub use id::{
-    BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId, PowerJobId,
-    ProcessId, RangeId, SubnetId, TemplateId, TenantId, WorkflowId,
+    BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId, LocationId,
+    ModelId, PowerJobId, ProcessId, RangeId, SubnetId, TemplateId, TenantId, WorkflowId,
 };
 pub use mac::Mac;
 pub use object::Object;

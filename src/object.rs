@@ -68,6 +68,8 @@ objects!(
     address::Range,
     address::Subnet,
     hardware::Hardware,
+    hardware::Location,
+    hardware::Model,
     identity::Credential,
     identity::Tenant,
     instance::Instance,

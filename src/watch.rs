@@ -68,6 +68,8 @@ watch_responses! {
     address::WatchRangesResponse, watch_ranges_response::Range => Range;
     address::WatchSubnetsResponse, watch_subnets_response::Subnet => Subnet;
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
+    hardware::WatchLocationsResponse, watch_locations_response::Location => Location;
+    hardware::WatchModelsResponse, watch_models_response::Model => Model;
     identity::WatchRevocationsResponse, watch_revocations_response::Revocation => Revocation;
     identity::WatchTenantsResponse, watch_tenants_response::Tenant => Tenant;
     instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;

@@ -5,5 +5,6 @@ mod access;
 mod events;
 mod hardware;
 mod identity;
+mod locations;
 mod support;
 mod trust;

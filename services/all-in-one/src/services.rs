@@ -151,7 +151,10 @@ impl Services {
         routes.add_service(events.into_service());
         site_events.map(|it| routes.add_service(it.into_service()));
         backups.map(|it| routes.add_service(it.into_service()));
-        hardware.map(|it| routes.add_service(it.into_service()));
+        if let Some(hardware) = hardware {
+            routes.add_service(hardware.hardware_service());
+            routes.add_service(hardware.location_service()).add_service(hardware.model_service());
+        }
         if let Some(address) = address {
             routes.add_service(address.subnet_service()).add_service(address.grant_service());
         }

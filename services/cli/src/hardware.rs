@@ -19,7 +19,7 @@ use crate::resource::{
     self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
     ResourceCommand, UpdateOptions, required,
 };
-use crate::{input, tinkerbell};
+use crate::{input, location, model, tinkerbell};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
@@ -38,6 +38,21 @@ pub enum HardwareCommand {
         /// Record this reason, for people
         #[arg(long, default_value = "")]
         reason: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Record where machines stand
+    SetLocation {
+        /// The machines
+        #[arg(value_name = pb::Hardware::NAMES, required = true)]
+        names: Vec<String>,
+        /// Their location [default: none]
+        #[arg(long, value_name = pb::Location::NAMES)]
+        location: Option<String>,
+        /// Their zone of that location [default: none]
+        #[arg(long, value_name = "NAME", requires = "location")]
+        zone: Option<String>,
         /// Print in this format
         #[arg(short, long, default_value = "table")]
         output: Format,
@@ -63,6 +78,38 @@ pub enum HardwareCommand {
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Hardware>),
+}
+
+/// Options of a list, besides labels.
+#[derive(Debug, clap::Args)]
+pub struct HardwareFilter {
+    /// List only machines whose own state this is, without regard to their instances
+    #[arg(long)]
+    state: Option<OwnState>,
+    /// List only machines in this location
+    #[arg(long, value_name = pb::Location::NAMES)]
+    location: Option<String>,
+    /// List only machines in this zone of the location
+    #[arg(long, value_name = "NAME", requires = "location")]
+    zone: Option<String>,
+    /// List only machines of this model
+    #[arg(long, value_name = pb::Model::NAMES)]
+    model: Option<String>,
+}
+
+/// States of machines.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum OwnState {
+    /// Recorded, but not verified
+    Enrolled = pb::State::Enrolled as isize,
+    /// May be given to an instance
+    Provisionable = pb::State::Provisionable as isize,
+    /// An operator has to look at it
+    Failed = pb::State::Failed as isize,
+    /// Nothing automatic happens to it
+    Maintenance = pb::State::Maintenance as isize,
+    /// Being deleted
+    Deleting = pb::State::Deleting as isize,
 }
 
 /// States that can be requested.
@@ -97,6 +144,10 @@ pub async fn run(
             let response = client(channel).set_hardware_state(request).await?.into_inner();
             print_list(out, response.hardware.as_slice(), output)
         }
+        HardwareCommand::SetLocation { names, location, zone, output } => {
+            let place = (location.as_deref(), zone.unwrap_or_default());
+            print_list(out, &set_location(&names, place, channel).await?, output)
+        }
         HardwareCommand::Protect { names, output } => {
             resource::protect::<pb::Hardware>(&names, true, output, channel, out).await
         }
@@ -105,6 +156,29 @@ pub async fn run(
         }
         HardwareCommand::Resource(command) => resource::run(command, channel, out).await,
     }
+}
+
+/// Records that the machines with these names stand in a zone of a location, or nowhere. All are found before the first is changed.
+async fn set_location(
+    names: &[String],
+    (location, zone): (Option<&str>, String),
+    channel: &Channel,
+) -> anyhow::Result<Vec<pb::Hardware>> {
+    let location_id = match location {
+        Some(name) => location::id(channel, name).await?,
+        None => String::new(),
+    };
+    let mut machines = Vec::new();
+    for name in names {
+        let (id, location_id, zone) = (id(channel, name).await?, location_id.clone(), zone.clone());
+        machines.push(pb::Hardware { id, location_id, zone, ..pb::Hardware::default() });
+    }
+    let mut updated = Vec::new();
+    for machine in machines {
+        let mask = FieldMask { paths: ["location_id", "zone"].map(str::to_owned).into() };
+        updated.push(machine.update(channel, Some(mask)).await?);
+    }
+    Ok(updated)
 }
 
 /// Returns the id of the machine `name`: an id, name, MAC or address.
@@ -164,7 +238,7 @@ impl Watchable for pb::Hardware {
 }
 
 impl Resource for pb::Hardware {
-    type Filter = NoOptions;
+    type Filter = HardwareFilter;
     type WatchOptions = NoOptions;
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "hardware";
@@ -177,7 +251,22 @@ impl Resource for pb::Hardware {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
-        let request = pb::ListHardwareRequest { page_size: PAGE_SIZE, page_token, labels, view };
+        let HardwareFilter { state, location, zone, model } = &query.filter;
+        let mut request = pb::ListHardwareRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            view,
+            state: state.map_or(0, |state| state as i32),
+            zone: zone.clone().unwrap_or_default(),
+            ..pb::ListHardwareRequest::default()
+        };
+        if let Some(name) = location {
+            request.location_id = location::id(channel, name).await?;
+        }
+        if let Some(name) = model {
+            request.model_id = model::id(channel, name).await?;
+        }
         let page = client(channel).list_hardware(request).await?.into_inner();
         Ok((page.hardware, page.next_page_token))
     }

@@ -3,6 +3,7 @@
 //! - [`connect`]: finding the server, and the identity of the caller; [`context`]: several sites.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
+//! - [`location`], [`model`]: where machines stand, and which are alike.
 //! - [`subnet`], [`range`], [`address`]: networks, and the grants of their addresses.
 //! - [`identity`]: client certificates and credentials.
 //! - [`boot`]: explanations, timelines and syslog of network boots.
@@ -25,7 +26,9 @@ pub mod hardware;
 pub mod identity;
 pub mod input;
 pub mod instance;
+pub mod location;
 pub mod metadata;
+pub mod model;
 pub mod osie;
 pub mod output;
 pub mod power;
@@ -52,6 +55,10 @@ pub enum Command {
     /// Manage the site's machines
     #[command(visible_alias = "hw")]
     Hardware(ServerCommand<hardware::HardwareCommand>),
+    /// Manage locations, where machines stand, and their zones
+    Location(ServerCommand<location::LocationCommand>),
+    /// Manage models: names for machines that are alike
+    Model(ServerCommand<model::ModelCommand>),
     /// Manage instances, which occupy machines
     Instance(ServerCommand<instance::InstanceCommand>),
     /// Manage templates of workflows
@@ -129,6 +136,12 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
     match command {
         Command::Hardware(it) => {
             Box::pin(hardware::run(it.command, &it.connection.open().await?, out)).await
+        }
+        Command::Location(it) => {
+            Box::pin(location::run(it.command, &it.connection.open().await?, out)).await
+        }
+        Command::Model(it) => {
+            Box::pin(model::run(it.command, &it.connection.open().await?, out)).await
         }
         Command::Instance(it) => {
             Box::pin(instance::run(it.command, &it.connection.open().await?, out)).await

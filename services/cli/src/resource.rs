@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use prost::{Message, Name};
 use prost_types::FieldMask;
+use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::connect::View;
@@ -74,6 +75,19 @@ pub trait FromFiles: Resource {
 
     /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
+}
+
+/// Resources whose objects are created or replaced from files, by their id or name.
+#[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
+pub trait Applicable: FromFiles {
+    /// Returns its id, or its name if it has no id.
+    fn key(&self) -> &str;
+
+    /// Returns it with the id `id`.
+    fn with_id(self, id: String) -> Self;
+
+    /// Returns the id of the stored object with this id or name, if there is one.
+    async fn stored_id(channel: &Channel, key: &str) -> anyhow::Result<Option<String>>;
 }
 
 /// Resources whose objects can be protected.
@@ -235,6 +249,48 @@ pub async fn update<R: FromFiles>(
         updated.push(object.update(channel, mask.clone()).await.context(position)?);
     }
     print_list(out, &updated, output)
+}
+
+/// Creates the objects in files, or replaces those that have their id or name.
+pub async fn apply<R: Applicable>(
+    FileOptions { files, output }: FileOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut applied = Vec::new();
+    for (position, object) in read::<R>(&files)? {
+        applied.push(apply_one(object, channel).await.context(position)?);
+    }
+    print_list(out, &applied, output)
+}
+
+async fn apply_one<R: Applicable>(object: R, channel: &Channel) -> anyhow::Result<R> {
+    match R::stored_id(channel, object.key()).await? {
+        Some(id) => object.with_id(id).update(channel, None).await,
+        None => object.create(channel).await,
+    }
+}
+
+/// Returns the object whose id begins with `prefix`, or `missing` if there is none.
+pub async fn by_prefix<R: Resource<Filter = NoOptions>>(
+    channel: &Channel,
+    prefix: &str,
+    missing: Status,
+) -> anyhow::Result<R> {
+    let is_part_of_id = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    if !prefix.bytes().all(is_part_of_id) {
+        return Err(missing.into());
+    }
+    let all = ListQuery { labels: Vec::new(), filter: NoOptions {}, view: View::Basic };
+    let prefix = prefix.to_ascii_lowercase();
+    let mut found = pages(async |token| R::page(channel, &all, token).await).await?;
+    found.retain(|object| object.id().starts_with(&prefix));
+    let count = found.len();
+    match found.pop() {
+        Some(object) if count == 1 => Ok(object),
+        Some(_) => anyhow::bail!("{count} ids begin with {prefix}: give more of it"),
+        None => Err(missing.into()),
+    }
 }
 
 /// Protects the objects with these names, or removes their protection. All are found before the first is changed.

@@ -1,4 +1,7 @@
-//! The gRPC service of the machines.
+//! The gRPC services of machines, locations and models.
+
+mod locations;
+mod models;
 
 use runtime::{Caller, Role, access};
 use store::mirror::Mirror;
@@ -7,22 +10,33 @@ use store::serving;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
+use tinwright::hardware::v1::location_service_server::LocationServiceServer;
+use tinwright::hardware::v1::model_service_server::ModelServiceServer;
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
-use tinwright::{HardwareId, Mac, Object as _, check};
+use tinwright::{HardwareId, Mac, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::error::Error;
+use crate::filter::Filter;
 use crate::interrupted;
+use crate::locations::Locations;
+use crate::models::{ModelKind, Models};
 use crate::peers::{self, Peers};
-use crate::records::{Error, HardwareKind, HardwareRecords};
+use crate::place::LocationKind;
+use crate::records::{HardwareKind, HardwareRecords};
 use crate::{scripts, tenant};
 
-/// Serves [`HardwareRecords`] over gRPC.
+/// Serves [`HardwareRecords`], and the locations and models beside them, over gRPC.
 #[derive(Clone, Debug)]
 pub struct Api {
     records: HardwareRecords,
+    locations: Locations,
+    models: Models,
     mirror: Mirror<HardwareKind>,
+    location_mirror: Mirror<LocationKind>,
+    model_mirror: Mirror<ModelKind>,
     peers: Peers,
     stop: CancellationToken,
 }
@@ -30,8 +44,19 @@ pub struct Api {
 impl Api {
     /// Serves `records`, and releases each at `peers` before it is deleted. Watches end at `stop`.
     pub fn new(records: HardwareRecords, peers: Peers, stop: CancellationToken) -> Self {
-        let mirror = Mirror::new(records.records().clone());
-        Self { records, mirror, peers, stop }
+        let (store, clock) = (records.records().store(), records.clock());
+        let locations = Locations::new(store.clone(), clock.clone());
+        let models = Models::new(store.clone(), clock.clone());
+        Self {
+            mirror: Mirror::new(records.records().clone()),
+            location_mirror: Mirror::new(locations.records().clone()),
+            model_mirror: Mirror::new(models.records().clone()),
+            records,
+            locations,
+            models,
+            peers,
+            stop,
+        }
     }
 
     /// Refuses an update by an edge that does more than to remove one-shot scripts from the record at its revision.
@@ -53,9 +78,19 @@ impl Api {
         }
     }
 
-    /// Converts it into a service for a tonic router.
-    pub fn into_service(self) -> HardwareServiceServer<Self> {
-        HardwareServiceServer::new(self)
+    /// Returns the service of machines for a tonic router.
+    pub fn hardware_service(&self) -> HardwareServiceServer<Self> {
+        HardwareServiceServer::new(self.clone())
+    }
+
+    /// Returns the service of locations for a tonic router.
+    pub fn location_service(&self) -> LocationServiceServer<Self> {
+        LocationServiceServer::new(self.clone())
+    }
+
+    /// Returns the service of models for a tonic router.
+    pub fn model_service(&self) -> ModelServiceServer<Self> {
+        ModelServiceServer::new(self.clone())
     }
 
     /// Returns the machines as they were last read.
@@ -65,19 +100,25 @@ impl Api {
 
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
-        self.mirror.ready().await;
+        let Self { mirror, location_mirror, model_mirror, .. } = self;
+        tokio::join!(mirror.ready(), location_mirror.ready(), model_mirror.ready());
     }
 
     /// Checks that records and indexes agree; with `repair`, corrects the indexes.
     pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        self.records.records().check(repair).await
+        let machines = self.records.records().check(repair).await?;
+        let locations = self.locations.records().check(repair).await?;
+        let models = self.models.records().check(repair).await?;
+        Ok(machines.and(locations).and(models))
     }
 
     /// Follows the records, and continues interrupted deletes, until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { records, mirror, peers, stop: _ } = self;
-        let (served, ()) = tokio::join!(
+        let Self { records, mirror, location_mirror, model_mirror, peers, .. } = self;
+        let (served, (), (), ()) = tokio::join!(
             serving::run(mirror.clone(), stop.clone()),
+            location_mirror.run(stop.clone()),
+            model_mirror.run(stop.clone()),
             interrupted::run(records, mirror, peers, stop),
         );
         served
@@ -126,17 +167,18 @@ impl HardwareService for Api {
         request: Request<pb::ListHardwareRequest>,
     ) -> Result<Response<pb::ListHardwareResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
+        let filter = Filter::read(request.get_ref(), &self.models).await?;
         let visible = match access::tenant(&request) {
-            Some(tenant) => Some(self.peers.machines_of(tenant).await?),
+            Some(tenant) => Some(self.peers.occupied_machines(Some(tenant)).await?),
             None => None,
         };
-        let pb::ListHardwareRequest { page_size, page_token, labels, view: _ } =
-            request.into_inner();
-        let keep = |machine: &pb::Hardware| match &visible {
+        let pb::ListHardwareRequest { page_size, page_token, .. } = request.into_inner();
+        let is_visible = |machine: &pb::Hardware| match &visible {
             // A tenant does not see the labels, and so does not learn them from the filter.
-            Some(visible) => labels.is_empty() && visible.contains(&machine.id),
-            None => machine.has_labels(&labels),
+            Some(visible) => !filter.has_labels() && visible.contains(&machine.id),
+            None => true,
         };
+        let keep = |machine: &pb::Hardware| is_visible(machine) && filter.keeps(machine);
         let show = |machine: pb::Hardware| match &visible {
             Some(_) => tenant::view(machine),
             None => machine.in_view(view),
@@ -220,6 +262,11 @@ impl HardwareService for Api {
     }
 }
 
+/// Returns the violation of a request that selects no object.
+fn missing_selector() -> Violations {
+    Violations::single("by", "is missing: set id or name")
+}
+
 fn selector(request: pb::GetHardwareRequest) -> Result<Selector, Violations> {
     use pb::get_hardware_request::By;
     let (field, value) = match &request.by {
@@ -248,6 +295,9 @@ impl From<Error> for Status {
             Error::Protected(ref id) => {
                 let subject = format!("hardware/{id}");
                 status::failed_precondition("PROTECTED", &subject, error.to_string())
+            }
+            Error::Precondition { reason, subject, text } => {
+                status::failed_precondition(reason, &subject, text)
             }
             Error::Peers(error) => error.into(),
             Error::Records(error) => error.into(),

@@ -10,9 +10,9 @@ mod relay_port;
 
 use std::collections::BTreeSet;
 
-use tinwright::check;
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
+use tinwright::{LocationId, check};
 
 /// The most interfaces, and the most disks: with its index entries, a record fits one commit.
 const MAX_PARTS: usize = 16;
@@ -56,6 +56,12 @@ fn texts(hardware: &mut pb::Hardware, wrong: &mut Violations) {
         ("manufacturer", manufacturer),
     ] {
         wrong.take(field, check_word(text));
+    }
+    let pb::Hardware { location_id, zone, .. } = hardware;
+    wrong.normalize_optional("location_id", location_id, str::parse::<LocationId>);
+    wrong.normalize_optional("zone", zone, check::label);
+    if location_id.is_empty() && !zone.is_empty() {
+        wrong.add("zone", "is set without location_id");
     }
 }
 
@@ -112,7 +118,7 @@ fn check_kernel_params(field: &str, words: &[String], wrong: &mut Violations) {
 }
 
 /// Returns the enum value with this number.
-fn enum_value<E: TryFrom<i32>>(number: i32) -> Result<E, &'static str> {
+pub(crate) fn enum_value<E: TryFrom<i32>>(number: i32) -> Result<E, &'static str> {
     E::try_from(number).map_err(|_| "is not a value of its enum")
 }
 

@@ -78,7 +78,8 @@ impl InstanceService for FakeInstances {
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
         let tenant = request.into_inner().tenant;
-        let found = self.1.iter().filter(|it| it.tenant == tenant).cloned().collect();
+        let found = self.1.iter().filter(|it| tenant.is_empty() || it.tenant == tenant);
+        let found = found.cloned().collect();
         let response = pb::ListInstancesResponse { instances: found, ..Default::default() };
         Ok(Response::new(response))
     }

@@ -13,8 +13,9 @@ use tinwright::hardware::v1::State;
 use tinwright::watch::WatchEvent;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Error;
 use crate::peers::Peers;
-use crate::records::{Error, HardwareKind, HardwareRecords};
+use crate::records::{HardwareKind, HardwareRecords};
 
 /// The time without a change after which a delete counts as interrupted.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(60);

@@ -4,9 +4,11 @@
 //! - [`state`]: the lifecycle of a machine as values; no I/O.
 //! - [`check`]: the rules for records, and the form in which they are stored.
 //! - [`records`]: the records in the store; no gRPC.
+//! - [`locations`], [`models`]: where machines stand, and which are alike; their records and rules. [`place`]: the location of a machine.
+//! - [`matching`]: the machines of a model; no I/O. `filter`: those of a list.
 //! - `scripts`: the scripts that an update leaves unchanged.
 //! - [`peers`]: what the other services have for a machine.
-//! - `tenant`: the part of a machine that the tenant of the instance on it sees.
+//! - `tenant`: the parts of machines, locations and models that tenants see.
 //! - `interrupted`: deletes that were interrupted, continued.
 //!
 //! The use of a machine is recorded by the instance service, its BMC by the power service.
@@ -15,16 +17,23 @@
 
 pub mod api;
 pub mod check;
+mod error;
 #[cfg(test)]
 mod fake_peers;
+mod filter;
 mod interrupted;
 mod inventory;
+pub mod locations;
+pub mod matching;
+pub mod models;
 pub mod peers;
+pub mod place;
 pub mod records;
 mod scripts;
 pub mod state;
 mod tenant;
 
 pub use api::Api;
+pub use error::Error;
 pub use peers::Peers;
-pub use records::{Error, HardwareRecords};
+pub use records::HardwareRecords;

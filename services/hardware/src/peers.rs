@@ -19,6 +19,9 @@ use tonic::{Code, Response, Status};
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Instances of a page.
+const PAGE_SIZE: i32 = 1000;
+
 /// A machine that cannot be released.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -102,12 +105,20 @@ impl Peers {
         Ok(found.and_then(|found| found.instance))
     }
 
-    /// Returns the ids of the machines that instances of `tenant` occupy.
-    pub async fn machines_of(&self, tenant: &TenantName) -> Result<BTreeSet<String>, Error> {
+    /// Returns the ids of the machines that instances of `tenant` occupy, or any instances if there is none.
+    pub async fn occupied_machines(
+        &self,
+        tenant: Option<&TenantName>,
+    ) -> Result<BTreeSet<String>, Error> {
         let (mut machines, mut page_token) = (BTreeSet::new(), String::new());
         loop {
-            let tenant = tenant.to_string();
-            let request = ListInstancesRequest { tenant, page_token, ..Default::default() };
+            let tenant = tenant.map(TenantName::to_string).unwrap_or_default();
+            let request = ListInstancesRequest {
+                page_size: PAGE_SIZE,
+                tenant,
+                page_token,
+                ..Default::default()
+            };
             let page = response("instance", self.instance.clone().list_instances(request)).await?;
             let page = page.unwrap_or_default();
             let occupants = page.instances.into_iter().filter(|instance| !instance.released);

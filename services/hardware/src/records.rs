@@ -6,6 +6,8 @@
 //! hardware/relay_port/<link>,<remote>,<circuit>   ─▶ id
 //! hardware/request/<id>       the result of a request, for a week
 //! ```
+//!
+//! Locations and models are records of their own, beside these.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,44 +24,15 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, Object as _};
 
 use crate::check;
+use crate::error::Error;
 use crate::inventory;
-use crate::peers::{self, Peers};
+use crate::peers::Peers;
+use crate::place::{LocationKind, to_expect_location};
 use crate::scripts;
-use crate::state::{self, IllegalStateChange};
+use crate::state;
 
-/// The repetitions of a step of a delete that another writer preceded.
+/// The repetitions of a step that another writer preceded.
 const MAX_REPETITIONS: usize = 8;
-
-/// A failed request about machines.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The request has invalid fields.
-    #[error(transparent)]
-    Invalid(#[from] Violations),
-    /// The machine's state does not allow the change.
-    #[error(transparent)]
-    Illegal(#[from] IllegalStateChange),
-    /// The machine is protected.
-    #[error("hardware {0} is protected: remove its protection first")]
-    Protected(String),
-    /// The machine is in use, or another service could not be called.
-    #[error(transparent)]
-    Peers(#[from] peers::Error),
-    /// The record is missing, has changed, or cannot be read or written.
-    #[error(transparent)]
-    Records(#[from] records::Error),
-}
-
-impl Error {
-    /// True if the machine is protected or in use: a delete is not to be repeated until that has ended.
-    pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Protected(_) => true,
-            Self::Peers(error) => error.is_refusal(),
-            Self::Invalid(_) | Self::Illegal(_) | Self::Records(_) => false,
-        }
-    }
-}
 
 /// The kind of hardware records.
 #[derive(Debug)]
@@ -147,12 +120,19 @@ impl Bounded for HardwareKind {
 pub struct HardwareRecords {
     clock: Clock,
     records: Records<HardwareKind>,
+    locations: Records<LocationKind>,
 }
 
 impl HardwareRecords {
     /// The machines in `store`; `clock` gives the times in their records.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
-        Self { clock, records: Records::new(ScopedStore::new(store, "hardware")) }
+        let store = ScopedStore::new(store, "hardware");
+        Self { clock, records: Records::new(store.clone()), locations: Records::new(store) }
+    }
+
+    /// Returns the clock that gives the times in the records.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The records underneath.
@@ -167,7 +147,17 @@ impl HardwareRecords {
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Hardware, Error> {
         let hardware = new_record(check::normalize(hardware)?, self.clock.wall())?;
-        Ok(self.records.create(&hardware, Change::default(), request.as_ref()).await?)
+        if let Some(made) = self.records.previous_result(request.as_ref()).await? {
+            return Ok(made);
+        }
+        for _ in 0..MAX_REPETITIONS {
+            let location = to_expect_location(&self.locations, &hardware).await?;
+            match self.records.create(&hardware, location, request.as_ref()).await {
+                Err(error) if is_of_location(&error, &hardware) => {}
+                result => return Ok(result?),
+            }
+        }
+        Err(changed(&hardware.id))
     }
 
     /// Replaces the fields of a machine that `paths` names.
@@ -176,15 +166,25 @@ impl HardwareRecords {
         update: pb::Hardware,
         paths: &[String],
     ) -> Result<pb::Hardware, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let mut new = field_mask::merge(&old, &update, paths)?;
-        if paths.is_empty() {
-            scripts::restore(&old, &mut new);
-            // A caller that does not know the field sends false.
-            new.protect |= old.protect;
+        for _ in 0..MAX_REPETITIONS {
+            let old = self.records.at(&update.id, update.revision).await?;
+            let mut new = field_mask::merge(&old, &update, paths)?;
+            if paths.is_empty() {
+                scripts::restore(&old, &mut new);
+                // A caller that does not know the field sends false.
+                new.protect |= old.protect;
+            }
+            let new = self.updated(&old, check::normalize(new)?);
+            let location = match (&new.location_id, &new.zone) == (&old.location_id, &old.zone) {
+                true => Change::default(),
+                false => to_expect_location(&self.locations, &new).await?,
+            };
+            match self.records.replace_with(&old, new.clone(), location).await {
+                Err(error) if is_of_location(&error, &new) => {}
+                result => return Ok(result?),
+            }
         }
-        let new = self.updated(&old, check::normalize(new)?);
-        Ok(self.records.replace(&old, new).await?)
+        Err(changed(&update.id))
     }
 
     /// Changes the state of a machine. Writes nothing if it has this state and reason already.
@@ -315,6 +315,11 @@ impl HardwareRecords {
 /// Passes unless `hardware` is protected.
 fn check_protection(hardware: &pb::Hardware) -> Result<(), Error> {
     if hardware.protect { Err(Error::Protected(hardware.id.clone())) } else { Ok(()) }
+}
+
+/// True if a commit failed because the location of `machine` changed meanwhile: it is to be looked at again.
+fn is_of_location(error: &records::Error, machine: &pb::Hardware) -> bool {
+    matches!(error, records::Error::Changed { id, .. } if *id == machine.location_id && *id != machine.id)
 }
 
 fn changed(id: &str) -> Error {

@@ -20,6 +20,8 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
         ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
         ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
         ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": machine}})),
+        ("LocationService/CreateLocation", json!({"location": {"name": format!("n{n}")}})),
+        ("ModelService/CreateModel", json!({"model": {"name": format!("n{n}")}})),
         ("PowerService/CreateBmc", json!({"bmc": bmc, "skip_login": true})),
         ("SubnetService/CreateRange", json!({"range": range})),
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),

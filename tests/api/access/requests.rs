@@ -32,6 +32,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
 pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
     [
         hardware(site),
+        places(site),
         instances(site),
         workflows(site),
         power(site),
@@ -54,6 +55,20 @@ fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
             json!({"hardware_id": site.id("spare"), "inventory": {"serial": "x"}}),
         ),
         ("HardwareService/DeleteHardware", json!({"id": site.id("spare")})),
+    ]
+}
+
+fn places(site: &Site) -> Vec<(&'static str, Value)> {
+    let id = |name| json!({"id": site.id(name)});
+    let location = json!({"id": site.id("location"), "boot_url": "http://192.0.2.1/boot"});
+    let model = json!({"id": site.id("model"), "description": "x"});
+    vec![
+        ("LocationService/CreateLocation", json!({"location": {"name": "new"}})),
+        ("LocationService/UpdateLocation", json!({"location": location, "update_mask": "bootUrl"})),
+        ("LocationService/DeleteLocation", id("location")),
+        ("ModelService/CreateModel", json!({"model": {"name": "new"}})),
+        ("ModelService/UpdateModel", json!({"model": model, "update_mask": "description"})),
+        ("ModelService/DeleteModel", id("model")),
     ]
 }
 

@@ -57,6 +57,10 @@ impl Site {
             "hardware_id": site.id("occupied"), "redfish": {"url": "https://127.0.0.1:1"}, "username": "u", "password": "p",
         }, "skip_login": true});
         site.create(&admin, "bmc", "PowerService/CreateBmc", bmc).await;
+        let location = json!({"location": {"name": "lab"}});
+        site.create(&admin, "location", "LocationService/CreateLocation", location).await;
+        let model = json!({"model": {"name": "any"}});
+        site.create(&admin, "model", "ModelService/CreateModel", model).await;
         let subnet = json!({"subnet": {"name": "lab", "cidr": "203.0.113.0/24"}});
         site.create(&admin, "subnet", "SubnetService/CreateSubnet", subnet).await;
         let unused = json!({"subnet": {"name": "unused", "cidr": "2001:db8::/64"}});

@@ -24,7 +24,7 @@ async fn a_delete_is_completed_although_its_caller_goes_away() {
     let (peers, mut calls) = fake_peers::start();
     let api = Api::new(records.clone(), peers, CancellationToken::new());
     let (channel, accepted) = in_process::pair();
-    let server = Server::builder().add_service(api.into_service());
+    let server = Server::builder().add_service(api.hardware_service());
     tokio::spawn(server.serve_with_incoming(accepted));
     let delete = pb::DeleteHardwareRequest { id: made.id.clone(), revision: 0 };
     let mut client = HardwareServiceClient::new(channel);
@@ -118,14 +118,18 @@ async fn a_tenant_lists_the_machines_that_its_instances_occupy() {
 }
 
 #[test]
-fn a_tenant_sees_id_name_state_and_ethernet_addresses() {
-    let whole = pb::Hardware { id: "1".into(), state: 2, state_reason: "x".into(), ..machine(1) };
+fn a_tenant_sees_id_name_state_place_and_ethernet_addresses() {
+    let (location_id, zone) = ("l".to_owned(), "a".to_owned());
+    let place = pb::Hardware { location_id: location_id.clone(), zone: zone.clone(), ..machine(1) };
+    let whole = pb::Hardware { id: "1".into(), state: 2, state_reason: "x".into(), ..place };
     let mac = whole.interfaces[0].mac.clone();
     let interfaces = vec![pb::Interface { mac, ..pb::Interface::default() }];
     let expected = pb::Hardware {
         id: "1".into(),
         name: "m1".into(),
         state: 2,
+        location_id,
+        zone,
         interfaces,
         ..Default::default()
     };

@@ -1,0 +1,171 @@
+//! Commands on locations.
+
+mod settings;
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use prost_types::FieldMask;
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::get_location_request::By;
+use tinwright::hardware::v1::location_service_client::LocationServiceClient;
+use tinwright::{LocationId, check};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Row, print_list};
+use crate::resource::{
+    self, Applicable, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, required,
+};
+
+/// Commands on locations.
+#[derive(Debug, clap::Subcommand)]
+pub enum LocationCommand {
+    /// Create locations, from files or from options
+    Create(Box<settings::CreateLocation>),
+    /// Create the locations in files, or replace those that have the id or the name
+    Apply(FileOptions),
+    /// Change the settings that are given
+    Update(Box<settings::UpdateLocation>),
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::Location>),
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: LocationCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        LocationCommand::Create(create) => {
+            let (files, location) = create.split();
+            let Some(location) = location else {
+                return resource::create::<pb::Location>(files, channel, out).await;
+            };
+            print_list(out, &[location.create(channel).await?], files.output)
+        }
+        LocationCommand::Apply(files) => resource::apply::<pb::Location>(files, channel, out).await,
+        LocationCommand::Update(update) => {
+            let output = update.output();
+            let stored = pb::Location::find(channel, update.name(), View::Basic).await?;
+            let (location, paths) = update.write(stored)?;
+            let updated = location.update(channel, Some(FieldMask { paths })).await?;
+            print_list(out, &[updated], output)
+        }
+        LocationCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+/// Returns the id of the location `name`: a name, an id or the beginning of one.
+pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+    match name.parse::<LocationId>() {
+        Ok(id) => Ok(id.to_string()),
+        Err(_) => Ok(pb::Location::find(channel, name, View::Basic).await?.id),
+    }
+}
+
+impl Row for pb::Location {
+    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "ZONES", "CITY", "COUNTRY", "AGE"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let zones: Vec<_> = self.zones.iter().map(|zone| zone.name.as_str()).collect();
+        let geography = self.geography.clone().unwrap_or_default();
+        vec![
+            self.id.clone(),
+            self.name.clone(),
+            zones.join(","),
+            geography.city,
+            geography.country,
+            output::age(self.create_time, now),
+        ]
+    }
+}
+
+impl Watchable for pb::Location {
+    type Response = pb::WatchLocationsResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_locations(pb::WatchLocationsRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Location {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "location";
+    const NAMES: &'static str = "NAME|ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        match get(channel, name).await? {
+            Ok(location) => Ok(location),
+            Err(missing) => resource::by_prefix(channel, name, missing).await,
+        }
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        let request = pb::ListLocationsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let page = client(channel).list_locations(request).await?.into_inner();
+        Ok((page.locations, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteLocationRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_location(request).await?;
+        Ok(())
+    }
+}
+
+impl FromFiles for pb::Location {
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateLocationRequest { location: Some(self), ..Default::default() };
+        required(client(channel).create_location(request).await?.into_inner().location)
+    }
+
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
+        let request = pb::UpdateLocationRequest { location: Some(self), update_mask: mask };
+        required(client(channel).update_location(request).await?.into_inner().location)
+    }
+}
+
+impl Applicable for pb::Location {
+    fn key(&self) -> &str {
+        if self.id.is_empty() { &self.name } else { &self.id }
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, ..self }
+    }
+
+    async fn stored_id(channel: &Channel, key: &str) -> anyhow::Result<Option<String>> {
+        Ok(get(channel, key).await?.ok().map(|location| location.id))
+    }
+}
+
+/// Returns the location with this name or id, or the status that says that there is none.
+async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Location, Status>> {
+    let by = match (name.parse::<LocationId>(), check::label(name)) {
+        (Ok(_), _) => By::Id(name.into()),
+        (Err(_), Ok(name)) => By::Name(name),
+        (Err(_), Err(_)) => anyhow::bail!("{name:?} is neither the name nor the id of a location"),
+    };
+    let request = pb::GetLocationRequest { by: Some(by) };
+    match client(channel).get_location(request).await {
+        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
+        found => required(found?.into_inner().location).map(Ok),
+    }
+}
+
+fn client(channel: &Channel) -> LocationServiceClient<Channel> {
+    LocationServiceClient::new(channel.clone())
+}

@@ -1,0 +1,191 @@
+//! Commands on models.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::SystemTime;
+
+use prost_types::FieldMask;
+use runtime::Clock;
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::get_model_request::By;
+use tinwright::hardware::v1::model_service_client::ModelServiceClient;
+use tinwright::{ModelId, check};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::failure;
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Row};
+use crate::resource::{
+    self, Applicable, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, UpdateOptions, required,
+};
+
+/// The columns of a list.
+const COLUMNS: [&str; 8] =
+    ["ID", "NAME", "MACHINES", "FREE", "OCCUPIED", "FAILED", "AGE", "DESCRIPTION"];
+
+/// Commands on models.
+#[derive(Debug, clap::Subcommand)]
+pub enum ModelCommand {
+    /// Create models from files
+    Create(FileOptions),
+    /// Create the models in files, or replace those that have the id or the name
+    Apply(FileOptions),
+    /// Replace models from files; each must have its id
+    Update(UpdateOptions),
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::Model>),
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: ModelCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        ModelCommand::Create(files) => resource::create::<pb::Model>(files, channel, out).await,
+        ModelCommand::Apply(files) => resource::apply::<pb::Model>(files, channel, out).await,
+        ModelCommand::Update(options) => resource::update::<pb::Model>(options, channel, out).await,
+        ModelCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+/// Returns the id of the model `name`: a name, an id or the beginning of one.
+pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+    match name.parse::<ModelId>() {
+        Ok(id) => Ok(id.to_string()),
+        Err(_) => Ok(pb::Model::find(channel, name, View::Basic).await?.id),
+    }
+}
+
+/// Returns the numbers of machines of all models by the model's id.
+async fn counts(channel: &Channel) -> anyhow::Result<BTreeMap<String, pb::ModelCounts>> {
+    let counts = resource::pages(async |page_token| {
+        // One page of the largest size, so that the server reads all machines once.
+        let (page_size, count_machines) = (1000, true);
+        let request =
+            pb::ListModelsRequest { page_size, page_token, count_machines, ..Default::default() };
+        let page = client(channel).list_models(request).await?.into_inner();
+        Ok((page.counts.into_iter().collect(), page.next_page_token))
+    });
+    Ok(counts.await?.into_iter().collect())
+}
+
+impl Row for pb::Model {
+    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "AGE", "DESCRIPTION"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let age = output::age(self.create_time, now);
+        vec![self.id.clone(), self.name.clone(), age, self.description.clone()]
+    }
+}
+
+impl Watchable for pb::Model {
+    type Response = pb::WatchModelsResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_models(pb::WatchModelsRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Model {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "model";
+    const NAMES: &'static str = "NAME|ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        match get(channel, name).await? {
+            Ok(model) => Ok(model),
+            Err(missing) => resource::by_prefix(channel, name, missing).await,
+        }
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        let page_size = PAGE_SIZE;
+        let request = pb::ListModelsRequest { page_size, page_token, labels, ..Default::default() };
+        let page = client(channel).list_models(request).await?.into_inner();
+        Ok((page.models, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteModelRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_model(request).await?;
+        Ok(())
+    }
+
+    /// Shows the numbers of machines, if the caller may see them.
+    async fn table(channel: &Channel, models: &[Self]) -> String {
+        let print = |error: &anyhow::Error| {
+            eprintln!("tinwright: without numbers of machines: {}", failure::line(error));
+        };
+        let Ok(counts) = counts(channel).await.inspect_err(print) else {
+            return output::table(models);
+        };
+        let now = Clock::system().wall();
+        let rows = models.iter().map(|model| {
+            let count = counts.get(&model.id).copied().unwrap_or_default();
+            let pb::ModelCounts { machines, free, occupied, failed } = count;
+            let numbers = [machines, free, occupied, failed].map(|number| number.to_string());
+            let [id, name, age, description] =
+                [&model.id, &model.name, &output::age(model.create_time, now), &model.description]
+                    .map(Clone::clone);
+            [id, name].into_iter().chain(numbers).chain([age, description]).collect()
+        });
+        output::table_of(&COLUMNS, rows)
+    }
+}
+
+impl FromFiles for pb::Model {
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateModelRequest { model: Some(self), ..Default::default() };
+        required(client(channel).create_model(request).await?.into_inner().model)
+    }
+
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
+        let request = pb::UpdateModelRequest { model: Some(self), update_mask: mask };
+        required(client(channel).update_model(request).await?.into_inner().model)
+    }
+}
+
+impl Applicable for pb::Model {
+    fn key(&self) -> &str {
+        if self.id.is_empty() { &self.name } else { &self.id }
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, ..self }
+    }
+
+    async fn stored_id(channel: &Channel, key: &str) -> anyhow::Result<Option<String>> {
+        Ok(get(channel, key).await?.ok().map(|model| model.id))
+    }
+}
+
+/// Returns the model with this name or id, or the status that says that there is none.
+async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Model, Status>> {
+    let by = match (name.parse::<ModelId>(), check::label(name)) {
+        (Ok(_), _) => By::Id(name.into()),
+        (Err(_), Ok(name)) => By::Name(name),
+        (Err(_), Err(_)) => anyhow::bail!("{name:?} is neither the name nor the id of a model"),
+    };
+    let request = pb::GetModelRequest { by: Some(by) };
+    match client(channel).get_model(request).await {
+        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
+        found => required(found?.into_inner().model).map(Ok),
+    }
+}
+
+fn client(channel: &Channel) -> ModelServiceClient<Channel> {
+    ModelServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}

@@ -1,0 +1,71 @@
+//! The place of a machine: its location, whose record the machine's commit expects unchanged, and its zone.
+
+use store::records::{Change, Index, Kind, Records};
+use tinwright::hardware::v1 as pb;
+use tinwright::status::Violations;
+use tinwright::{LocationId, field_mask};
+
+use crate::error::Error;
+
+/// The index of locations by name.
+pub const NAME_INDEX: &str = "location-name";
+
+/// The kind of location records.
+#[derive(Debug)]
+pub enum LocationKind {}
+
+impl Kind for LocationKind {
+    type Record = pb::Location;
+    type Id = LocationId;
+    const NOUN: &'static str = "location";
+    const KIND: &'static str = "location";
+    const INDEXES: &'static [&'static str] = &[NAME_INDEX];
+
+    fn id(location: &pb::Location) -> &str {
+        &location.id
+    }
+
+    fn revision_mut(location: &mut pb::Location) -> &mut i64 {
+        &mut location.revision
+    }
+
+    fn indexes(location: &pb::Location) -> Vec<Index> {
+        vec![Index::unique(NAME_INDEX, &location.name)]
+    }
+
+    const EVENTS: bool = true;
+
+    fn changed_fields(old: &pb::Location, new: &pb::Location) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
+}
+
+/// Returns the change by which the location and the zone of `machine` exist when it is committed: it fails if the location changed
+/// meanwhile.
+pub(crate) async fn to_expect_location(
+    records: &Records<LocationKind>,
+    machine: &pb::Hardware,
+) -> Result<Change, Error> {
+    let pb::Hardware { location_id, zone, .. } = machine;
+    if location_id.is_empty() {
+        return Ok(Change::default());
+    }
+    let location = records.require(location_id).await?;
+    let draining = |text| Error::Precondition {
+        reason: "DRAINING",
+        subject: format!("location/{location_id}"),
+        text,
+    };
+    if location.draining {
+        return Err(draining(format!("location {} is being deleted", location.name)));
+    }
+    if location.draining_zones.contains(zone) {
+        let text = format!("zone {zone} of location {} is being removed", location.name);
+        return Err(draining(text));
+    }
+    if !zone.is_empty() && !location.zones.iter().any(|it| it.name == *zone) {
+        let reason = format!("location {} has no zone {zone:?}", location.name);
+        return Err(Violations::single("zone", reason).into());
+    }
+    Ok(records.unchanged(&location))
+}
