@@ -39,8 +39,10 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     let mut config = prost_build::Config::new();
     // With ordered maps, equal messages have equal bytes. The conversion to JSON finds descriptors by type name.
     config.btree_map(["."]).enable_type_names();
-    // On the heap, so that machines without an inventory take no more memory.
+    // On the heap, so that objects without these fields take no more memory.
     config.boxed(".tinwright.hardware.v1.Hardware.inventory");
+    config.boxed(".tinwright.hardware.v1.Hardware.root_disk");
+    config.boxed(".tinwright.instance.v1.Instance.root_disk");
     config.skip_debug(
         secret.messages_with_secrets(&pool).map(|message| message.full_name().to_owned()),
     );

@@ -6,6 +6,7 @@
 //! - [`object`]: the fields that all objects share.
 //! - [`tenant`]: names of tenants.
 //! - [`check`]: rules that more than one service's fields follow.
+//! - [`disk_hint`]: the root disk of a machine.
 //! - [`status`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
 //! - [`field_mask`]: the fields that an update replaces.
@@ -16,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod check;
+pub mod disk_hint;
 pub mod field_mask;
 pub mod id;
 pub mod in_process;

@@ -6,5 +6,6 @@ mod events;
 mod hardware;
 mod identity;
 mod locations;
+mod root_disk;
 mod support;
 mod trust;

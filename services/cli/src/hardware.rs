@@ -1,6 +1,7 @@
 //! Commands on machines.
 
 mod effective_state;
+mod update;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -17,7 +18,7 @@ use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
     self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
-    ResourceCommand, UpdateOptions, required,
+    ResourceCommand, required,
 };
 use crate::{input, location, model, tinkerbell};
 
@@ -26,8 +27,8 @@ use crate::{input, location, model, tinkerbell};
 pub enum HardwareCommand {
     /// Create machines from files: in our own form, or in Tinkerbell's JSON
     Create(FileOptions),
-    /// Replace machines from files; each must have its id
-    Update(UpdateOptions),
+    /// Replace machines from files, each of which must have its id; or set fields of machines
+    Update(update::UpdateHardware),
     /// Change the state of a machine
     SetState {
         /// The machine
@@ -135,9 +136,7 @@ pub async fn run(
         HardwareCommand::Create(files) => {
             resource::create::<pb::Hardware>(files, channel, out).await
         }
-        HardwareCommand::Update(options) => {
-            resource::update::<pb::Hardware>(options, channel, out).await
-        }
+        HardwareCommand::Update(options) => update::run(options, channel, out).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
             let (id, state) = (id(channel, &machine).await?, state as i32);
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };

@@ -173,9 +173,10 @@ pub struct FileOptions {
 pub struct UpdateOptions {
     /// Replace only this field, also if it is absent in the file; may be repeated [default: all fields but absent secrets]
     #[arg(long = "field", value_name = "NAME")]
-    fields: Vec<String>,
+    pub fields: Vec<String>,
+    /// The files.
     #[command(flatten)]
-    files: FileOptions,
+    pub files: FileOptions,
 }
 
 /// No options.

@@ -85,6 +85,25 @@ fn instances_are_created_from_files_or_from_options_but_not_from_both() {
 }
 
 #[test]
+fn machines_are_updated_from_files_or_by_options_but_not_by_both() {
+    let parsed = |text: &str| Program::try_parse_from(text.split(' ')).map(|_| ());
+    assert!(parsed("tinwright hardware update -f a.yaml --field disks").is_ok());
+    assert!(parsed("tinwright hardware update a b --root-disk medium=ssd,choose=largest").is_ok());
+    assert!(parsed("tinwright instance create --hardware a --root-disk serial=A1").is_ok());
+    for wrong in [
+        "hardware update",
+        "hardware update a",
+        "hardware update a -f a.yaml --root-disk none",
+        "hardware update -f a.yaml --root-disk none",
+        "hardware update --root-disk none",
+        "hardware update a --root-disk ssd",
+        "instance create --hardware a --root-disk none",
+    ] {
+        assert!(parsed(&format!("tinwright {wrong}")).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn the_machine_comes_before_its_boot_device() {
     let parsed = |text: &str| Program::try_parse_from(text.split(' ')).map(|_| ());
     assert!(parsed("tinwright power boot 192.0.2.10 pxe --uefi --wait").is_ok());

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{LocationId, check};
+use tinwright::{LocationId, check, disk_hint};
 
 /// The most interfaces, and the most disks: with its index entries, a record fits one commit.
 const MAX_PARTS: usize = 16;
@@ -33,6 +33,8 @@ pub fn normalize(mut hardware: pb::Hardware) -> Result<pb::Hardware, Violations>
     wrong.each("interfaces", &mut hardware.interfaces, MAX_PARTS, interface::normalize);
     check_unique(&hardware, &mut wrong);
     wrong.each("disks", &hardware.disks, MAX_PARTS, check_disk);
+    let root_disk = hardware.root_disk.as_deref_mut();
+    wrong.nest("root_disk", root_disk, disk_hint::normalize);
     bonds::check(&hardware, &mut wrong);
     wrong.nest("policy", &hardware.policy, policy::check);
     wrong.take("extra", extra(&hardware.extra));

@@ -16,7 +16,7 @@ use tinwright::check::{self, InvalidValue};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::status::Violations;
-use tinwright::{HardwareId, TemplateId, TenantName};
+use tinwright::{HardwareId, TemplateId, TenantName, disk_hint};
 
 /// The longest user data, vendor data and network configuration.
 const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
@@ -65,6 +65,7 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
         wrong.take(field, document(text));
     }
     wrong.nest("boot_gate", &mut instance.boot_gate, boot_gate::normalize);
+    wrong.nest("root_disk", instance.root_disk.as_deref_mut(), disk_hint::normalize);
     let password = &instance.crypted_root_password;
     if !is_crypted(password) {
         wrong.add("crypted_root_password", "is neither crypt(3) text nor * or !");

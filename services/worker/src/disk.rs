@@ -7,7 +7,7 @@
 pub(crate) mod block;
 mod usage;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -59,12 +59,7 @@ pub(crate) struct Disk {
 impl Disk {
     /// Opens the disk at `path`. Refuses a disk that is mounted, used for swap, or part of another device, unless `force`.
     pub(crate) fn open(path: &Path, force: bool) -> Result<Self, Error> {
-        let metadata = path.metadata().map_err(|source| {
-            if source.kind() == io::ErrorKind::NotFound {
-                return Error::Missing { path: path.into(), found: usage::list(&every_disk()) };
-            }
-            Error::Io { path: path.into(), operation: "examine it".into(), source }
-        })?;
+        let metadata = examine(path)?;
         let is_disk = metadata.file_type().is_block_device();
         if !is_disk && !metadata.is_file() {
             return Err(Error::NotADisk(path.into()));
@@ -227,6 +222,16 @@ impl Disk {
     pub(crate) fn io(&self, operation: String, source: io::Error) -> Error {
         Error::Io { path: self.path.clone(), operation, source }
     }
+}
+
+/// Returns the metadata of the disk at `path`. The error of one that is not there names the disks of this machine.
+pub(crate) fn examine(path: &Path) -> Result<Metadata, Error> {
+    path.metadata().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => {
+            Error::Missing { path: path.into(), found: usage::list(&every_disk()) }
+        }
+        _ => Error::Io { path: path.into(), operation: "examine it".into(), source },
+    })
 }
 
 fn open(path: &Path, flags: OFlags) -> io::Result<File> {

@@ -19,6 +19,7 @@ use rustix::mount::{
 use rustix::process::{chroot, fchdir};
 use tokio::sync::oneshot;
 
+use crate::disk;
 use crate::environment::{self, Environment};
 
 /// Mount point of a file system that becomes the root directory.
@@ -33,6 +34,8 @@ const MAX_UNMOUNTS: u32 = 50;
 /// A file system that could not be mounted, entered or left.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    #[error(transparent)]
+    Disk(#[from] disk::Error),
     #[error("{}: cannot mount it as {fs_type}", disk.display())]
     Mount { disk: PathBuf, fs_type: String, source: io::Error },
     #[error("{}: no file system that this kernel supports", .0.display())]
@@ -81,6 +84,7 @@ impl TargetFilesystem {
         view: View,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
+        disk::examine(&self.disk)?;
         let (done, result) = oneshot::channel();
         let disk = self.disk.clone();
         let span = tracing::Span::current();

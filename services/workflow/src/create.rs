@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
 use tinwright::hardware::v1 as hw;
-use tinwright::status::Violations;
+use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
-use tinwright::{Mac, WorkflowId, check};
+use tinwright::{Mac, WorkflowId, check, disk_hint};
+use tonic::Status;
 
 use self::hidden::HiddenValues;
 use crate::lifecycle::{Plan, Step};
@@ -18,6 +19,37 @@ use crate::{record, templates};
 
 /// The most bytes of all values together.
 const MAX_VALUES_BYTES: usize = 64 * 1024;
+/// The name of the value with the path of the root disk.
+const DISK: &str = "disk";
+
+/// The reason why a workflow was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Fields of the request, or parts of the template, are wrong.
+    #[error(transparent)]
+    Invalid(#[from] Violations),
+    /// The template uses `.disk`, and the machine's root disk is not found.
+    #[error("hardware {hardware_id}: {source}")]
+    RootDisk {
+        /// The machine.
+        hardware_id: String,
+        /// The reason.
+        source: disk_hint::Error,
+    },
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::RootDisk { hardware_id, source } => {
+                let subject = format!("hardware/{hardware_id}");
+                status::failed_precondition(source.reason(), &subject, text)
+            }
+        }
+    }
+}
 
 /// Returns the record of a new workflow on `machine`, as requested, from `template` (whose id may be empty). Neither its names nor an
 /// error have hidden values.
@@ -26,11 +58,9 @@ pub fn new_workflow(
     template: &pb::Template,
     machine: &hw::Hardware,
     now: SystemTime,
-) -> Result<pb::Workflow, Violations> {
+) -> Result<pb::Workflow, Error> {
     let hidden = HiddenValues::new(request, template, machine);
-    let rendered = render(request, template, machine);
-    let rendered =
-        rendered.map_err(|error| Violations::single(field(request), hidden.mask(&error)))?;
+    let rendered = render(request, template, machine, &hidden)?;
     let template::Definition { name, global_timeout, tasks, .. } = &rendered.definition;
     let mut steps = Vec::new();
     for template::Task { name: task, worker, actions, .. } in tasks {
@@ -39,7 +69,7 @@ pub fn new_workflow(
             let reason = format!(
                 "task {task:?} names worker {worker:?}, which is not the workflow's machine, {machine}"
             );
-            return Err(Violations::single("template", hidden.mask(&reason)));
+            return Err(Violations::single("template", hidden.mask(&reason)).into());
         }
         steps.extend(actions.iter().map(|action| (Step::new(task, action), action)));
     }
@@ -94,11 +124,35 @@ fn render(
     request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
     machine: &hw::Hardware,
-) -> Result<template::Rendered, String> {
+    hidden: &HiddenValues,
+) -> Result<template::Rendered, Error> {
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
-    let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
-    let rendered = parsed.and_then(|parsed| parsed.render(values(request, machine)));
-    rendered.map_err(|error| templates::one_line(&error))
+    let invalid = |error| {
+        let text = hidden.mask(&templates::one_line(&error));
+        Error::from(Violations::single(field(request), text))
+    };
+    let parsed = Template::parse(name, &template.data).map_err(|error| invalid(error.into()))?;
+    let values = values(request, machine);
+    match disk_hint::root_disk(machine.root_disk.as_deref(), machine.inventory.as_deref()) {
+        Ok(path) => parsed.render(with_disk(values, &path)).map_err(invalid),
+        // Only a template that uses it cannot be rendered.
+        Err(source) => parsed.render(values.clone()).map_err(|error| {
+            let missing = error.missing_field(DISK).cloned();
+            // With any value for it, the same error is about another map's field of this name.
+            let stays = |other: template::Error| other.missing_field(DISK) == missing.as_ref();
+            let is_other = || parsed.render(with_disk(values, "/dev/null")).is_err_and(stays);
+            if missing.is_none() || is_other() {
+                return invalid(error);
+            }
+            Error::RootDisk { hardware_id: machine.id.clone(), source }
+        }),
+    }
+}
+
+/// Adds the path of the root disk to `values`, unless the caller's have it.
+fn with_disk(mut values: Values, path: &str) -> Values {
+    values.hardware_map.entry(DISK).or_insert_with(|| json!(path));
+    values
 }
 
 /// The field that errors of the request's template name.

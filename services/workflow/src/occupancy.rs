@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tinwright::hardware::v1::DiskHint;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::instance::v1::{GetInstanceRequest, Instance, get_instance_request::By};
+use tinwright::instance::v1::{GetInstanceRequest, Instance, State, get_instance_request::By};
 use tinwright::status;
 use tinwright::workflow::v1::CreateWorkflowRequest;
 use tonic::transport::Channel;
@@ -24,12 +25,15 @@ impl Occupancy {
         Self { instance: InstanceServiceClient::new(instance) }
     }
 
-    /// Passes if the occupant of the machine `id` allows the workflow of `request`. Returns the tenant of the occupant, if it has
-    /// one.
-    pub async fn check(&self, id: &str, request: &CreateWorkflowRequest) -> Result<String, Status> {
+    /// Returns the occupant of the machine `id`, if there is one, and it allows the workflow of `request`.
+    pub async fn check(
+        &self,
+        id: &str,
+        request: &CreateWorkflowRequest,
+    ) -> Result<Option<Instance>, Status> {
         let occupant = self.occupant(id).await?;
         check(id, occupant.as_ref(), request)?;
-        Ok(occupant.map(|occupant| occupant.tenant).unwrap_or_default())
+        Ok(occupant)
     }
 
     /// Returns the instance that occupies the machine `id`, if there is one.
@@ -46,6 +50,19 @@ impl Occupancy {
                 status.message()
             ))),
         }
+    }
+}
+
+/// Returns the root disk hint of `occupant`. Once it is being deleted its hint no longer counts: a tenant must not choose the disk
+/// that a clean-up erases.
+pub fn root_disk(occupant: &Instance) -> Option<Box<DiskHint>> {
+    match occupant.state() {
+        State::Unspecified
+        | State::Queued
+        | State::Provisioning
+        | State::Active
+        | State::Failed => occupant.root_disk.clone(),
+        State::Deprovisioning | State::DeprovisionFailed | State::Deleted => None,
     }
 }
 

@@ -51,6 +51,16 @@ pub enum Error {
     NoWorker(String),
 }
 
+impl Error {
+    /// Returns the error itself if it is that the values lack a field of this name.
+    pub fn missing_field(&self, name: &str) -> Option<&PlaceholderError> {
+        let Self::Placeholder(error) = self else { return None };
+        let is_missing =
+            matches!(&error.cause, PlaceholderErrorCause::NoField(field) if field == name);
+        is_missing.then_some(error)
+    }
+}
+
 /// A template with valid placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {

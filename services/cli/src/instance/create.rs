@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tinwright::hardware::v1::DiskHint;
 use tinwright::instance::v1 as pb;
 use tonic::transport::Channel;
 
@@ -45,6 +46,9 @@ pub struct CreateInstance {
     /// Set the value of a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
     values: Vec<(String, String)>,
+    /// Set the root disk, in the form of `hardware update` [default: the machine's own]
+    #[arg(long, value_name = "KEY=VALUE,…", requires = "machine")]
+    root_disk: Option<DiskHint>,
     /// Add a label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
     labels: Vec<(String, String)>,
@@ -94,6 +98,7 @@ fn from_options(create: &CreateInstance) -> anyhow::Result<pb::Instance> {
         network_config: text(&create.network_config)?,
         template_values: create.values.iter().cloned().collect(),
         labels: create.labels.iter().cloned().collect(),
+        root_disk: create.root_disk.clone().map(Box::new),
         ..pb::Instance::default()
     })
 }

@@ -1,5 +1,6 @@
 //! Machines: effective states for people, and records for programs.
 
+use serde_json::{Value, json};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
 use tinwright::instance::v1 as inst;
@@ -62,11 +63,12 @@ mod machines {
             ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
                 let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
                 let update = hardware.unwrap_or_default();
-                if update_mask.unwrap_or_default().paths != ["protect"] || update.revision != 0 {
+                let paths = update_mask.unwrap_or_default().paths;
+                if !(paths == ["protect"] || paths == ["root_disk"]) || update.revision != 0 {
                     return Err(Status::invalid_argument("update_mask"));
                 }
-                let protect = update.protect;
-                let hardware = Some(pb::Hardware { protect, ..machine(&update.id) });
+                let pb::Hardware { id, protect, root_disk, .. } = update;
+                let hardware = Some(pb::Hardware { protect, root_disk, ..machine(&id) });
                 Ok(Response::new(pb::UpdateHardwareResponse { hardware }))
             }
 
@@ -183,7 +185,7 @@ async fn without_the_instance_service_machines_are_listed_with_their_own_states(
 #[tokio::test]
 async fn programs_get_the_records() {
     let (printed, _) = tinwright("hardware list -o json", server()).await;
-    let listed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let listed: Value = serde_json::from_str(&printed).unwrap();
     let states: Vec<_> = listed.as_array().unwrap().iter().map(|it| &it["state"]).collect();
     assert_eq!(states, ["STATE_PROVISIONABLE"; 3]);
     let (printed, _) = tinwright(&format!("hardware get {} -o yaml", IDS[0]), server()).await;
@@ -200,6 +202,22 @@ async fn machines_are_protected_and_unprotected_at_any_revision() {
         let rows = printed.lines().skip(1);
         let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().take(2).collect()).collect();
         assert_eq!(rows, [[IDS[0], state], [IDS[1], state]]);
+    }
+}
+
+#[tokio::test]
+async fn the_root_disk_of_machines_is_set_and_removed() {
+    let hint = json!({"serial": "A1", "medium": "DISK_MEDIUM_SSD", "choose": "CHOOSE_SMALLEST"});
+    for (option, root_disk) in
+        [("serial=A1,medium=ssd,choose=smallest", hint), ("none", Value::Null)]
+    {
+        let line = format!("hardware update {} {} --root-disk {option} -o json", IDS[0], IDS[1]);
+        let (printed, result) = tinwright(&line, server()).await;
+        assert_eq!(result, Ok(()));
+        let updated: Value = serde_json::from_str(&printed).unwrap();
+        for (n, id) in IDS[..2].iter().enumerate() {
+            assert_eq!((&updated[n]["id"], &updated[n]["root_disk"]), (&json!(id), &root_disk));
+        }
     }
 }
 

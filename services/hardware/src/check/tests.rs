@@ -122,6 +122,19 @@ fn a_disk_is_below_dev() {
 }
 
 #[test]
+fn a_root_disk_hint_is_stored_in_canonical_form_and_its_wrong_fields_are_named() {
+    let hinted = |hint: &str| Hardware {
+        root_disk: Some(Box::new(hint.parse().unwrap())),
+        ..hardware(vec![interface()])
+    };
+    let stored = normalize(hinted("wwn=5000C500A1B2C3D4")).unwrap();
+    assert_eq!(stored.root_disk, hinted("wwn=0x5000c500a1b2c3d4").root_disk);
+    assert!(refused(hinted("by-path=/dev/sda")).starts_with("root_disk.by_path: is no link"));
+    let empty = Hardware { root_disk: Some(Box::default()), ..hardware(vec![interface()]) };
+    assert!(refused(empty).starts_with("root_disk: is empty"));
+}
+
+#[test]
 fn extra_is_one_json_object_of_bounded_depth() {
     let extra = |text: String| Hardware { extra: text.into(), ..hardware(vec![interface()]) };
     assert!(normalize(extra(r#"{"bonding_mode": 5}"#.into())).is_ok());

@@ -1,7 +1,8 @@
 //! The differences between two inventories of a machine, in words for people.
 
+use tinwright::disk_hint::{medium_word, size_text};
 use tinwright::hardware::v1 as pb;
-use tinwright::hardware::v1::{DiskMedium, FirmwareMode};
+use tinwright::hardware::v1::FirmwareMode;
 
 /// Returns what changed from `old` to `new`, one text for each part. New names of the same disks and interfaces are no change:
 /// they depend on the order of detection.
@@ -43,14 +44,14 @@ fn disks(old: &[pb::InventoryDisk], new: &[pb::InventoryDisk], found: &mut Vec<S
         found.push(format!("disk {} is gone", disk_identity(gone)));
     }
     for added in new.iter().filter(|disk| !is_in(disk, old)) {
-        let details = [added.name.clone(), size(added.size_bytes), medium(added)];
+        let details = [added.name.clone(), size_text(added.size_bytes), medium(added)];
         let details: Vec<_> = details.into_iter().filter(|it| !it.is_empty()).collect();
         found.push(format!("disk {} is new ({})", disk_identity(added), details.join(", ")));
     }
     for disk in new {
         let Some(before) = old.iter().find(|other| is_same_disk(disk, other)) else { continue };
         let part = |name| format!("{name} of disk {}", disk_identity(disk));
-        changed(part("size"), size(before.size_bytes), size(disk.size_bytes), found);
+        changed(part("size"), size_text(before.size_bytes), size_text(disk.size_bytes), found);
         changed(part("medium"), medium(before), medium(disk), found);
     }
 }
@@ -126,24 +127,9 @@ fn processors(inventory: &pb::Inventory) -> String {
 }
 
 fn medium(disk: &pb::InventoryDisk) -> String {
-    match disk.medium() {
-        DiskMedium::Unspecified => "",
-        DiskMedium::Hdd => "hdd",
-        DiskMedium::Ssd => "ssd",
-        DiskMedium::Nvme => "nvme",
-    }
-    .into()
+    medium_word(disk.medium()).into()
 }
 
 fn memory(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!("{} MiB", bytes >> 20) }
-}
-
-/// Returns a size of a disk as vendors write it: in powers of ten.
-fn size(bytes: u64) -> String {
-    match bytes {
-        0 => String::new(),
-        1..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
-        1_000_000_000.. => format!("{} GB", bytes / 1_000_000_000),
-    }
 }

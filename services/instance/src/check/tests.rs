@@ -74,6 +74,16 @@ fn every_wrong_field_is_named_at_once() {
 }
 
 #[test]
+fn a_root_disk_hint_is_stored_in_canonical_form_and_its_wrong_fields_are_named() {
+    let hinted =
+        |hint: &str| Instance { root_disk: Some(Box::new(hint.parse().unwrap())), ..instance() };
+    let stored = normalize(hinted("serial= S1 ,medium=ssd")).unwrap();
+    assert_eq!(stored.root_disk, hinted("serial=S1,medium=ssd").root_disk);
+    let text = refused(hinted("min-size=2GB,max-size=1GB"));
+    assert!(text.starts_with("root_disk.min_size_bytes: "), "{text}");
+}
+
+#[test]
 fn a_boot_gate_is_stored_in_canonical_form() {
     use pb::BootGate;
     let gated = |uuid: &str, mac: &str, ips: &[&str]| Instance {

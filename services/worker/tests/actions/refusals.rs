@@ -149,12 +149,18 @@ async fn an_image_larger_than_the_disk_is_refused_before_the_first_byte() {
 
 #[tokio::test]
 async fn a_missing_disk_is_named_with_the_existing_ones() {
-    let variables = [("IMG_URL", "http://127.0.0.1:9/os.img"), ("DEST_DISK", "/dev/sdnone")];
-    let reason = reason(run(Builtin::Image2Disk, &variables).await);
-    assert!(
-        reason.starts_with("image2disk: /dev/sdnone: no such disk; this machine has /dev/"),
-        "{reason}"
-    );
+    let disk = "/dev/disk/by-id/wwn-0x5000c500deadbeef";
+    let file =
+        [("DEST_PATH", "/a"), ("UID", "0"), ("GID", "0"), ("MODE", "0644"), ("DIRMODE", "0755")];
+    let image = [("IMG_URL", "http://127.0.0.1:9/os.img")];
+    for (action, name, variables) in
+        [(Builtin::Image2Disk, "image2disk", &image[..]), (Builtin::WriteFile, "writefile", &file)]
+    {
+        let variables = [variables, &[("DEST_DISK", disk)]].concat();
+        let reason = reason(run(action, &variables).await);
+        let expected = format!("{name}: {disk}: no such disk; this machine has /dev/");
+        assert!(reason.starts_with(&expected) && reason.lines().count() == 1, "{reason}");
+    }
 }
 
 #[tokio::test]

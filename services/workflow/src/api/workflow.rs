@@ -24,7 +24,7 @@ use crate::log_reader::{LogGrowth, LogReader};
 use crate::logs::LogKey;
 use crate::turn::QueueState;
 use crate::workflows::Error;
-use crate::{create, record};
+use crate::{create, occupancy, record};
 
 /// The most bytes of a boot step that are stored.
 const MAX_BOOT_STEP_BYTES: usize = 256;
@@ -50,9 +50,12 @@ impl WorkflowService for Api {
                 let template = self.template(&request).await?;
                 // A tenant may have written the template, whoever orders the workflow.
                 let view = if template.tenant.is_empty() { view } else { View::Basic };
-                let machine = self.machine(&request.hardware_id, view).await?;
+                let mut machine = self.machine(&request.hardware_id, view).await?;
                 check_protection(&machine)?;
-                let tenant = self.occupancy.check(&machine.id, &request).await?;
+                let occupant = self.occupancy.check(&machine.id, &request).await?;
+                let occupant = occupant.unwrap_or_default();
+                machine.root_disk = occupancy::root_disk(&occupant).or(machine.root_disk);
+                let tenant = occupant.tenant;
                 if !template.tenant.is_empty() && template.tenant != tenant {
                     return Err(status::not_found("template", &template.id));
                 }

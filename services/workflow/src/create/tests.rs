@@ -1,5 +1,8 @@
 //! Workflows from a template, hardware and values.
 
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
 use super::*;
 
 const DATA: &str = r#"
@@ -135,4 +138,101 @@ fn an_error_of_the_rendered_text_quotes_no_hidden_value() {
     }
     let worker = created(DATA, &[("url", "u"), ("device_1", "hunter22")]).unwrap_err();
     assert!(worker.contains(r#"names worker "***""#), "{worker}");
+}
+
+const WITH_DISK: &str = r#"
+name: install
+tasks:
+- name: os
+  worker: "{{ .device_1 }}"
+  actions:
+  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}", ROOT: "{{ formatPartition .disk 1 }}"}}
+"#;
+
+/// Returns a machine with disks of these serial numbers and sizes, and a hint.
+fn with_disks(disks: &[(&str, u64)], hint: &str) -> hw::Hardware {
+    let disk = |(n, (serial, size_bytes)): (usize, &(&str, u64))| hw::InventoryDisk {
+        name: format!("sd{n}"),
+        serial: (*serial).into(),
+        size_bytes: *size_bytes,
+        by_id: vec![format!("/dev/disk/by-id/scsi-S{serial}")],
+        ..hw::InventoryDisk::default()
+    };
+    let disks = disks.iter().enumerate().map(disk).collect();
+    let inventory = Some(Box::new(hw::Inventory { disks, ..hw::Inventory::default() }));
+    let root_disk = hint.parse().ok().map(Box::new);
+    hw::Hardware { inventory, root_disk, ..machine() }
+}
+
+/// Returns the disk that the workflow of a template writes to.
+fn destination(
+    data: &str,
+    values: &[(&str, &str)],
+    machine: &hw::Hardware,
+) -> Result<String, Status> {
+    let template = pb::Template { name: "install".into(), data: data.into(), ..Default::default() };
+    let created = new_workflow(&request(values), &template, machine, SystemTime::now())?;
+    let environment = created.actions[0].environment[0].split_once('=').unwrap();
+    assert_eq!(created.actions[0].environment[1], format!("ROOT={}-part1", environment.1));
+    Ok(environment.1.to_owned())
+}
+
+#[test]
+fn a_template_gets_the_root_disk_as_a_path_that_stays() {
+    let (one, two) = ([("A1", 4)], [("A1", 4), ("B2", 2)]);
+    for (disks, hint, serial) in
+        [(&one[..], "", "A1"), (&two, "serial=B2", "B2"), (&two, "choose=largest", "A1")]
+    {
+        let found = destination(WITH_DISK, &[], &with_disks(disks, hint)).unwrap();
+        assert_eq!(found, format!("/dev/disk/by-id/scsi-S{serial}"), "{hint}");
+    }
+}
+
+#[test]
+fn a_template_that_uses_a_root_disk_that_is_not_found_is_refused_with_the_disks() {
+    let two = [("A1", 4 << 30), ("B2", 2 << 30)];
+    let disks = "sd0 (serial A1, 4 GB), sd1 (serial B2, 2 GB)";
+    for (machine, reason, text) in [
+        (
+            with_disks(&two, ""),
+            "ROOT_DISK_AMBIGUOUS",
+            format!("several disks can be the root disk (without a hint): {disks}"),
+        ),
+        (
+            with_disks(&two, "max-size=1TB"),
+            "ROOT_DISK_AMBIGUOUS",
+            format!("several disks can be the root disk (hint max-size=1TB): {disks}"),
+        ),
+        (
+            with_disks(&two, "serial=C3"),
+            "ROOT_DISK_MISSING",
+            format!("no disk can be the root disk (hint serial=C3): the machine has {disks}"),
+        ),
+        (machine(), "ROOT_DISK_MISSING", "the machine has no inventory".to_owned()),
+    ] {
+        let refused = destination(WITH_DISK, &[], &machine).unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert_eq!(refused.get_details_error_info().unwrap().reason, reason);
+        let start = format!("hardware {ID}: {text}");
+        assert!(refused.message().starts_with(&start), "{}", refused.message());
+    }
+}
+
+#[test]
+fn a_root_disk_that_is_not_found_matters_only_to_templates_that_use_it() {
+    assert!(created(DATA, &[("url", "u")]).is_ok(), "a machine without an inventory");
+    let other = WITH_DISK.replace(".disk", ".hardware.disk");
+    let refused = destination(&other, &[], &machine()).unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let both = WITH_DISK.replace("{{ .disk }}", "{{ .hardware.plan }}{{ .disk }}");
+    let refused = destination(&both, &[], &machine()).unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+}
+
+#[test]
+fn a_value_of_the_caller_replaces_the_root_disk() {
+    for machine in [machine(), with_disks(&[("A1", 4)], "")] {
+        let disk = "/dev/disk/by-id/x";
+        assert_eq!(destination(WITH_DISK, &[("disk", disk)], &machine).unwrap(), disk);
+    }
 }

@@ -17,8 +17,12 @@ use tonic::{Request, Response, Status};
 pub(crate) struct FakeHardware {
     /// Machines that are not provisionable; none if they were deleted.
     states: Arc<Mutex<BTreeMap<String, Option<pb::State>>>>,
+    disks: Arc<Mutex<BTreeMap<String, Disks>>>,
     inventories: Arc<Mutex<Vec<pb::RecordInventoryRequest>>>,
 }
+
+/// The hint and the inventory of a machine.
+type Disks = (Option<Box<pb::DiskHint>>, Option<Box<pb::Inventory>>);
 
 /// The id of a protected machine.
 pub(crate) const PROTECTED_MACHINE: &str = "00000000-0000-7000-8000-0000000005af";
@@ -40,6 +44,20 @@ impl FakeHardware {
     /// Returns the inventories that were recorded.
     pub(crate) fn inventories(&self) -> Vec<pb::RecordInventoryRequest> {
         self.inventories.lock().unwrap().clone()
+    }
+
+    /// Sets the disks of a machine, by their serial numbers, and the hint to its root disk.
+    pub(crate) fn set_disks(&self, machine: HardwareId, serials: &[&str], hint: Option<&str>) {
+        let disk = |serial: &&str| pb::InventoryDisk {
+            name: format!("sd{serial}").to_lowercase(),
+            serial: (*serial).into(),
+            by_id: vec![format!("/dev/disk/by-id/scsi-S{serial}")],
+            ..pb::InventoryDisk::default()
+        };
+        let disks = serials.iter().map(disk).collect();
+        let inventory = Box::new(pb::Inventory { disks, ..pb::Inventory::default() });
+        let hint = hint.map(|hint| Box::new(hint.parse().unwrap()));
+        self.disks.lock().unwrap().insert(machine.to_string(), (hint, Some(inventory)));
     }
 
     /// Deletes the record of a machine.
@@ -73,7 +91,11 @@ impl HardwareService for FakeHardware {
             netboot: Some(pb::Netboot { ipxe, ..Default::default() }),
             ..Default::default()
         };
+        let disks = self.disks.lock().unwrap().get(&id).cloned();
+        let (root_disk, inventory) = disks.unwrap_or_default();
         let hardware = pb::Hardware {
+            root_disk,
+            inventory,
             protect: id == PROTECTED_MACHINE,
             id,
             interfaces: vec![interface],

@@ -17,6 +17,7 @@ mod power;
 mod queueing;
 mod restarts;
 mod retention;
+mod root_disks;
 mod site;
 mod tenants;
 mod unexpected_boots;
