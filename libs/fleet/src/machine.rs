@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tinwright::hardware::v1::{Dhcp, Hardware, Interface};
+use tinwright::instance::v1::instance::AttachedAddress;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::{Workflow, WorkflowState, boot_options::Mode};
 use tinwright::{HardwareId, Mac};
@@ -130,13 +131,25 @@ pub fn is_occupying(state: State) -> bool {
     }
 }
 
+/// Returns the granted addresses that are attached to the interface `mac` by `instance`, while that occupies the machine.
+pub fn attached_addresses(
+    instance: Option<&Instance>,
+    mac: Mac,
+) -> impl Iterator<Item = &AttachedAddress> {
+    let instance = instance.filter(|instance| is_occupying(instance.state()));
+    let all = instance.into_iter().flat_map(|instance| &instance.addresses);
+    all.filter(move |attached| attached.mac.parse() == Ok(mac))
+}
+
 /// Returns the addresses that the records of a machine claim, in canonical form without duplicates: the reservations of its
-/// interfaces and the addresses of its instance.
+/// interfaces, and the addresses of its instance, also those that are granted to it.
 pub(crate) fn claimed_addresses(hardware: &Hardware, instance: Option<&Instance>) -> Vec<IpAddr> {
     let reserved = hardware.interfaces.iter().filter_map(reserved_address);
     let instance = instance.filter(|instance| is_occupying(instance.state()));
-    let own = instance.into_iter().flat_map(|instance| &instance.ips);
-    let own = own.filter_map(|ip| ip.address.parse::<IpAddr>().ok());
+    let listed = instance.into_iter().flat_map(|instance| &instance.ips).map(|ip| &ip.address);
+    let granted = instance.into_iter().flat_map(|instance| &instance.addresses);
+    let own = listed.chain(granted.map(|attached| &attached.address));
+    let own = own.filter_map(|address| address.parse::<IpAddr>().ok());
     let mut all: Vec<_> = reserved.chain(own).map(|address| address.to_canonical()).collect();
     all.sort();
     all.dedup();

@@ -85,8 +85,10 @@ const CALLS: &[(&str, Audience)] = &[
     ("/grpc.health.v1.Health/Check", Audience::Everyone),
     ("/grpc.health.v1.Health/Watch", Audience::Everyone),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Audience::Viewers),
+    ("/tinwright.address.v1.GrantService/AttachGrant", Audience::Operators),
     ("/tinwright.address.v1.GrantService/ConfirmGrant", Audience::Operators),
     ("/tinwright.address.v1.GrantService/CreateGrant", Audience::Operators),
+    ("/tinwright.address.v1.GrantService/DetachGrant", Audience::Operators),
     ("/tinwright.address.v1.GrantService/GetGrant", Audience::Viewers),
     ("/tinwright.address.v1.GrantService/ListGrants", Audience::Viewers),
     ("/tinwright.address.v1.GrantService/ReleaseGrant", Audience::Operators),
@@ -208,8 +210,10 @@ const CALLS: &[(&str, Audience)] = &[
 /// to the tenant's objects.
 const TENANT_CALLS: &[&str] = &[
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/tinwright.address.v1.GrantService/AttachGrant",
     "/tinwright.address.v1.GrantService/ConfirmGrant",
     "/tinwright.address.v1.GrantService/CreateGrant",
+    "/tinwright.address.v1.GrantService/DetachGrant",
     "/tinwright.address.v1.GrantService/GetGrant",
     "/tinwright.address.v1.GrantService/ListGrants",
     "/tinwright.address.v1.GrantService/ReleaseGrant",

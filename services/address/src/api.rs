@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use crate::grants::{GrantKind, Grants};
+use crate::machines::InterfaceDirectory;
 use crate::ranges::{RangeKind, Ranges};
 use crate::subnets::{SubnetKind, Subnets};
 
@@ -26,16 +27,18 @@ pub struct Api {
     ranges: Ranges,
     grants: Grants,
     tenants: TenantDirectory,
+    machines: InterfaceDirectory,
     mirrors: (Mirror<SubnetKind>, Mirror<RangeKind>, Mirror<GrantKind>),
     stop: CancellationToken,
 }
 
 impl Api {
-    /// Serves the addresses in `store`. They are granted to tenants that exist at the service behind `identity`. The times in records
-    /// are those of `clock`. Watches end at `stop`.
+    /// Serves the addresses in `store`. They are granted to tenants that exist at the service behind `identity`, and attached to
+    /// interfaces of `machines`. The times in records are those of `clock`. Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,
         identity: Channel,
+        machines: InterfaceDirectory,
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
@@ -47,7 +50,7 @@ impl Api {
             Mirror::new(ranges.records().clone()),
             Mirror::new(grants.records().clone()),
         );
-        Self { subnets, ranges, grants, tenants, mirrors, stop }
+        Self { subnets, ranges, grants, tenants, machines, mirrors, stop }
     }
 
     /// Returns the service of subnets and ranges for a tonic router.

@@ -67,6 +67,15 @@ pub enum Error {
     /// There is no such tenant, or whether there is one is not known.
     #[error(transparent)]
     Tenant(#[from] runtime::tenants::Error),
+    /// Another service did not answer.
+    #[error("the {service} service did not answer")]
+    Unavailable {
+        /// The service.
+        service: &'static str,
+        /// The status received.
+        #[source]
+        status: Box<Status>,
+    },
     /// Other writers were first, each time.
     #[error("other requests came first: repeat")]
     Busy,
@@ -89,6 +98,10 @@ impl Error {
 
     /// Returns the status for a caller who is limited to the objects of `tenant`, or is not limited. It names no object of others.
     pub fn into_status(self, tenant: Option<&TenantName>) -> Status {
+        if let (Self::Records(records::Error::Taken { .. }), Some(_)) = (&self, tenant) {
+            let text = "the interface has another primary address";
+            return status::already_exists("attachment", "primary", text);
+        }
         if let (Self::Taken { block, by }, Some(tenant)) = (&self, tenant)
             && by.tenant != tenant.as_str()
         {
@@ -116,6 +129,7 @@ impl From<Error> for Status {
                 status::failed_precondition(reason, &subject, text)
             }
             Error::Tenant(error) => error.into(),
+            Error::Unavailable { .. } => Self::unavailable(text),
             Error::Busy => Self::aborted(text),
             Error::Records(error) => error.into(),
         }

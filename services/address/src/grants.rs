@@ -8,6 +8,8 @@
 //! address/grant/<id>                        the record
 //! address/grant-subnet/<subnet>/<id>        ─▶ id
 //! address/grant-due/<seconds>/<id>          ─▶ id; the end of its state
+//! address/grant-instance/<instance>/<id>    ─▶ id; the grants that are attached to an instance
+//! address/grant-primary/<instance>.<mac>    ─▶ id; the address that DHCP gives an interface
 //! address/key/<tenant>/<key>                ─▶ id; stays for ever, unless the grant was never confirmed
 //! address/retired/<id>                      ─▶ tenant; a grant that is gone: its release may be repeated for ever
 //! address/usage/<subnet>/<tenant>           the number of grants of the tenant that are not released
@@ -19,6 +21,7 @@
 //! A commit that another writer came before is repeated with what is stored now. A first attempt is made at once; repeated ones of
 //! a process wait for each other, so that many writers of one chunk or of one tenant do not all lose again.
 
+pub mod attach;
 mod change;
 mod expiry;
 mod plan;
@@ -45,6 +48,10 @@ use crate::subnets::{GRANT_INDEX, Subnets};
 pub const PENDING_TIME: Duration = Duration::from_secs(10 * 60);
 /// The index of grants by the end of their state.
 const DUE_INDEX: &str = "grant-due";
+/// The index of grants by the instance that they are attached to.
+const INSTANCE_INDEX: &str = "grant-instance";
+/// The index of grants by the interface to which DHCP gives their address.
+const PRIMARY_INDEX: &str = "grant-primary";
 /// Attempts of a commit while others come first.
 const MAX_ATTEMPTS: usize = 200;
 const MAX_KEY_BYTES: usize = 128;
@@ -58,7 +65,8 @@ impl Kind for GrantKind {
     type Id = GrantId;
     const NOUN: &'static str = "grant";
     const KIND: &'static str = "grant";
-    const INDEXES: &'static [&'static str] = &[GRANT_INDEX, DUE_INDEX];
+    const INDEXES: &'static [&'static str] =
+        &[GRANT_INDEX, DUE_INDEX, INSTANCE_INDEX, PRIMARY_INDEX];
 
     fn id(grant: &pb::Grant) -> &str {
         &grant.id
@@ -72,7 +80,12 @@ impl Kind for GrantKind {
         let due =
             grant.due_time.map(|due| Index::shared(DUE_INDEX, format!("{:020}", due.seconds)));
         let subnet = Index::shared(GRANT_INDEX, &grant.subnet_id);
-        [Some(subnet), due].into_iter().flatten().collect()
+        let attached = grant.attachment.as_ref();
+        let instance = attached.map(|it| Index::shared(INSTANCE_INDEX, &it.instance_id));
+        let interface = |it: &pb::Attachment| format!("{}.{}", it.instance_id, it.mac);
+        let primary = attached.filter(|it| it.primary);
+        let primary = primary.map(|it| Index::unique(PRIMARY_INDEX, interface(it)));
+        [Some(subnet), due, instance, primary].into_iter().flatten().collect()
     }
 
     const EVENTS: bool = true;
@@ -87,6 +100,11 @@ impl Kind for GrantKind {
 
     fn tenant(grant: &pb::Grant) -> &str {
         &grant.tenant
+    }
+
+    fn changed_fields(old: &pb::Grant, new: &pb::Grant) -> Vec<String> {
+        let is_attached = old.attachment != new.attachment;
+        is_attached.then(|| "attachment".to_owned()).into_iter().collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! - [`block`]: a block of addresses, and a span of them, as values. [`chunk`]: 256 blocks of one size as bits. Both without I/O.
 //! - [`claims`]: one holder per block, in the store.
 //! - [`subnets`], [`ranges`], [`grants`]: the records.
-//! - [`search`]: a free block of a range.
+//! - [`search`]: a free block of a range. [`machines`]: the interfaces that grants are attached to.
 //!
 //! # No address has two holders
 //!
@@ -35,6 +35,7 @@ pub mod chunk;
 pub mod claims;
 mod error;
 pub mod grants;
+pub mod machines;
 pub mod ranges;
 pub mod search;
 pub mod subnets;

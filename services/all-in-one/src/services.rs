@@ -80,8 +80,9 @@ impl Services {
         let owned = owned.map(|owner| owner.to_string());
         Ok(Self {
             address: serves(Service::Address).then(|| {
-                let Endpoints { identity, .. } = endpoints.of(Service::Address);
-                address::Api::new(store(), identity, Clock::system(), stop())
+                let Endpoints { hardware, identity, instance, .. } = endpoints.of(Service::Address);
+                let machines = address::machines::InterfaceDirectory::new(hardware, instance);
+                address::Api::new(store(), identity, machines, Clock::system(), stop())
             }),
             backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
             events: OwnerEvents::new(&store(), owned, stop()),
@@ -101,9 +102,10 @@ impl Services {
                 identity::Api::new(store(), objects, site.clone(), resealer, clock, stop())
             }),
             instance: serves(Service::Instance).then(|| {
-                let Endpoints { hardware, identity, workflow, power, .. } =
+                let Endpoints { address, hardware, identity, workflow, power, .. } =
                     endpoints.of(Service::Instance);
-                let peers = instance::CalledServices { hardware, identity, workflow, power };
+                let peers =
+                    instance::CalledServices { address, hardware, identity, workflow, power };
                 instance::Api::new(store(), peers, Clock::system(), stop())
             }),
             power: serves(Service::Power).then(|| {

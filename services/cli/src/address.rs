@@ -7,6 +7,7 @@ use tinwright::GrantId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_grant_request::By;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
+use tinwright::instance::v1::Instance;
 use tonic::transport::Channel;
 
 use crate::connect::View;
@@ -25,6 +26,14 @@ pub enum AddressCommand {
     Grant(GrantOptions),
     /// Confirm pending grants, which else are freed ten minutes after their creation
     Confirm {
+        /// The grants
+        #[arg(value_name = "ADDRESS|ID", required = true)]
+        names: Vec<String>,
+    },
+    /// Attach a granted address to an instance, and confirm the grant
+    Attach(AttachOptions),
+    /// Detach granted addresses from their instances
+    Detach {
         /// The grants
         #[arg(value_name = "ADDRESS|ID", required = true)]
         names: Vec<String>,
@@ -84,6 +93,23 @@ pub struct GrantOptions {
     output: Format,
 }
 
+/// Options of an attachment.
+#[derive(Debug, clap::Args)]
+pub struct AttachOptions {
+    /// The grant
+    #[arg(value_name = "ADDRESS|ID")]
+    name: String,
+    /// The instance that gets the address
+    #[arg(value_name = "INSTANCE")]
+    instance: String,
+    /// Attach it to this interface [default: the machine's primary one]
+    #[arg(long, value_name = "MAC", default_value = "", hide_default_value = true)]
+    interface: String,
+    /// Let DHCP give it to the interface, in place of the reserved address; IPv4 only
+    #[arg(long)]
+    primary: bool,
+}
+
 /// Options that filter a list.
 #[derive(Debug, clap::Args)]
 pub struct GrantFilter {
@@ -111,6 +137,16 @@ pub async fn run(
                 let grant = pb::Grant::find(channel, &name, View::Basic).await?;
                 confirm(channel, &grant).await?;
                 print_line(out, &format!("grant {} of {} confirmed", grant.id, grant.block))?;
+            }
+            Ok(())
+        }
+        AddressCommand::Attach(options) => attach(options, channel, out).await,
+        AddressCommand::Detach { names } => {
+            for name in names {
+                let grant = pb::Grant::find(channel, &name, View::Basic).await?;
+                let request = pb::DetachGrantRequest { id: grant.id.clone(), ..Default::default() };
+                client(channel).detach_grant(request).await?;
+                print_line(out, &format!("grant {} of {} detached", grant.id, grant.block))?;
             }
             Ok(())
         }
@@ -162,6 +198,25 @@ async fn grant(
     }
 }
 
+async fn attach(
+    options: AttachOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let AttachOptions { name, instance, interface, primary } = options;
+    let grant = pb::Grant::find(channel, &name, View::Basic).await?;
+    let instance_id = Instance::find(channel, &instance, View::Basic).await?.id;
+    let attachment = Some(pb::Attachment { instance_id, mac: interface, primary });
+    let request = pb::AttachGrantRequest { id: grant.id, attachment };
+    let attached = required(client(channel).attach_grant(request).await?.into_inner().grant)?;
+    let has = attached.attachment.clone().unwrap_or_default();
+    let text = format!(
+        "grant {} of {} attached to {} of instance {}",
+        attached.id, attached.block, has.mac, has.instance_id
+    );
+    print_line(out, &text)
+}
+
 async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<()> {
     let request = pb::ConfirmGrantRequest { id: grant.id.clone() };
     client(channel).confirm_grant(request).await?;
@@ -170,7 +225,7 @@ async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<()> {
 
 impl Row for pb::Grant {
     const COLUMNS: &'static [&'static str] =
-        &["ID", "BLOCK", "STATE", "TENANT", "KEY", "AGE", "ENDS"];
+        &["ID", "BLOCK", "STATE", "INSTANCE", "TENANT", "KEY", "AGE", "ENDS"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         let state = output::word(self.state().as_str_name(), "GRANT_STATE_");
@@ -178,7 +233,9 @@ impl Row for pb::Grant {
             [&self.id, &self.block, &self.tenant, &self.key].map(Clone::clone);
         let (age, ends) =
             (output::age(self.create_time, now), output::time_until(self.due_time, now));
-        vec![id, block, state, tenant, key, age, ends]
+        let instance =
+            self.attachment.as_ref().map_or_else(String::new, |it| it.instance_id.clone());
+        vec![id, block, state, instance, tenant, key, age, ends]
     }
 }
 

@@ -414,6 +414,7 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         delete_time: None,
         forced: false,
         overdue: false,
+        addresses: Vec::new(),
         lookup_id: lookup_id()?,
         ..requested
     };

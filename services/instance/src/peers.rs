@@ -1,4 +1,4 @@
-//! Calls to the hardware, identity, workflow and power services.
+//! Calls to the address, hardware, identity, workflow and power services.
 //!
 //! Temporary errors are retried by the caller, final ones end an attempt (`runtime::retry::is_final`). Each call that
 //! creates something has a request id, so repeating it creates nothing twice.
@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use runtime::retry::is_final;
 use runtime::tenants::{self, TenantDirectory};
+use tinwright::address::v1 as addr;
+use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::Instance;
@@ -20,6 +22,8 @@ use tonic::{Code, Response, Status};
 /// The services that this one calls.
 #[derive(Clone, Debug)]
 pub struct CalledServices {
+    /// The address service, which has the grants that are attached to instances.
+    pub address: Channel,
     /// The hardware service, which has the machines.
     pub hardware: Channel,
     /// The identity service, which has the tenants.
@@ -35,6 +39,7 @@ pub struct CalledServices {
 pub struct Peers {
     /// The tenants.
     pub tenants: TenantDirectory,
+    address: GrantServiceClient<Channel>,
     hardware: HardwareServiceClient<Channel>,
     workflow: WorkflowServiceClient<Channel>,
     power: PowerServiceClient<Channel>,
@@ -68,9 +73,10 @@ pub enum Error {
 impl Peers {
     /// Clients of `services`.
     pub fn new(services: CalledServices) -> Self {
-        let CalledServices { hardware, identity, workflow, power } = services;
+        let CalledServices { address, hardware, identity, workflow, power } = services;
         Self {
             tenants: TenantDirectory::new(identity),
+            address: GrantServiceClient::new(address),
             hardware: HardwareServiceClient::new(hardware),
             workflow: WorkflowServiceClient::new(workflow),
             power: PowerServiceClient::new(power),
@@ -236,6 +242,22 @@ impl Peers {
     pub async fn cancel_power_job(&self, id: &str) -> Result<(), Error> {
         let request = power::CancelPowerJobRequest { id: id.to_owned() };
         optional("power", self.power.clone().cancel_power_job(request).await).map(drop)
+    }
+
+    /// Detaches a grant from the instance `instance`, if it is attached to that.
+    pub async fn detach_grant(&self, id: &str, instance: &str) -> Result<(), Error> {
+        let (id, instance_id) = (id.to_owned(), instance.to_owned());
+        let request = addr::DetachGrantRequest { id, instance_id };
+        match optional("address", self.address.clone().detach_grant(request).await) {
+            // It is attached to another instance now.
+            Ok(_) | Err(Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns a client for watching grants.
+    pub fn grant_client(&self) -> GrantServiceClient<Channel> {
+        self.address.clone()
     }
 
     /// Returns a client for watching workflows.

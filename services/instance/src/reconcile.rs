@@ -18,8 +18,10 @@
 //! - `provision`: checks that the machine may be used, and creates the workflow that installs it.
 //! - `install`: waits for the workflow and for the installed system's call.
 //! - `deprovision`: has the machine cleaned, and releases it.
+//! - `addresses`: copies the addresses of attached grants into the instances.
 //! - `orphans`: cancels what a step created for an instance that was changed or deleted meanwhile.
 
+mod addresses;
 mod controller;
 mod deprovision;
 mod install;
@@ -37,6 +39,7 @@ use tinwright::workflow::v1::{WatchWorkflowsRequest, Workflow, WorkflowState};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::addresses::AddressCopies;
 use self::controller::{Controller, WorkflowChange};
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};
@@ -98,8 +101,10 @@ impl Reconciler {
                 let _stopped = sender.send(change);
             }
         };
+        let addresses = AddressCopies::new(self.instances.clone(), self.peers.clone());
         tokio::join!(
             feed::follow("workflows", open, forward, stop.clone()),
+            Box::pin(addresses.run(mirror.clone(), stop.clone())),
             Box::pin(Controller::new(self, mirror, workflows).run(stop)),
         );
     }

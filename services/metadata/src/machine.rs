@@ -82,8 +82,10 @@ pub struct Nic {
     pub name_servers: Vec<IpAddr>,
     /// The routes, without the default route.
     pub routes: Vec<Route>,
-    /// The reserved addresses, first the one that DHCP gives.
+    /// The addresses that DHCP gives: the granted primary one, else the reserved one.
     pub addresses: Vec<Address>,
+    /// The granted addresses that are attached to it beside the one that DHCP gives.
+    pub attached: Vec<Address>,
     /// The leased address that the request came from. It is reported, and not to be set up.
     pub leased: Option<IpAddr>,
     /// The host name that DHCP gives.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fleet::machine::is_occupying;
+use fleet::machine::{attached_addresses, is_occupying};
 use runtime::secret::Secret;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
+use tinwright::instance::v1::instance::AttachedAddress;
 use tinwright::instance::v1::instance::ip::Flag;
 
 use crate::guard::Guard;
@@ -40,7 +41,7 @@ pub fn machine(hardware: &hw::Hardware, occupant: Option<&Arc<occ::Instance>>) -
         facility: hardware.facility.clone(),
         plan: hardware.plan.clone(),
         manufacturer: hardware.manufacturer.clone(),
-        nics: nics.filter_map(|(n, interface)| nic(interface, n == 0)).collect(),
+        nics: nics.filter_map(|(n, interface)| nic(interface, n == 0, occupant)).collect(),
         bonds: hardware.bonds.iter().map(bond).collect(),
         disks: hardware.disks.iter().map(|disk| disk.device.clone()).collect(),
         instance: occupant.map(instance),
@@ -67,9 +68,17 @@ fn time(stamp: Option<prost_types::Timestamp>) -> SystemTime {
     stamp.and_then(|stamp| stamp.try_into().ok()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {
+fn nic(
+    interface: &hw::Interface,
+    primary: bool,
+    occupant: Option<&Arc<occ::Instance>>,
+) -> Option<Nic> {
     let dhcp = interface.dhcp.clone().unwrap_or_default();
-    let own = dhcp.address.as_ref().and_then(|own| {
+    let mac = interface.mac.parse().ok()?;
+    let granted = attached_addresses(occupant.map(Arc::as_ref), mac);
+    let (given, attached): (Vec<_>, Vec<_>) = granted.partition(|granted| granted.primary);
+    let given = given.into_iter().find_map(granted_address);
+    let reserved = dhcp.address.as_ref().and_then(|own| {
         Some(Address {
             ip: own.address.parse().ok()?,
             prefix_length: own.prefix_length.try_into().ok()?,
@@ -78,20 +87,41 @@ fn nic(interface: &hw::Interface, primary: bool) -> Option<Nic> {
             gateway: own.gateway.parse().ok(),
         })
     });
+    // DHCP gives the granted address in place of the reserved one, and is for IPv4 only.
+    let reserved = reserved.filter(|own: &Address| given.is_none() || own.ip.is_ipv6());
     Some(Nic {
-        mac: interface.mac.parse().ok()?,
+        mac,
         name: interface.name.clone(),
         bond: interface.bond.clone(),
         vlan: dhcp.vlan_id.try_into().ok().filter(|id| *id != 0),
         mtu: Some(dhcp.mtu).filter(|mtu| *mtu != 0),
         name_servers: dhcp.name_servers.iter().filter_map(|server| server.parse().ok()).collect(),
         routes: dhcp.classless_routes.iter().filter_map(route).collect(),
-        addresses: own.into_iter().collect(),
+        addresses: given.into_iter().chain(reserved).collect(),
+        attached: attached.into_iter().filter_map(additional_address).collect(),
         leased: None,
         hostname: dhcp.hostname,
         domain: dhcp.domain_name,
         primary,
     })
+}
+
+fn granted_address(granted: &AttachedAddress) -> Option<Address> {
+    Some(Address {
+        ip: granted.address.parse().ok()?,
+        prefix_length: granted.prefix_length.try_into().ok()?,
+        public: false,
+        management: false,
+        gateway: granted.gateway.parse().ok(),
+    })
+}
+
+/// Returns an address that an interface has beside the one that DHCP gives. DHCP also gives the default route of IPv4, and a link has
+/// one; there is no DHCP for IPv6.
+fn additional_address(granted: &AttachedAddress) -> Option<Address> {
+    let address = granted_address(granted)?;
+    let gateway = address.gateway.filter(|_| address.ip.is_ipv6());
+    Some(Address { gateway, ..address })
 }
 
 fn route(route: &hw::Route) -> Option<Route> {
@@ -201,6 +231,58 @@ mod tests {
         let instance = machine.instance.unwrap();
         assert_eq!(instance.user_data.0.as_ref(), b"#cloud-config");
         assert_eq!((instance.addresses[0].prefix_length, instance.addresses[0].public), (32, true));
+    }
+
+    fn attached(address: &str, bits: u32, gateway: &str, primary: bool) -> AttachedAddress {
+        AttachedAddress {
+            address: address.into(),
+            prefix_length: bits,
+            gateway: gateway.into(),
+            mac: "52:54:00:00:00:01".into(),
+            primary,
+            ..Default::default()
+        }
+    }
+
+    /// Returns the machine, whose reserved address is 198.51.100.50, with these granted ones.
+    fn with(hardware: &hw::Hardware, addresses: Vec<AttachedAddress>) -> Machine {
+        let occupant = occ::Instance { ips: vec![], ..(*occupant(occ::State::Active)).clone() };
+        machine(hardware, Some(&Arc::new(occ::Instance { addresses, ..occupant }))).unwrap()
+    }
+
+    #[test]
+    fn attached_addresses_are_beside_the_reserved_one_and_a_primary_one_takes_its_place() {
+        let second = attached("198.51.100.71", 24, "198.51.100.1", false);
+        let six = attached("2001:db8::7", 64, "2001:db8::1", false);
+        let elsewhere = AttachedAddress { mac: "52:54:00:00:00:09".into(), ..second.clone() };
+        let primary = attached("198.51.100.70", 24, "198.51.100.1", true);
+        for (granted, expected) in [
+            (vec![second.clone(), elsewhere], ["198.51.100.50", "198.51.100.71"].as_slice()),
+            (
+                vec![primary, second, six],
+                ["198.51.100.70", "198.51.100.71", "2001:db8::7"].as_slice(),
+            ),
+        ] {
+            let machine = with(&hardware(), granted);
+            let all: Vec<_> = machine.addresses().map(|ip| ip.to_string()).collect();
+            assert_eq!(all, expected);
+            assert_eq!(machine.local_ipv4().unwrap().to_string(), expected[0]);
+            let [link] = &machine.links()[..] else { panic!("{machine:?}") };
+            assert!(!link.dhcp && link.addresses.len() == expected.len());
+        }
+    }
+
+    #[test]
+    fn an_interface_without_a_reserved_address_gets_its_address_by_dhcp_beside_attached_ones() {
+        let mut pooled = hardware();
+        pooled.interfaces[0].dhcp = None;
+        let second = attached("198.51.100.71", 24, "198.51.100.1", false);
+        let machine = with(&pooled, vec![second.clone()]);
+        let [link] = &machine.links()[..] else { panic!("{machine:?}") };
+        assert!(link.dhcp && link.addresses.len() == 1 && link.routes.is_empty(), "{link:?}");
+        let machine = with(&pooled, vec![AttachedAddress { primary: true, ..second }]);
+        let [link] = &machine.links()[..] else { panic!("{machine:?}") };
+        assert!(!link.dhcp && link.routes.len() == 1, "{link:?}");
     }
 
     #[test]

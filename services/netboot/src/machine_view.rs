@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use dhcp::Reservation;
 use dhcp::relay::Relayed;
-use fleet::machine::reserved_address;
+use fleet::machine::{attached_addresses, reserved_address};
 use fleet::{
     FeedKind, FeedStates, FleetMachine, Freshness, MachineChange, MachineProjection, Observer,
     ViewIndex,
 };
 use tinwright::hardware::v1::Interface;
 use tinwright::hardware::v1::netboot::LocalBoot;
+use tinwright::instance::v1::instance::AttachedAddress;
 
 pub use self::convert::{ipxe_script, parse_hex};
 use crate::Mac;
@@ -34,7 +35,7 @@ pub struct MachineView {
     pub mac: Mac,
     /// The interface's position in the hardware record.
     position: usize,
-    /// The reserved address of the interface, unless another machine claimed it first.
+    /// The address that DHCP gives to the interface, unless another machine claimed it first: the granted one, else the reserved one.
     pub address: Option<IpAddr>,
     /// The inputs of the boot decision.
     pub facts: MachineFacts,
@@ -64,7 +65,11 @@ impl MachineProjection for MachineView {
     }
 
     fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.address.into_iter()
+        let granted = attached_addresses(self.instance.as_deref(), self.mac);
+        let granted = granted.filter_map(|it| it.address.parse::<IpAddr>().ok());
+        let reserved = self.interface().and_then(reserved_address);
+        let others = reserved.into_iter().chain(granted).map(|own| own.to_canonical());
+        self.address.into_iter().chain(others)
     }
 
     fn key(&self) -> Option<Vec<u8>> {
@@ -77,7 +82,9 @@ impl MachineView {
     fn new(machine: &Arc<FleetMachine>, position: usize, interface: &Interface) -> Option<Self> {
         let (mac, instance) = (interface.mac.parse().ok()?, machine.instance.as_deref());
         let own = |address: &IpAddr| !machine.is_contested(*address);
-        let address = reserved_address(interface).map(|own| own.to_canonical()).filter(own);
+        let address = convert::dhcp_address(mac, interface, instance);
+        let address = address.and_then(|own| own.address.parse::<IpAddr>().ok());
+        let address = address.map(|own| own.to_canonical()).filter(own);
         let mut reservation = convert::reservation(mac, interface, instance);
         if address.is_none() {
             reservation.address = None;
@@ -113,10 +120,13 @@ impl MachineView {
         self.machine.macs()
     }
 
-    /// True if `address` is a reserved address of any interface of the machine.
+    /// True if `address` is a reserved address of any interface of the machine, or is granted to one.
     pub fn has(&self, address: IpAddr) -> bool {
         let mut reserved = self.hardware.interfaces.iter().filter_map(reserved_address);
-        reserved.any(|own| own == address) && !self.is_contested(address)
+        let is = |granted: &AttachedAddress| granted.address.parse() == Ok(address);
+        let is_granted = |mac| attached_addresses(self.instance.as_deref(), mac).any(is);
+        let is_own = reserved.any(|own| own == address) || self.all_macs().any(is_granted);
+        is_own && !self.is_contested(address)
     }
 }
 

@@ -138,6 +138,7 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
     let subnet_update = json!({"id": site.id("subnet"), "quota": 1});
     let range_update = json!({"id": site.id("range"), "name": "x"});
     let grant = json!({"block": "203.0.113.7"});
+    let attachment = json!({"instance_id": site.id("instance")});
     vec![
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
         ("SubnetService/UpdateSubnet", json!({"subnet": subnet_update, "update_mask": "quota"})),
@@ -146,6 +147,8 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
         ("SubnetService/UpdateRange", json!({"range": range_update, "update_mask": "name"})),
         ("GrantService/CreateGrant", json!({"grant": grant})),
         ("GrantService/ConfirmGrant", id("grant")),
+        ("GrantService/AttachGrant", json!({"id": site.id("grant"), "attachment": attachment})),
+        ("GrantService/DetachGrant", id("grant")),
         ("GrantService/ReleaseGrant", id("grant")),
         ("SubnetService/DeleteRange", id("range")),
     ]

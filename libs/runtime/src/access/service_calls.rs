@@ -20,7 +20,14 @@ const ALL: &str = "tinwright";
 
 /// The calls that each service makes, by its name.
 pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
-    ("address", &["/tinwright.identity.v1.TenantService/GetTenant"]),
+    (
+        "address",
+        &[
+            "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.identity.v1.TenantService/GetTenant",
+            "/tinwright.instance.v1.InstanceService/GetInstance",
+        ],
+    ),
     (
         "hardware",
         &[
@@ -47,6 +54,8 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "instance",
         &[
+            "/tinwright.address.v1.GrantService/DetachGrant",
+            "/tinwright.address.v1.GrantService/WatchGrants",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/SetHardwareState",
             "/tinwright.identity.v1.TenantService/GetTenant",

@@ -96,6 +96,35 @@ impl GrantService for Api {
     }
 
     #[tracing::instrument(skip_all, fields(grant.id = request.get_ref().id))]
+    async fn attach_grant(
+        &self,
+        request: Request<pb::AttachGrantRequest>,
+    ) -> Result<Response<pb::AttachGrantResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let tenant = tenant.as_ref();
+        let pb::AttachGrantRequest { id, attachment } = request.into_inner();
+        let id: tinwright::GrantId = Violations::parse("id", &id)?;
+        let wanted = Violations::require("attachment", attachment)?;
+        self.grants.get(&id.to_string(), tenant).await?;
+        let target = self.machines.find(&wanted, tenant).await?;
+        let attached = self.grants.attach(id, &target, wanted.primary, tenant).await;
+        let grant = Some(attached.map_err(|error| error.into_status(tenant))?);
+        Ok(Response::new(pb::AttachGrantResponse { grant }))
+    }
+
+    #[tracing::instrument(skip_all, fields(grant.id = request.get_ref().id))]
+    async fn detach_grant(
+        &self,
+        request: Request<pb::DetachGrantRequest>,
+    ) -> Result<Response<pb::DetachGrantResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let pb::DetachGrantRequest { id, instance_id } = request.into_inner();
+        let id = Violations::parse("id", &id)?;
+        let grant = self.grants.detach(id, &instance_id, tenant.as_ref()).await?;
+        Ok(Response::new(pb::DetachGrantResponse { grant: Some(grant) }))
+    }
+
+    #[tracing::instrument(skip_all, fields(grant.id = request.get_ref().id))]
     async fn release_grant(
         &self,
         request: Request<pb::ReleaseGrantRequest>,

@@ -128,7 +128,7 @@ impl Grants {
         }
         let state = pb::GrantState::Released.into();
         let (due_time, update_time) = (Some((now + hold(&subnet)).into()), Some(now.into()));
-        let new = pb::Grant { state, due_time, update_time, ..old.clone() };
+        let new = pb::Grant { state, due_time, update_time, attachment: None, ..old.clone() };
         self.records.replace_with(&old, new, counted).await?;
         Ok(())
     }
@@ -176,6 +176,7 @@ fn new_grant(wanted: &pb::Grant, plan: &Plan, now: SystemTime) -> pb::Grant {
         due_time: Some((now + PENDING_TIME).into()),
         network: plan.subnet.cidr.clone(),
         gateway: plan.subnet.gateway.clone(),
+        attachment: None,
         ..wanted.clone()
     }
 }
@@ -190,7 +191,7 @@ fn to_take_key(grant: &pb::Grant) -> Change {
     Commit { expect: vec![Expect::Absent(key)], writes: vec![write] }.into()
 }
 
-fn released(id: &str) -> Error {
+pub(super) fn released(id: &str) -> Error {
     Error::Precondition {
         reason: "GRANT_RELEASED",
         subject: format!("grant/{id}"),

@@ -54,12 +54,14 @@ impl Service {
     fn calls(self) -> &'static [Self] {
         match self {
             Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power, Self::Identity],
-            Self::Instance => &[Self::Hardware, Self::Workflow, Self::Power, Self::Identity],
+            Self::Instance => {
+                &[Self::Hardware, Self::Workflow, Self::Power, Self::Identity, Self::Address]
+            }
             Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power, Self::Identity],
             Self::Identity => {
                 &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Power]
             }
-            Self::Address => &[Self::Identity],
+            Self::Address => &[Self::Identity, Self::Hardware, Self::Instance],
             Self::Power => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
             Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
             Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],

@@ -12,6 +12,7 @@ mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod gate;
+mod granted;
 mod hegel;
 mod history;
 mod lent;

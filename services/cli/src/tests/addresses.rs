@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::grant_service_server::{GrantService, GrantServiceServer};
+use tinwright::instance::v1::instance_service_server::InstanceServiceServer;
 use tokio_stream::Empty;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
+use super::hardware::{IDS, Instances};
 use super::{fake, tinwright};
 
 const ID: &str = "01990000-0000-7000-8000-000000000001";
@@ -26,6 +28,7 @@ impl Grants {
     /// Runs a command. Returns its output, and the calls that it made.
     async fn run(&self, arguments: &str) -> (String, Vec<String>) {
         let server = Server::builder().add_service(GrantServiceServer::new(self.clone()));
+        let server = server.add_service(InstanceServiceServer::new(Instances));
         let (printed, result) = tinwright(arguments, server).await;
         result.unwrap();
         (printed, std::mem::take(&mut *self.0.lock().unwrap()))
@@ -77,6 +80,28 @@ fake! {
             Ok(Response::new(pb::ConfirmGrantResponse { grant }))
         }
 
+        async fn attach_grant(
+            &self,
+            request: Request<pb::AttachGrantRequest>,
+        ) -> Result<Response<pb::AttachGrantResponse>, Status> {
+            let pb::AttachGrantRequest { id, attachment } = request.into_inner();
+            let wanted = attachment.unwrap();
+            let pb::Attachment { instance_id, mac, primary } = &wanted;
+            let grant = self.grant(&format!("attach {id} {instance_id} {mac} {primary}"));
+            let mac = "52:54:00:00:00:01".into();
+            let attachment = Some(pb::Attachment { mac, ..wanted });
+            let grant = grant.map(|grant| pb::Grant { attachment, ..grant });
+            Ok(Response::new(pb::AttachGrantResponse { grant }))
+        }
+
+        async fn detach_grant(
+            &self,
+            request: Request<pb::DetachGrantRequest>,
+        ) -> Result<Response<pb::DetachGrantResponse>, Status> {
+            let grant = self.grant(&format!("detach {}", request.into_inner().id));
+            Ok(Response::new(pb::DetachGrantResponse { grant }))
+        }
+
         async fn release_grant(
             &self,
             request: Request<pb::ReleaseGrantRequest>,
@@ -97,6 +122,23 @@ async fn a_grant_that_was_printed_is_confirmed_unless_it_is_to_stay_pending() {
     assert_eq!(calls, ["create 192.0.2.7 acme lb".to_owned(), format!("confirm {ID}")]);
     let (_, calls) = grants.run(&format!("{wanted} --pending")).await;
     assert_eq!(calls, ["create 192.0.2.7 acme lb"]);
+}
+
+#[tokio::test]
+async fn a_grant_is_attached_to_the_instance_on_a_machine_and_detached() {
+    let grants = Grants::default();
+    let get = "get Block(\"192.0.2.7\")".to_owned();
+    let (printed, calls) = grants.run(&format!("address attach 192.0.2.7 {}", IDS[0])).await;
+    let expected =
+        format!("grant {ID} of 192.0.2.7/32 attached to 52:54:00:00:00:01 of instance i0\n");
+    assert_eq!(printed, expected);
+    assert_eq!(calls, [get.clone(), format!("attach {ID} i0  false")]);
+    let options = "--interface 52:54:00:00:00:02 --primary";
+    let (_, calls) = grants.run(&format!("address attach 192.0.2.7 {} {options}", IDS[0])).await;
+    assert_eq!(calls[1], format!("attach {ID} i0 52:54:00:00:00:02 true"));
+    let (printed, calls) = grants.run("address detach 192.0.2.7").await;
+    assert_eq!(printed, format!("grant {ID} of 192.0.2.7/32 detached\n"));
+    assert_eq!(calls, [get, format!("detach {ID}")]);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::output::Row as _;
 
 type Stream<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-const IDS: [&str; 3] = [
+pub(super) const IDS: [&str; 3] = [
     "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10",
     "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a11",
     "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a12",
@@ -89,7 +89,7 @@ mod machines {
 }
 
 /// Three instances, each on a page of its own: two that occupy machines, and one that released the first machine.
-struct Instances;
+pub(super) struct Instances;
 
 fn instance(place: usize) -> inst::Instance {
     use inst::State::{Active, DeprovisionFailed, Failed};

@@ -1,8 +1,9 @@
-//! A site for tests: one machine, and fakes of the hardware, identity, workflow and power services.
+//! A site for tests: one machine, and fakes of the address, hardware, identity, workflow and power services.
 //!
 //! The fakes follow the contract: a repeated request id returns the first result, or is refused with another body; cancelled
 //! workflows end; ended workflows stay as they are. They can lose responses or be unavailable.
 
+mod grants;
 mod services;
 mod store;
 
@@ -10,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
+use tinwright::address::v1 as addr;
+use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
@@ -33,6 +36,7 @@ pub(crate) const MACHINE: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
 #[derive(Debug)]
 pub(crate) struct FakeState {
     pub(crate) machine: Option<hw::Hardware>,
+    pub(crate) grants: Vec<addr::Grant>,
     pub(crate) workflows: Vec<wf::Workflow>,
     /// The requests that created the workflows, in order, without repetitions.
     pub(crate) created: Vec<wf::CreateWorkflowRequest>,
@@ -78,6 +82,7 @@ pub(crate) struct Gate {
 pub(crate) struct Site {
     state: Arc<Mutex<FakeState>>,
     changes: broadcast::Sender<wf::Workflow>,
+    grant_changes: broadcast::Sender<addr::Grant>,
 }
 
 impl Site {
@@ -90,6 +95,7 @@ impl Site {
         };
         let state = FakeState {
             machine: Some(machine),
+            grants: Vec::new(),
             workflows: Vec::new(),
             created: Vec::new(),
             jobs: Vec::new(),
@@ -104,7 +110,8 @@ impl Site {
             held_request: None,
             requests: BTreeMap::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), changes: broadcast::Sender::new(100) }
+        let (changes, grant_changes) = (broadcast::Sender::new(100), broadcast::Sender::new(100));
+        Self { state: Arc::new(Mutex::new(state)), changes, grant_changes }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
@@ -113,7 +120,9 @@ impl Site {
 
     /// The site's services.
     pub(crate) fn services(&self) -> CalledServices {
-        let [hardware, identity, workflow, power] = [(); 4].map(|()| in_process::pair());
+        let [address, hardware, identity, workflow, power] = [(); 5].map(|()| in_process::pair());
+        let router = Server::builder().add_service(GrantServiceServer::new(self.clone()));
+        tokio::spawn(router.serve_with_incoming(address.1));
         let router = Server::builder().add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(identity.1));
         let router = Server::builder().add_service(HardwareServiceServer::new(self.clone()));
@@ -123,6 +132,7 @@ impl Site {
         let router = Server::builder().add_service(PowerServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(power.1));
         CalledServices {
+            address: address.0,
             hardware: hardware.0,
             identity: identity.0,
             workflow: workflow.0,

@@ -37,7 +37,7 @@ impl Machine {
     /// with an address or a lease.
     pub fn used_nics(&self) -> Vec<&Nic> {
         let others = self.nics.iter().filter(|nic| {
-            let has_address = !nic.addresses.is_empty() || nic.leased.is_some();
+            let has_address = nic.all_addresses().next().is_some() || nic.leased.is_some();
             has_address && !self.is_primary(nic)
         });
         self.primary_nic().into_iter().chain(others).collect()
@@ -64,7 +64,7 @@ impl Machine {
 
     /// Returns all source addresses of the machine, in normal form.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let on_nics = self.nics.iter().flat_map(|nic| &nic.addresses);
+        let on_nics = self.nics.iter().flat_map(Nic::all_addresses);
         on_nics.chain(self.instance_addresses()).map(|address| address.ip.to_canonical())
     }
 
@@ -72,12 +72,16 @@ impl Machine {
         self.instance.as_ref().map_or(&[], |instance| &instance.addresses)
     }
 
-    /// Returns the instance's first IPv4 address that is not public, else the primary interface's first, else the leased one.
+    /// Returns the instance's first IPv4 address that is not public, else the one that DHCP gives the primary interface, else the leased
+    /// one, else the first one that is attached to the primary interface.
     pub fn local_ipv4(&self) -> Option<IpAddr> {
         let own = self.instance_addresses().iter().find(|a| a.ip.is_ipv4() && !a.public);
-        let nic = self.primary_nic().into_iter().flat_map(|nic| &nic.addresses);
-        let reserved = own.or(nic.into_iter().find(|a| a.ip.is_ipv4())).map(|address| address.ip);
-        reserved.or_else(|| self.nics.iter().find_map(|nic| nic.leased))
+        let nic = || self.primary_nic().into_iter();
+        let reserved = || nic().flat_map(|nic| &nic.addresses).find(|a| a.ip.is_ipv4());
+        let attached = || nic().flat_map(|nic| &nic.attached).find(|a| a.ip.is_ipv4());
+        let leased = || self.nics.iter().find_map(|nic| nic.leased);
+        let first = own.or_else(reserved).map(|address| address.ip);
+        first.or_else(leased).or_else(|| attached().map(|address| address.ip))
     }
 
     /// Returns the instance's first public IPv4 address.
@@ -103,7 +107,7 @@ impl Machine {
     /// Returns the addresses of an interface: its own; and for the primary one those of the instance that no interface has,
     /// except public IPv4 addresses, which the network translates.
     pub fn addresses_of(&self, nic: &Nic) -> Vec<Address> {
-        let mut addresses = nic.addresses.clone();
+        let mut addresses: Vec<_> = nic.all_addresses().copied().collect();
         if self.is_primary(nic) {
             let own = self.instance_addresses().iter().filter(|a| a.ip.is_ipv6() || !a.public);
             addresses.extend(own.filter(|a| !self.is_on_nic(a.ip)));
@@ -217,7 +221,12 @@ impl Machine {
 }
 
 impl Nic {
+    /// Returns its addresses: first the one that DHCP gives, then those that are attached to it.
+    pub fn all_addresses(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().chain(&self.attached)
+    }
+
     fn has(&self, ip: IpAddr) -> bool {
-        self.addresses.iter().any(|address| address.ip.to_canonical() == ip.to_canonical())
+        self.all_addresses().any(|address| address.ip.to_canonical() == ip.to_canonical())
     }
 }

@@ -144,9 +144,9 @@ impl Machine {
     }
 }
 
-/// True if the link of `nics`, which has `addresses`, gets an IPv4 address by DHCP: no IPv4 address is reserved for `nics`, and
-/// no address of the instance has an IPv4 gateway. An instance address without a gateway is set up in addition to DHCP; with a
-/// gateway, two default routes would conflict.
+/// True if the link of `nics`, which has `addresses`, gets an IPv4 address by DHCP: no IPv4 address is reserved for `nics` or
+/// granted as the primary one, and no address of the instance has an IPv4 gateway. An instance address without a gateway is set up
+/// in addition to DHCP, as one that is attached; with a gateway, two default routes would conflict.
 fn needs_dhcp(nics: &[&Nic], addresses: &[Address]) -> bool {
     let reserved = nics.iter().flat_map(|nic| &nic.addresses).any(|a| a.ip.is_ipv4());
     let complete = addresses.iter().any(|a| a.ip.is_ipv4() && a.gateway.is_some());

@@ -64,7 +64,7 @@ impl BootScripts {
         let interface = machine.interface().ok_or_else(nothing)?;
         let own = machine.address.ok_or_else(nothing)?;
         let boot = self.boot_urls((machine.id, machine.boot_epoch()), own, true, now)?;
-        let ipam = ipam(&machine, interface, own).unwrap_or_default();
+        let ipam = ipam(&machine, interface).unwrap_or_default();
         let arguments = self.arguments(Some(&machine), &boot, &ipam, now)?;
         Warning::left_out(machine.id, &arguments).for_each(|warning| warning.log());
         Ok(arguments.without_initrd().to_owned())
@@ -72,16 +72,16 @@ impl BootScripts {
 }
 
 /// Renders the addresses of a machine that no DHCP server answers, in nine fields (Tinkerbell's `ipam=`, IPv4 only).
-fn ipam(machine: &MachineView, interface: &Interface, own: IpAddr) -> Option<String> {
-    let dhcp = interface.dhcp.as_ref().filter(|dhcp| dhcp.disabled && own.is_ipv4())?;
-    let address = dhcp.address.as_ref()?;
-    let mask = u32::MAX.checked_shl(32_u32.checked_sub(address.prefix_length)?).unwrap_or(0);
+fn ipam(machine: &MachineView, interface: &Interface) -> Option<String> {
+    let dhcp = interface.dhcp.as_ref().filter(|dhcp| dhcp.disabled)?;
+    let address = machine.reservation.address?;
+    let gateway = machine.reservation.gateway;
     let fields = [
         machine.mac.dashed(),
         if dhcp.vlan_id == 0 { String::new() } else { dhcp.vlan_id.to_string() },
-        own.to_string(),
-        std::net::Ipv4Addr::from_bits(mask).to_string(),
-        address.gateway.clone(),
+        address.addr().to_string(),
+        address.netmask().to_string(),
+        gateway.map_or_else(String::new, |gateway| gateway.to_string()),
         dhcp.hostname.clone(),
         dhcp.name_servers.join(","),
         dhcp.domain_name.clone(),

@@ -10,6 +10,7 @@ use crate::decision::{InstanceState, InterfaceSettings, MachineFacts, Occupant, 
 use dhcp::relay::RelayPort;
 use dhcp::{Reservation, StaticRoute};
 use fleet::FleetMachine;
+use fleet::machine::attached_addresses;
 use ipnet::Ipv4Net;
 
 /// Returns the inputs of the boot decision for the machine at `interface`.
@@ -59,6 +60,23 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
     Some(Occupant { state, custom, always_pxe, script_ran, has_os })
 }
 
+/// Returns the address that DHCP gives to the interface `mac`: the granted one that `instance` attached as primary, else the one
+/// that the record reserves.
+pub(super) fn dhcp_address(
+    mac: Mac,
+    interface: &hw::Interface,
+    instance: Option<&occ::Instance>,
+) -> Option<hw::Address> {
+    let granted = attached_addresses(instance, mac).find(|attached| attached.primary);
+    let reserved = || interface.dhcp.as_ref()?.address.clone();
+    let granted = granted.map(|it| hw::Address {
+        address: it.address.clone(),
+        prefix_length: it.prefix_length,
+        gateway: it.gateway.clone(),
+    });
+    granted.or_else(reserved)
+}
+
 /// Returns the values that DHCP sends to `interface`. Values that do not parse are left out: the hardware service refuses
 /// them.
 pub(super) fn reservation(
@@ -67,11 +85,12 @@ pub(super) fn reservation(
     instance: Option<&occ::Instance>,
 ) -> Reservation {
     let dhcp = interface.dhcp.clone().unwrap_or_default();
-    let own = dhcp.address.as_ref().and_then(|own| {
+    let address = dhcp_address(mac, interface, instance);
+    let own = address.as_ref().and_then(|own| {
         let prefix = u8::try_from(own.prefix_length).ok()?;
         Ipv4Net::new(own.address.parse().ok()?, prefix).ok()
     });
-    let gateway = dhcp.address.as_ref().and_then(|own| own.gateway.parse().ok());
+    let gateway = address.as_ref().and_then(|own| own.gateway.parse().ok());
     let hostname = instance.map(|i| i.hostname.clone()).filter(|name| !name.is_empty());
     let some = |text: String| (!text.is_empty()).then_some(text);
     let ipxe = interface.netboot.as_ref().and_then(|netboot| netboot.ipxe.as_ref());

@@ -5,7 +5,7 @@ use fleet::Fleet;
 use runtime::feed::FeedEvent;
 use tinwright::hardware::v1::{Address, Dhcp, Hardware, RelayPort};
 use tinwright::instance::v1::Instance;
-use tinwright::instance::v1::instance::Ip;
+use tinwright::instance::v1::instance::{AttachedAddress, Ip};
 use tinwright::workflow::v1::Workflow;
 
 use super::*;
@@ -123,6 +123,40 @@ fn a_reservation_and_the_inputs_of_the_boot_decision_follow_the_records() {
     fleet.hardware(FeedEvent::Put(hardware(H1, 1, "192.0.2.9")));
     let own = index.by_mac(mac(1)).unwrap().reservation.address.unwrap().addr();
     assert_eq!(IpAddr::from(own), at("192.0.2.9"));
+}
+
+#[test]
+fn a_primary_granted_address_takes_the_place_of_the_reserved_one_while_it_is_attached() {
+    let (fleet, index) = site();
+    let attached = |address: &str, primary| AttachedAddress {
+        address: address.into(),
+        prefix_length: 25,
+        gateway: "192.0.2.126".into(),
+        mac: mac(1).to_string(),
+        primary,
+        ..AttachedAddress::default()
+    };
+    let addresses = vec![attached("192.0.2.50", true), attached("192.0.2.51", false)];
+    let state = tinwright::instance::v1::State::Active;
+    let with = Instance { addresses, state: state.into(), ..instance("i1", H1) };
+    fleet.instance(FeedEvent::Put(with.clone()));
+    let view = index.by_mac(mac(1)).unwrap();
+    let given = view.reservation.address.unwrap();
+    assert_eq!(
+        (given.to_string().as_str(), view.address),
+        ("192.0.2.50/25", Some(at("192.0.2.50")))
+    );
+    assert_eq!(view.reservation.gateway, Some([192, 0, 2, 126].into()));
+    for own in ["192.0.2.1", "192.0.2.50", "192.0.2.51"].map(at) {
+        assert!(view.has(own) && index.is_reserved(own), "{own}");
+        assert_eq!(index.by_address(own).unwrap().hardware.id, H1);
+    }
+    // What was attached is not the next instance's, nor that of the clean-up.
+    let state = tinwright::instance::v1::State::Deprovisioning.into();
+    fleet.instance(FeedEvent::Put(Instance { state, ..with }));
+    let view = index.by_mac(mac(1)).unwrap();
+    assert_eq!((view.address, view.has(at("192.0.2.50"))), (Some(at("192.0.2.1")), false));
+    assert!(!index.is_reserved(at("192.0.2.51")));
 }
 
 #[test]

@@ -169,6 +169,8 @@ impl GrantService for Owners {
         create_grant(addr::CreateGrantRequest) -> addr::CreateGrantResponse;
         get_grant(addr::GetGrantRequest) -> addr::GetGrantResponse;
         confirm_grant(addr::ConfirmGrantRequest) -> addr::ConfirmGrantResponse;
+        attach_grant(addr::AttachGrantRequest) -> addr::AttachGrantResponse;
+        detach_grant(addr::DetachGrantRequest) -> addr::DetachGrantResponse;
         release_grant(addr::ReleaseGrantRequest) -> addr::ReleaseGrantResponse;
         watch_grants(addr::WatchGrantsRequest) -> Self::WatchGrantsStream;
     }

@@ -18,7 +18,10 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
-        let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
+        Self::start_over(Site::new(), Arc::new(MemoryStore::default()))
+    }
+
+    fn start_over(site: Site, store: Arc<MemoryStore>) -> Self {
         let instances = Instances::new(store.clone(), Clock::system());
         let stop = CancellationToken::new();
         let api = Api::new(store, site.services(), Clock::system(), stop.clone());
@@ -109,6 +112,52 @@ async fn workflows_that_no_instance_waits_for_are_cancelled() {
     let bounded = tokio::time::timeout(Duration::from_secs(10 * 60), cancelled).await;
     bounded.expect("within 10 minutes");
     assert_eq!(states()[..2], [Workflow::Pending; 2], "its own, and the operator's");
+    running.stop.cancel();
+    running.task.await.unwrap().unwrap();
+}
+
+/// Returns the addresses of an instance's grants.
+fn addresses(instance: Option<&Instance>) -> Vec<&str> {
+    let attached = instance.into_iter().flat_map(|it| &it.addresses);
+    attached.map(|it| it.address.as_str()).collect()
+}
+
+#[tokio::test]
+async fn an_instance_has_the_addresses_of_the_grants_that_are_attached_to_it() {
+    let running = Running::start();
+    let created = running.instances.create(templated(), None).await.unwrap();
+    running.site.attach("192.0.2.7", &created.id);
+    running.site.attach("192.0.2.8", &created.id);
+    running.until(|found| addresses(found) == ["192.0.2.7", "192.0.2.8"]).await;
+    running.site.attach("192.0.2.7", "");
+    running.until(|found| addresses(found) == ["192.0.2.8"]).await;
+    running.site.attach("192.0.2.8", &InstanceId::new().to_string());
+    running.until(|found| addresses(found).is_empty()).await;
+    // The other instance does not exist.
+    let detached = async {
+        while running.site.state().grants.iter().any(|grant| grant.attachment.is_some()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), detached).await.expect("within 20 s");
+    running.stop.cancel();
+    running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_address_that_was_detached_while_nobody_followed_is_removed_at_the_start() {
+    let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
+    let instances = Instances::new(store.clone(), Clock::system());
+    let created = instances.create(templated(), None).await.unwrap();
+    let stale = tinwright::instance::v1::instance::AttachedAddress {
+        address: "192.0.2.9".into(),
+        ..Default::default()
+    };
+    let copied = Instance { addresses: vec![stale], ..created.clone() };
+    instances.put(&created, copied).await.unwrap();
+    site.attach("192.0.2.7", &created.id);
+    let running = Running::start_over(site, store);
+    running.until(|found| addresses(found) == ["192.0.2.7"]).await;
     running.stop.cancel();
     running.task.await.unwrap().unwrap();
 }

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::{FakeState, FoundTenant, Site, ended};
 
-type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Site {
     /// Carries out `call`, and responds unless the response is to be lost.
@@ -62,7 +62,9 @@ macro_rules! never_called {
     )*};
 }
 
-fn missing() -> Status {
+pub(super) use never_called;
+
+pub(super) fn missing() -> Status {
     Status::not_found("not found")
 }
 

@@ -74,11 +74,12 @@ pub(super) fn network(machine: &Machine) -> Value {
     })
 }
 
-/// Returns the instance's addresses; if it has none, those of the interfaces.
+/// Returns the instance's addresses; if it has none, those that DHCP gives the interfaces. Then those that are attached.
 fn addresses(machine: &Machine) -> impl Iterator<Item = &Address> {
     let own = machine.instance.as_ref().map_or(&[][..], |instance| &instance.addresses);
     let reserved = machine.nics.iter().filter(|_| own.is_empty()).flat_map(|nic| &nic.addresses);
-    own.iter().chain(reserved)
+    let attached = machine.nics.iter().flat_map(|nic| &nic.attached);
+    own.iter().chain(reserved).chain(attached)
 }
 
 fn numbered(machine: &Machine, n: usize, own: &Address) -> Value {

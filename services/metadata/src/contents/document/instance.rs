@@ -34,7 +34,8 @@ fn is_being_installed(state: State) -> bool {
 }
 
 fn fields(machine: &Machine, instance: &Instance) -> Value {
-    let addresses: Value = instance.addresses.iter().map(address).collect();
+    let attached = machine.nics.iter().flat_map(|nic| &nic.attached);
+    let addresses: Value = instance.addresses.iter().chain(attached).map(address).collect();
     let os = operating_system(machine);
     json!({
         "id": machine.instance_id(),
