@@ -184,13 +184,18 @@ pub fn overloaded(text: impl Into<String>, delay: Duration) -> Status {
     Status::with_error_details(Code::ResourceExhausted, text, details)
 }
 
-/// `RESOURCE_EXHAUSTED` with an `ErrorInfo`: the call fails until others give something back.
+/// `RESOURCE_EXHAUSTED` with an `ErrorInfo`: the call fails until others give something back. With a `RetryInfo`, if that is known to
+/// be the case after `delay`.
 pub fn exhausted(
     reason: &str,
     metadata: HashMap<String, String>,
+    delay: Option<Duration>,
     text: impl Into<String>,
 ) -> Status {
-    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    if delay.is_some() {
+        details.set_retry_info(delay);
+    }
     Status::with_error_details(Code::ResourceExhausted, text, details)
 }
 

@@ -1,6 +1,7 @@
 //! Failed requests to this service, and their gRPC status.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use store::records;
 use tinwright::TenantName;
@@ -43,6 +44,8 @@ pub enum Error {
         taken: u128,
         /// All blocks.
         total: u128,
+        /// The time after which a block that is held back, or pending, is free; none if there is none.
+        delay: Option<Duration>,
     },
     /// The tenant has as many grants as it may have.
     #[error("tenant {tenant} has {quota} grants in subnet {subnet}, and may have no more")]
@@ -119,10 +122,10 @@ impl From<Error> for Status {
             Error::Invalid(violations) => violations.into(),
             Error::Taken { by, .. } => status::already_exists(&by.noun, &by.object_id, text),
             Error::Overlaps { noun, id, .. } => status::already_exists(noun, &id, text),
-            Error::Exhausted { taken, total, .. } => {
+            Error::Exhausted { taken, total, delay, .. } => {
                 let count = |name: &str, count: u128| (name.to_owned(), count.to_string());
                 let counts = HashMap::from([count("taken", taken), count("total", total)]);
-                status::exhausted("ADDRESSES_EXHAUSTED", counts, text)
+                status::exhausted("ADDRESSES_EXHAUSTED", counts, delay, text)
             }
             Error::Quota { tenant, .. } => status::over_quota(&format!("tenant/{tenant}"), text),
             Error::Precondition { reason, subject, .. } => {

@@ -1,6 +1,6 @@
 //! Frees grants whose state has ended: pending ones that nobody confirmed, and released ones after their hold time.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use store::Store as _;
 use tinwright::address::v1 as pb;
@@ -12,6 +12,8 @@ use crate::Error;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Index entries that are read at a time.
 const PAGE_ENTRIES: usize = 500;
+/// Index entries that are read to tell when a block is free.
+const MAX_SEARCHED: usize = 100;
 
 impl Grants {
     /// Frees the grants whose state has ended. Returns their number. Several processes may do so at the same time.
@@ -35,6 +37,29 @@ impl Grants {
                 return Ok(ended);
             }
         }
+    }
+
+    /// Returns the time until a block of this range is free, because it was released or because its grant is pending; with an empty
+    /// `range`, of any range of the subnet. None if there is none among the grants whose state ends next.
+    pub(super) async fn time_until_free(
+        &self,
+        subnet: &str,
+        range: &str,
+    ) -> Result<Option<Duration>, Error> {
+        let now = self.clock.wall();
+        let page = self.records.store().list(&format!("{DUE_INDEX}/"), "", MAX_SEARCHED).await?;
+        for (key, _) in page.pairs {
+            let id = key.rsplit('/').next().unwrap_or_default();
+            let Some(grant) = self.records.get(id).await? else { continue };
+            let is_here = grant.subnet_id == subnet && !grant.range_id.is_empty();
+            let Some(due) = grant.due_time.filter(|_| is_here) else { continue };
+            if range.is_empty() || grant.range_id == range {
+                let due = SystemTime::try_from(due).unwrap_or(now);
+                // It is freed by the next look, at the latest.
+                return Ok(Some(due.duration_since(now).unwrap_or_default() + INTERVAL));
+            }
+        }
+        Ok(None)
     }
 
     /// Frees the grant `id`, if its state has ended. False if another process did, or its state has changed.

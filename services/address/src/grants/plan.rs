@@ -113,7 +113,8 @@ impl Grants {
                 name = format!("range {}", range.name);
             }
         }
-        Err(Error::Exhausted { name, taken, total })
+        let delay = self.time_until_free(&subnet.id, &wanted.range_id).await?;
+        Err(Error::Exhausted { name, taken, total, delay })
     }
 
     async fn search(&self, subnet: &pb::Subnet, range: &pb::Range) -> Result<Found, Error> {

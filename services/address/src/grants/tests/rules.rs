@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tinwright::address::v1 as pb;
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::bench::{Bench, exactly, of_range};
 use crate::Error;
@@ -108,6 +109,32 @@ async fn a_released_address_is_held_back_and_its_release_may_be_repeated_for_eve
     );
     let never = bench.grants.release(tinwright::GrantId::new(), 0, None).await;
     assert_eq!(code(never).0, Code::NotFound);
+}
+
+#[tokio::test]
+async fn the_error_of_an_exhausted_range_says_when_a_block_is_free_again() {
+    let bench = Bench::new();
+    let hold = Some(Duration::from_secs(60 * 60).try_into().unwrap());
+    let (name, cidr) = ("lab".into(), "192.0.2.0/24".into());
+    let subnet = pb::Subnet { name, cidr, hold, ..pb::Subnet::default() };
+    let subnet = bench.create_subnet(subnet).await;
+    let range = bench.range(&subnet, "192.0.2.7-192.0.2.7", 0).await;
+    let other = bench.range(&subnet, "192.0.2.9-192.0.2.9", 0).await;
+    let delay = async |range: &pb::Range| {
+        let status = Status::from(bench.grant(of_range(range)).await.unwrap_err());
+        assert_eq!(status.get_details_error_info().unwrap().reason, "ADDRESSES_EXHAUSTED");
+        tinwright::status::retry_delay(&status).map(|delay| delay.as_secs())
+    };
+    let grant = bench.grant(of_range(&range)).await.unwrap();
+    assert_eq!(delay(&range).await, Some(10 * 60 + 5), "it may never be confirmed");
+    bench.grants.confirm(grant.id.parse().unwrap(), None).await.unwrap();
+    assert_eq!(delay(&range).await, None);
+    let kept = bench.grant(of_range(&other)).await.unwrap();
+    bench.grants.confirm(kept.id.parse().unwrap(), None).await.unwrap();
+    bench.release(&grant).await;
+    bench.after(20).await;
+    assert_eq!(delay(&range).await, Some(40 * 60 + 5));
+    assert_eq!(delay(&other).await, None, "the free block is one of another range");
 }
 
 #[tokio::test]
