@@ -1,11 +1,13 @@
 //! Events: what callers change, and what they are refused, through the server's listener.
 
-use runtime::Role;
+use runtime::forwarding::ForwardCaller;
+use runtime::{Caller, Role};
 use tinwright::event::v1 as pb;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::event::v1::owner_event_service_client::OwnerEventServiceClient;
 use tinwright::event::v1::watch_events_response::Event as SiteEvent;
 use tinwright::event::v1::watch_owner_events_response::Event as WatchEvent;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{
     CreateHardwareRequest, Hardware, Interface, SetHardwareStateRequest, State,
     UpdateHardwareRequest,
@@ -84,6 +86,30 @@ async fn a_refused_call_and_new_events_reach_a_watcher() {
     };
     assert_eq!((event.kind(), event.new_state.as_str()), (pb::EventKind::Call, "enrolled"));
     drop(watch);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_refused_call_of_a_doors_client_is_an_event_of_the_client_and_names_the_door() {
+    let server = crate::support::start().await;
+    let door = Caller::new(Role::Door, "service:gateway").unwrap();
+    let channel = server.channel_of(Some(door)).await;
+    let client: Caller = "tinwright:viewer?subject=credential:7&tenant=acme".parse().unwrap();
+    let mut hardware =
+        HardwareServiceClient::with_interceptor(channel, ForwardCaller::new(&client));
+    let refused = hardware.create_hardware(create("n1")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
+    let mut found = Vec::new();
+    let is_recorded = async || {
+        found = events(&mut log).await;
+        !found.is_empty()
+    };
+    crate::support::until(is_recorded, "the refusal is recorded").await;
+    let pb::Event { subject, role, via, tenant, call, .. } = found.remove(0);
+    assert_eq!((subject.as_str(), role.as_str()), ("credential:7", "viewer"));
+    assert_eq!((via.as_str(), tenant.as_str()), ("service:gateway", "acme"));
+    assert_eq!(call, "HardwareService/CreateHardware");
     server.end().await;
 }
 

@@ -298,3 +298,6 @@ impl workflow::worker_enrollment::Issuer for Issuer {
         Ok(IssuedCertificate { certificate, expires })
     }
 }
+
+#[cfg(test)]
+mod tests;
