@@ -418,9 +418,9 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::test_layer::layered;
     use axum::Router;
     use axum::body::Body;
-    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use prost_reflect::DescriptorPool;
     use tinwright::HardwareId;
@@ -612,8 +612,8 @@ mod tests {
             let read = axum::body::to_bytes(request.into_body(), usize::MAX).await;
             Status::internal(format!("{read:?}")).into_http::<Body>()
         };
-        let layer = from_fn(|request: Request, next: Next| check(request, |it| next.run(it)));
-        let app = Router::new().route(path, post(read)).layer(layer);
+        let app = Router::new().route(path, post(read));
+        let app = layered(app, (), |(), request, next| check(request, next));
         let body =
             Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, Infallible>>());
         let mut request = Request::post(path).body(body).unwrap();

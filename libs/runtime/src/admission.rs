@@ -119,13 +119,13 @@ mod tests {
 
     use axum::Router;
     use axum::body::Body;
-    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use tinwright::HardwareId;
     use tonic::{Code, Status};
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::test_layer::layered;
 
     const CALL: &str = "/tinwright.workflow.v1.WorkerService/Redeem";
 
@@ -146,10 +146,7 @@ mod tests {
     fn service() -> Router {
         let admission = Admission::new(&mut Registry::default());
         let app = Router::new().route(CALL, post(std::future::pending::<()>));
-        app.layer(from_fn(move |request, next: Next| {
-            let admission = admission.clone();
-            async move { admit(&admission, request, |it| next.run(it)).await }
-        }))
+        layered(app, admission, async move |it, request, next| admit(&it, request, next).await)
     }
 
     /// A call that was begun.

@@ -195,13 +195,13 @@ fn span(request: &Request) -> Span {
 #[cfg(test)]
 mod tests {
     use axum::Router;
-    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use http::HeaderMap;
     use prometheus_client::encoding::text::encode;
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::test_layer::layered;
 
     const WATCH: &str = "/tinwright.hardware.v1.HardwareService/WatchHardware";
 
@@ -228,11 +228,9 @@ mod tests {
         let handler = post(async move || {
             Response::new(Body::new(Stream(frames.lock().unwrap().take().unwrap())))
         });
-        let layer = from_fn(move |request, next: Next| {
-            let metrics = metrics.clone();
-            async move { record(&metrics, request, |it| next.run(it)).await }
-        });
-        let app = Router::new().fallback(handler).layer(layer);
+        let app = Router::new().fallback(handler);
+        let app =
+            layered(app, metrics, async move |it, request, next| record(&it, request, next).await);
         let request = Request::post(path).body(Body::empty()).unwrap();
         (app.oneshot(request).await.unwrap().into_body(), registry)
     }

@@ -83,7 +83,6 @@ fn parse(value: &HeaderValue) -> Result<Caller, Status> {
 mod tests {
     use axum::Router;
     use axum::body::Body;
-    use axum::middleware::{Next, from_fn};
     use prost_reflect::DescriptorPool;
     use tinwright::HardwareId;
     use tonic::Code;
@@ -92,6 +91,7 @@ mod tests {
     use super::*;
     use crate::access;
     use crate::identity::MachinePurpose;
+    use crate::test_layer::layered;
 
     fn headers(caller: &Caller) -> HeaderMap {
         let request = ForwardCaller::new(caller).call(Request::new(())).unwrap();
@@ -163,8 +163,8 @@ mod tests {
             *response.extensions_mut() = request.extensions().clone();
             response
         };
-        let layer = from_fn(|request, next: Next| access::check(request, |it| next.run(it)));
-        let app = Router::new().fallback(service).layer(layer);
+        let app = Router::new().fallback(service);
+        let app = layered(app, (), |(), request, next| access::check(request, next));
         let mut request = http::Request::post(path).body(Body::empty()).unwrap();
         request.extensions_mut().insert(sender.clone());
         client.inspect(|client| request.headers_mut().extend(headers(client)));

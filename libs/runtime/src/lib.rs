@@ -61,6 +61,8 @@ pub mod site_keys;
 pub mod supervise;
 pub mod telemetry;
 pub mod tenants;
+#[cfg(test)]
+mod test_layer;
 pub mod work_queue;
 
 pub use clock::Clock;

@@ -134,5 +134,8 @@ pub fn describe(limit: Duration) -> String {
     }
 }
 
+/// For the tests of the owners of records.
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;

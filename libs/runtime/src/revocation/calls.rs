@@ -80,7 +80,6 @@ mod tests {
     use std::convert::Infallible;
 
     use axum::Router;
-    use axum::middleware::{Next, from_fn};
     use axum::routing::post;
     use futures_util::{StreamExt as _, stream};
     use tinwright::identity::v1::Revocation;
@@ -90,6 +89,7 @@ mod tests {
 
     use super::*;
     use crate::identity::Role;
+    use crate::test_layer::layered;
 
     fn request(subject: &str) -> Request {
         let caller = Caller::new(Role::Viewer, subject).unwrap();
@@ -104,12 +104,10 @@ mod tests {
         let endless = || async {
             Body::from_stream(stream::iter([Ok::<_, Infallible>("x")]).chain(stream::pending()))
         };
-        let followed = revocations.clone();
-        let layer = from_fn(move |request, next: Next| {
-            let followed = followed.clone();
-            async move { refuse_revoked(&followed, request, |it| next.run(it)).await }
+        let app = Router::new().route("/", post(endless));
+        let app = layered(app, revocations.clone(), async move |it, request, next| {
+            refuse_revoked(&it, request, next).await
         });
-        let app = Router::new().route("/", post(endless)).layer(layer);
         let call = async |subject| app.clone().oneshot(request(subject)).await.unwrap();
         let mut open = call("credential:1").await.into_body();
         let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut open).poll_frame(cx)).await;
