@@ -36,6 +36,12 @@ pub fn page_size(size: i32) -> Result<usize, Violations> {
     usize::try_from(size).map_err(|_| Violations::single("page_size", "is negative"))
 }
 
+/// Passes if `request_id` is short enough to be stored.
+pub fn check_request_id(request_id: &str) -> Result<(), Violations> {
+    check::length(request_id, MAX_REQUEST_ID_BYTES)
+        .map_err(|reason| Violations::single("request_id", reason))
+}
+
 /// Returns the request `request_id` of `caller` with `body`, if it may be repeated. Another caller, or another call, may use the
 /// same id for another request.
 pub fn idempotent<M: prost::Message + prost::Name>(
@@ -43,8 +49,7 @@ pub fn idempotent<M: prost::Message + prost::Name>(
     request_id: &str,
     body: &M,
 ) -> Result<Option<IdempotentRequest>, Violations> {
-    check::length(request_id, MAX_REQUEST_ID_BYTES)
-        .map_err(|reason| Violations::single("request_id", reason))?;
+    check_request_id(request_id)?;
     let scope = format!("{caller} {}", M::full_name());
     Ok(IdempotentRequest::new(request_id, body).map(|request| request.in_scope(&scope)))
 }

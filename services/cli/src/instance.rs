@@ -41,6 +41,15 @@ pub enum InstanceCommand {
     },
     /// Install the machine of an active or failed instance again; what the installation overwrites is lost
     Reinstall(Box<reinstall::ReinstallInstance>),
+    /// Restart the machine of an active instance, which keeps its system
+    Restart {
+        /// The instance
+        #[arg(value_name = pb::Instance::NAMES)]
+        name: String,
+        /// Cut the power at once, without asking the operating system to switch off
+        #[arg(long)]
+        force: bool,
+    },
     /// Wait until an instance reaches a state; fail when it no longer can
     Wait {
         /// The instance
@@ -123,6 +132,13 @@ pub async fn run(
             print_list(out, retried.into_inner().instance.as_slice(), output)
         }
         InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, channel, out).await,
+        InstanceCommand::Restart { name, force } => {
+            let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
+            let request_id = String::new();
+            let request = pb::RestartInstanceRequest { id, force, request_id };
+            let job = client(channel).restart_instance(request).await?.into_inner().power_job_id;
+            print_line(out, &format!("power job {job} restarts the machine"))
+        }
         InstanceCommand::Wait { name, goal } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
             wait(channel, &id, goal).await?;

@@ -92,6 +92,7 @@ impl InstanceService for FakeInstances {
         delete_instance(pb::DeleteInstanceRequest) -> pb::DeleteInstanceResponse;
         retry_instance(pb::RetryInstanceRequest) -> pb::RetryInstanceResponse;
         reinstall_instance(pb::ReinstallInstanceRequest) -> pb::ReinstallInstanceResponse;
+        restart_instance(pb::RestartInstanceRequest) -> pb::RestartInstanceResponse;
         report_phone_home(pb::ReportPhoneHomeRequest) -> pb::ReportPhoneHomeResponse;
         report_script(pb::ReportScriptRequest) -> pb::ReportScriptResponse;
         watch_instances(pb::WatchInstancesRequest) -> Self::WatchInstancesStream;

@@ -22,6 +22,7 @@ use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
 use crate::instances::{Error, InstanceKind, Instances};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
+use crate::restart::{self, Restart, restart};
 
 /// Interval at which expired records of deleted instances are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -243,6 +244,26 @@ impl InstanceService for Api {
         Ok(Response::new(pb::ReinstallInstanceResponse { instance: Some(new.without_secrets()) }))
     }
 
+    #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
+    async fn restart_instance(
+        &self,
+        request: Request<pb::RestartInstanceRequest>,
+    ) -> Result<Response<pb::RestartInstanceResponse>, Status> {
+        let caller = access::request_scope(&request);
+        let tenant = access::tenant(&request).cloned();
+        let pb::RestartInstanceRequest { id, force, request_id } = request.into_inner();
+        let instance = Violations::parse("id", &id)?;
+        serving::check_request_id(&request_id)?;
+        self.check_tenant(instance, tenant.as_ref()).await?;
+        let request =
+            if request_id.is_empty() { request_id } else { format!("{caller}\n{request_id}") };
+        let (instances, peers) = (self.instances.clone(), self.peers.clone());
+        let order = Restart { instance, force, request };
+        let restart = async move { Ok(restart(&instances, &peers, &order).await?) };
+        let power_job_id = serving::to_the_end(Box::pin(restart)).await?;
+        Ok(Response::new(pb::RestartInstanceResponse { power_job_id }))
+    }
+
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
     async fn report_phone_home(
         &self,
@@ -352,6 +373,21 @@ fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
         return status::already_exists(index, value, format!("{index} {value} is taken"));
     }
     error.into()
+}
+
+impl From<restart::Error> for Status {
+    fn from(error: restart::Error) -> Self {
+        use crate::peers::Error::{Refused, RequestIdReused, Unavailable};
+        let text = error.to_string();
+        match error {
+            restart::Error::NotActive { id, .. } => status::failed_precondition("STATE", &id, text),
+            restart::Error::NoBmc(id) => status::failed_precondition("NO_BMC", &id, text),
+            restart::Error::Records(error) => error.into(),
+            restart::Error::Peer(RequestIdReused) => Self::already_exists(text),
+            restart::Error::Peer(Refused { .. }) => Self::failed_precondition(text),
+            restart::Error::Peer(Unavailable { .. }) => Self::unavailable(text),
+        }
+    }
 }
 
 impl From<Error> for Status {

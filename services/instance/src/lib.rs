@@ -19,6 +19,7 @@ pub mod create;
 pub mod instances;
 pub mod peers;
 pub mod reconcile;
+mod restart;
 pub mod state;
 
 pub use api::Api;

@@ -220,6 +220,14 @@ impl Peers {
             instance_id: instance.id.clone(),
             held: true,
         };
+        self.create_power_job(request).await
+    }
+
+    /// Creates a power job. Returns its id, or nothing if the machine has no BMC.
+    pub async fn create_power_job(
+        &self,
+        request: power::CreatePowerJobRequest,
+    ) -> Result<Option<String>, Error> {
         let response = self.power.clone().create_power_job(request).await;
         let Some(created) = optional("power", response)? else { return Ok(None) };
         let job = created.power_job.unwrap_or_default();

@@ -60,6 +60,7 @@ pub fn root_disk(occupant: &Instance) -> Option<Box<DiskHint>> {
         State::Unspecified
         | State::Queued
         | State::Provisioning
+        | State::Reinstalling
         | State::Active
         | State::Failed => occupant.root_disk.clone(),
         State::Deprovisioning | State::DeprovisionFailed | State::Deleted => None,

@@ -3,6 +3,7 @@
 use prost_reflect::Value as Field;
 use runtime::authority::request_certificate;
 use serde_json::{Value, json};
+use tinwright::InstanceId;
 
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, on_machine};
@@ -14,6 +15,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/RotateAuthority",
     "IdentityService/RotateSiteKey",
     "InstanceService/ReinstallInstance",
+    "InstanceService/RestartInstance",
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
     "PowerService/CancelPowerJob",
@@ -83,7 +85,8 @@ fn instances(site: &Site) -> Vec<(&'static str, Value)> {
         ("InstanceService/ReportScript", report),
         ("InstanceService/UpdateInstance", json!({"instance": renamed, "update_mask": "hostname"})),
         ("InstanceService/RetryInstance", json!({"id": id})),
-        // Of an older revision: whether the instance is active already is a matter of time.
+        // Of no instance, and of an older revision: whether the instance is active already is a matter of time.
+        ("InstanceService/RestartInstance", json!({"id": InstanceId::new().to_string()})),
         ("InstanceService/ReinstallInstance", json!({"id": id, "revision": 1})),
         ("InstanceService/DeleteInstance", json!({"id": id, "force": true})),
     ]

@@ -19,7 +19,7 @@ pub struct UpdateHardware {
     names: Vec<String>,
     /// Set the root disk: the one with serial=, wwn=, medium=hdd|ssd|nvme, min-size=, max-size= and by-path= that choose=smallest|largest
     /// leaves, such as medium=ssd,min-size=400GB,choose=smallest; none removes it
-    #[arg(long, value_name = "KEY=VALUE,…|none", requires = "names")]
+    #[arg(long, value_name = "KEY=VALUE,…|none", requires = "names", conflicts_with = "files")]
     root_disk: Option<RootDisk>,
     /// Replace only this field, also if it is absent in the file; may be repeated [default: all fields but absent secrets]
     #[arg(long = "field", value_name = "NAME", requires = "files")]

@@ -149,6 +149,7 @@ mod instances {
             delete_instance: DeleteInstanceRequest => DeleteInstanceResponse,
             retry_instance: RetryInstanceRequest => RetryInstanceResponse,
             reinstall_instance: ReinstallInstanceRequest => ReinstallInstanceResponse,
+            restart_instance: RestartInstanceRequest => RestartInstanceResponse,
             report_phone_home: ReportPhoneHomeRequest => ReportPhoneHomeResponse,
             report_script: ReportScriptRequest => ReportScriptResponse,
         }

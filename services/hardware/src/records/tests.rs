@@ -4,7 +4,7 @@ mod inventory;
 mod overdue;
 
 use super::*;
-use crate::fake_peers;
+use crate::{fake_peers, peers};
 use pb::{Address, Dhcp, Hardware, Interface};
 use store::memory::MemoryStore;
 use store::records::Selector;

@@ -29,15 +29,9 @@ pub(super) fn after(
             new.generation += 1;
             (new.install_time, new.phone_home_time, new.script_time) = (None, None, None);
             new.host_keys.clear();
-            if to == State::Reinstalling {
-                // A job of the former installation that has not ended is before the next one in the machine's queue.
-                new.power_job_id.clear();
-            }
-        }
-        State::Provisioning => {
-            new.begin_time = new.begin_time.or(Some(now.into()));
             new.power_job_id.clear();
         }
+        State::Provisioning => new.begin_time = new.begin_time.or(Some(now.into())),
         State::Active => new.install_time = new.install_time.or(Some(now.into())),
         State::Deprovisioning => new.generation += 1,
         State::Failed | State::Released | State::DeprovisionFailed | State::Gone => {}

@@ -32,8 +32,6 @@ impl Reconciler {
         if instance.reserve_only {
             return self.advance(instance, Event::Reserved, "").await;
         }
-        // Of the attempt before: it must not boot the machine during this one.
-        self.cancel_boot(instance).await?;
         if instance.template_id.is_empty() {
             return self.advance(instance, Event::Began, "").await;
         }

@@ -172,7 +172,7 @@ async fn an_operation_fails_at_its_deadline_unless_its_effect_is_there() {
     let rig = Rig::new(Extras::default()).await;
     let late = Timing { operation_timeout: Duration::ZERO, ..TIMING };
     rig.jobs
-        .create(rig.hardware, vec![power(Power::Off), power(Power::On)], Default::default(), None)
+        .create(site::job(rig.hardware, vec![power(Power::Off), power(Power::On)]), None)
         .await
         .unwrap();
     work(&rig.jobs, rig.hardware, late).await.unwrap();

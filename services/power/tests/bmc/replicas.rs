@@ -39,7 +39,7 @@ impl Rig {
         let hardware = HardwareId::new();
         a.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
         let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
-        let job = a.create(hardware, operations, Default::default(), None).await.unwrap();
+        let job = a.create(site::job(hardware, operations), None).await.unwrap();
         Self { proxy, hardware, job, a, b, _emulator: emulator }
     }
 
@@ -113,7 +113,7 @@ async fn a_job_added_during_a_request_does_not_repeat_the_request() {
         while !rig.proxy.requests().contains(&"POST On".to_owned()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        rig.b.create(rig.hardware, vec![power(Power::On)], Default::default(), None).await.unwrap();
+        rig.b.create(site::job(rig.hardware, vec![power(Power::On)]), None).await.unwrap();
     };
     tokio::join!(work(rig.worker(&rig.a, timing)), add);
     rig.assert_success(0).await;

@@ -79,6 +79,7 @@ impl InstanceService for FakeInstances {
         delete_instance(inst::DeleteInstanceRequest) -> inst::DeleteInstanceResponse;
         retry_instance(inst::RetryInstanceRequest) -> inst::RetryInstanceResponse;
         reinstall_instance(inst::ReinstallInstanceRequest) -> inst::ReinstallInstanceResponse;
+        restart_instance(inst::RestartInstanceRequest) -> inst::RestartInstanceResponse;
         report_phone_home(inst::ReportPhoneHomeRequest) -> inst::ReportPhoneHomeResponse;
         report_script(inst::ReportScriptRequest) -> inst::ReportScriptResponse;
         watch_instances(inst::WatchInstancesRequest) -> Self::WatchInstancesStream;

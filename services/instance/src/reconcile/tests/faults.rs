@@ -176,7 +176,8 @@ async fn a_power_job_that_was_created_and_not_recorded_does_nothing_unless_its_i
     let bench = Bench::new(scripted()).await;
     assert!(die(&bench, 2, false).await, "created, but not recorded");
     assert_eq!(bench.settled().await, "provisioning");
-    assert_eq!((bench.site.state().jobs.len(), bench.site.state().released_jobs.len()), (1, 1));
+    let state = bench.site.state();
+    assert_eq!((state.jobs.len(), state.released_jobs.len()), (1, 1));
 }
 
 /// Makes the steps that begin provisioning, and create and record the power job. The next one releases it.

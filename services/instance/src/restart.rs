@@ -1,0 +1,205 @@
+//! Restarts the machine of an active instance.
+//!
+//! ```text
+//! is it active? ─▶ power job, queued ─▶ is it still? ─no─▶ job cancelled, refused
+//! ```
+//!
+//! A delete or a reinstallation that begins after the second look has its own power job queued behind this one. Nothing is stored: a
+//! repeated request finds the power job by its request id.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use tinwright::InstanceId;
+use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::PowerManagement;
+use tinwright::power::v1::operation::{Power, What};
+use tinwright::power::v1::{CreatePowerJobRequest, Operation};
+
+use crate::instances::{self, Instances};
+use crate::peers::{self, Peers};
+
+/// The time that the operating system has to switch off.
+const SOFT_OFF_LIMIT: Duration = Duration::from_secs(60);
+
+/// A request to restart a machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Restart {
+    /// The instance on it.
+    pub(crate) instance: InstanceId,
+    /// True to cut the power at once.
+    pub(crate) force: bool,
+    /// The caller and the id of the request; empty if the request has no id.
+    pub(crate) request: String,
+}
+
+/// A restart that was not ordered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The instance has another state than active.
+    #[error("instance {id} is {state}: only an active one is restarted")]
+    NotActive {
+        /// The instance.
+        id: String,
+        /// Its state.
+        state: String,
+    },
+    /// Only people can switch the machine.
+    #[error("the machine of instance {0} has no BMC in use: restart it by hand")]
+    NoBmc(String),
+    /// The record could not be read.
+    #[error(transparent)]
+    Records(#[from] instances::Error),
+    /// A call to the power service failed.
+    #[error(transparent)]
+    Peer(#[from] peers::Error),
+}
+
+/// Orders a restart. Returns the power job's id.
+pub(crate) async fn restart(
+    instances: &Instances,
+    peers: &Peers,
+    restart: &Restart,
+) -> Result<String, Error> {
+    let instance = active(instances, restart.instance).await?;
+    if instance.power_management() == PowerManagement::None {
+        return Err(Error::NoBmc(instance.id));
+    }
+    let job = peers.create_power_job(power_job(&instance, restart)).await?;
+    let Some(job) = job else { return Err(Error::NoBmc(instance.id)) };
+    match active(instances, restart.instance).await {
+        Ok(same) if same.generation == instance.generation => Ok(job),
+        changed => {
+            peers.cancel_power_job(&job).await?;
+            let state = "being changed".into();
+            Err(changed.err().unwrap_or(Error::NotActive { id: instance.id, state }))
+        }
+    }
+}
+
+/// Returns the instance `id` if it is active.
+async fn active(instances: &Instances, id: InstanceId) -> Result<pb::Instance, Error> {
+    let found = instances.records().at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
+    match found.state() {
+        pb::State::Active => Ok(found),
+        other => Err(Error::NotActive { id: found.id, state: other.word() }),
+    }
+}
+
+fn power_job(instance: &pb::Instance, restart: &Restart) -> CreatePowerJobRequest {
+    let power =
+        |power: Power| Operation { what: Some(What::Power(power.into())), ..Operation::default() };
+    let soft_off = || Operation {
+        soft_off_limit: Some(prost_types::Duration {
+            seconds: SOFT_OFF_LIMIT.as_secs().cast_signed(),
+            nanos: 0,
+        }),
+        ..power(Power::SoftOff)
+    };
+    let operations =
+        if restart.force { vec![power(Power::Cycle)] } else { vec![soft_off(), power(Power::On)] };
+    CreatePowerJobRequest {
+        hardware_id: instance.hardware_id.clone(),
+        operations,
+        request_id: request_id(restart),
+        instance_id: instance.id.clone(),
+        ..CreatePowerJobRequest::default()
+    }
+}
+
+/// Returns the id of the request to the power service. It has a fixed length, whatever the caller's has.
+fn request_id(restart: &Restart) -> String {
+    if restart.request.is_empty() {
+        return String::new();
+    }
+    let digest = digest(&SHA256, restart.request.as_bytes());
+    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}/restart/{hex}", restart.instance)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use runtime::Clock;
+    use store::memory::MemoryStore;
+    use tinwright::instance::v1::Instance;
+
+    use super::*;
+    use crate::state::State;
+    use crate::tests::site::{MACHINE, Site};
+
+    /// An instance in `state` at a site.
+    async fn bench(state: State, instance: Instance) -> (Site, Instances, InstanceId) {
+        let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
+        let instances = Instances::new(store, Clock::system());
+        let instance = Instance { hardware_id: MACHINE.into(), ..instance };
+        let made = instances.create(instance, None).await.unwrap();
+        let mut new = made.clone();
+        state.write(&mut new);
+        let put = instances.put(&made, new).await.unwrap();
+        (site, instances, put.id.parse().unwrap())
+    }
+
+    fn order(instance: InstanceId, request: &str) -> Restart {
+        Restart { instance, force: false, request: request.into() }
+    }
+
+    #[tokio::test]
+    async fn a_repeated_request_restarts_once_and_the_system_is_asked_first() {
+        let (site, instances, id) = bench(State::Active, Instance::default()).await;
+        let peers = site.peers();
+        let first = restart(&instances, &peers, &order(id, "anna\nr")).await.unwrap();
+        assert_eq!(restart(&instances, &peers, &order(id, "anna\nr")).await.unwrap(), first);
+        assert_ne!(restart(&instances, &peers, &order(id, "bert\nr")).await.unwrap(), first);
+        let longest = "r".repeat(500);
+        restart(&instances, &peers, &order(id, &longest)).await.unwrap();
+        let forced = Restart { force: true, ..order(id, "") };
+        restart(&instances, &peers, &forced).await.unwrap();
+        let jobs = site.state().jobs.clone();
+        let words: Vec<Vec<_>> = jobs
+            .iter()
+            .map(|job| job.operations.iter().filter_map(|it| it.what).collect())
+            .collect();
+        let power = |power: Power| What::Power(power.into());
+        let soft = vec![power(Power::SoftOff), power(Power::On)];
+        assert_eq!(words, [soft.clone(), soft.clone(), soft, vec![power(Power::Cycle)]]);
+        assert_eq!(jobs[0].operations[0].soft_off_limit.unwrap().seconds, 60);
+        assert!(jobs.iter().all(|job| job.request_id.len() <= 128 && job.hardware_id == MACHINE));
+    }
+
+    #[tokio::test]
+    async fn only_an_active_instance_with_a_bmc_is_restarted() {
+        for state in [State::Queued, State::Provisioning, State::Reinstalling, State::Failed] {
+            let (site, instances, id) = bench(state, Instance::default()).await;
+            let refused = restart(&instances, &site.peers(), &order(id, "")).await.unwrap_err();
+            assert!(matches!(refused, Error::NotActive { .. }), "{refused}");
+            assert!(site.state().jobs.is_empty());
+        }
+        let by_hand =
+            Instance { power_management: PowerManagement::None.into(), ..Instance::default() };
+        let (site, instances, id) = bench(State::Active, by_hand).await;
+        let refused = restart(&instances, &site.peers(), &order(id, "")).await.unwrap_err();
+        assert!(matches!(refused, Error::NoBmc(_)), "{refused}");
+        let (site, instances, id) = bench(State::Active, Instance::default()).await;
+        site.state().has_bmc = false;
+        let refused = restart(&instances, &site.peers(), &order(id, "")).await.unwrap_err();
+        assert!(matches!(refused, Error::NoBmc(_)), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn the_job_of_an_instance_that_is_deleted_meanwhile_is_cancelled() {
+        let (site, instances, id) = bench(State::Active, Instance::default()).await;
+        let (peers, order) = (site.peers(), order(id, ""));
+        let gate = site.hold_creation();
+        let delete = async {
+            gate.reached.notified().await;
+            instances.delete(id, 0, false).await.unwrap();
+            gate.opened.notify_one();
+        };
+        let (refused, ()) = tokio::join!(restart(&instances, &peers, &order), delete);
+        assert!(matches!(refused, Err(Error::NotActive { .. })), "{refused:?}");
+        let site = site.state();
+        assert_eq!((site.jobs.len(), site.cancelled_jobs.len()), (1, 1));
+    }
+}
