@@ -127,9 +127,9 @@ async fn an_instance_fails_with_the_list_of_disks_and_is_installed_once_a_hint_n
     assert!(reason.ends_with(&format!("(hint serial=C3): the machine has {disks}")), "{reason}");
 
     machine.retry("serial=B2").await;
-    let has_workflow = async || !machine.instance().await.workflow_id.is_empty();
+    let has_workflow = async || !machine.instance().await.workflow_ids.is_empty();
     until(has_workflow, "a workflow").await;
-    let id = machine.instance().await.workflow_id;
+    let id = machine.instance().await.workflow_ids.pop().unwrap();
     let request = wf::GetWorkflowRequest { id, view: View::Full.into() };
     let found = machine.workflows.get_workflow(request).await.unwrap().into_inner();
     let environment = &found.workflow.unwrap().actions[0].environment;

@@ -58,7 +58,7 @@ async fn a_service_makes_its_own_calls_and_no_other_ones() {
         HardwareServiceClient::new(server.channel_of(Some(caller)).await)
     };
     let watch = || pb::WatchHardwareRequest { id: String::new(), view: View::Full.into() };
-    let mut metadata = client("service:metadata.address").await;
+    let mut metadata = client("service:metadata.identity").await;
     assert!(metadata.watch_hardware(watch()).await.is_ok());
     let get = pb::GetHardwareRequest::default();
     let refused = metadata.get_hardware(get).await.unwrap_err();

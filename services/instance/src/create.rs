@@ -28,5 +28,5 @@ pub async fn create(
         // If the reconciler looked for the tenant in vain, it deletes the instance.
         Ok(kept.map_err(Error::from)?.filter(|it| it.state() != pb::State::Deprovisioning))
     };
-    peers.tenants.create("tenant", &tenant, create, take_back).await
+    Box::pin(peers.tenants.create("tenant", &tenant, create, take_back)).await
 }

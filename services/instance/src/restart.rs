@@ -80,10 +80,11 @@ pub(crate) async fn restart(
 /// Returns the instance `id` if it is active.
 async fn active(instances: &Instances, id: InstanceId) -> Result<pb::Instance, Error> {
     let found = instances.records().at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
-    match found.state() {
-        pb::State::Active => Ok(found),
-        other => Err(Error::NotActive { id: found.id, state: other.word() }),
+    if found.state() == pb::State::Active {
+        return Ok(found);
     }
+    let state = found.state().word();
+    Err(Error::NotActive { id: found.id, state })
 }
 
 fn power_job(instance: &pb::Instance, restart: &Restart) -> CreatePowerJobRequest {

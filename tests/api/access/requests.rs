@@ -35,10 +35,11 @@ pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
     [
         hardware(site),
         places(site),
+        // Before the instance that a grant is attached to is deleted.
+        addresses(site),
         instances(site),
         workflows(site),
         power(site),
-        addresses(site),
         identities(site),
     ]
     .concat()
