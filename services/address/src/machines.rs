@@ -127,9 +127,10 @@ mod tests {
     use super::*;
 
     fn code(error: &Error) -> String {
-        match error {
-            Error::Precondition { reason, .. } => (*reason).to_owned(),
-            other => other.to_string(),
+        if let Error::Precondition { reason, .. } = error {
+            (*reason).to_owned()
+        } else {
+            error.to_string()
         }
     }
 

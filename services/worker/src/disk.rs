@@ -226,11 +226,12 @@ impl Disk {
 
 /// Returns the metadata of the disk at `path`. The error of one that is not there names the disks of this machine.
 pub(crate) fn examine(path: &Path) -> Result<Metadata, Error> {
-    path.metadata().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => {
+    path.metadata().map_err(|source| {
+        if source.kind() == io::ErrorKind::NotFound {
             Error::Missing { path: path.into(), found: usage::list(&every_disk()) }
+        } else {
+            Error::Io { path: path.into(), operation: "examine it".into(), source }
         }
-        _ => Error::Io { path: path.into(), operation: "examine it".into(), source },
     })
 }
 

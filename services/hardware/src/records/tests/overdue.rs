@@ -28,6 +28,11 @@ async fn a_delete_that_takes_too_long_is_an_alarm_until_the_state_changes() {
         let back = machines.records().require(&made.id).await.unwrap();
         assert!(!back.overdue && back.state_time == Some(clock.wall().into()), "{back:?}");
     };
-    while_following(machines.records(), || clock.wall(), |time| clock.sleep_until(time), test)
-        .await;
+    Box::pin(while_following(
+        machines.records(),
+        || clock.wall(),
+        |time| clock.sleep_until(time),
+        test,
+    ))
+    .await;
 }

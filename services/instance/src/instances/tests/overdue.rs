@@ -44,6 +44,11 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             instances.records().commit(instances.records().to_delete(&moved)).await.unwrap();
         }
     };
-    while_following(instances.records(), || clock.wall(), |time| clock.sleep_until(time), test)
-        .await;
+    Box::pin(while_following(
+        instances.records(),
+        || clock.wall(),
+        |time| clock.sleep_until(time),
+        test,
+    ))
+    .await;
 }

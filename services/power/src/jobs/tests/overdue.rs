@@ -42,5 +42,6 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             assert!(!moved.overdue, "{moved:?}");
         }
     };
-    while_following(&jobs.records, || clock.wall(), |time| clock.sleep_until(time), test).await;
+    Box::pin(while_following(&jobs.records, || clock.wall(), |time| clock.sleep_until(time), test))
+        .await;
 }

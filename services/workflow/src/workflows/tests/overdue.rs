@@ -37,6 +37,11 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             assert!(!moved.overdue && moved.state_time == Some(clock.wall().into()), "{moved:?}");
         }
     };
-    while_following(workflows.records(), || clock.wall(), |time| clock.sleep_until(time), test)
-        .await;
+    Box::pin(while_following(
+        workflows.records(),
+        || clock.wall(),
+        |time| clock.sleep_until(time),
+        test,
+    ))
+    .await;
 }
