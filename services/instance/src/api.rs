@@ -381,6 +381,12 @@ impl From<restart::Error> for Status {
         let text = error.to_string();
         match error {
             restart::Error::NotActive { id, .. } => status::failed_precondition("STATE", &id, text),
+            restart::Error::Machine { hardware, .. } => {
+                status::failed_precondition("STATE", &format!("hardware/{hardware}"), text)
+            }
+            restart::Error::Workflow { workflow, .. } => {
+                status::failed_precondition("WORKFLOW", &format!("workflow/{workflow}"), text)
+            }
             restart::Error::NoBmc(id) => status::failed_precondition("NO_BMC", &id, text),
             restart::Error::Records(error) => error.into(),
             restart::Error::Peer(RequestIdReused) => Self::already_exists(text),
@@ -408,6 +414,9 @@ impl From<Error> for Status {
             }
             Error::NothingToInstall(id) => {
                 status::failed_precondition("NOTHING_TO_INSTALL", &format!("instance/{id}"), text)
+            }
+            Error::SwitchedByHand(id) => {
+                status::failed_precondition("NO_BMC", &format!("instance/{id}"), text)
             }
             Error::Retired(_) => status::failed_precondition("INSTANCE_DELETED", "instance", text),
             Error::NotOccupant { hardware, .. } => {

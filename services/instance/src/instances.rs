@@ -72,6 +72,11 @@ pub enum Error {
     /// The instance has neither a template nor a custom script.
     #[error("instance {0} has neither a template nor a custom script to install")]
     NothingToInstall(String),
+    /// People switch the instance's machine, so that its running system cannot be kept from what its reinstallation gets.
+    #[error(
+        "instance {0} has power_management none: only a machine that its BMC switches is reinstalled"
+    )]
+    SwitchedByHand(String),
     /// The instance is protected against the request.
     #[error("instance {0} is protected: remove its protection first")]
     Protected(String),
@@ -303,6 +308,9 @@ impl Instances {
         let reinstall = |old: &pb::Instance| {
             if has_protected_installation(old) {
                 return Err(Error::Protected(old.id.clone()));
+            }
+            if old.power_management() == pb::instance::PowerManagement::None {
+                return Err(Error::SwitchedByHand(old.id.clone()));
             }
             let mut new = transition::after(old, Event::Reinstall, "", self.now())?;
             if !paths.is_empty() {

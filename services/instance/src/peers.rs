@@ -169,6 +169,12 @@ impl Peers {
         hardware: &str,
         instance: &str,
     ) -> Result<Vec<wf::Workflow>, Error> {
+        let workflows = self.machine_workflows(hardware).await?;
+        Ok(workflows.into_iter().filter(|each| each.instance_id == instance).collect())
+    }
+
+    /// Lists all workflows of the machine, ended ones included.
+    pub async fn machine_workflows(&self, hardware: &str) -> Result<Vec<wf::Workflow>, Error> {
         let (mut workflows, mut page_token) = (Vec::new(), String::new());
         loop {
             let request = wf::ListWorkflowsRequest {
@@ -178,8 +184,7 @@ impl Peers {
             };
             let response = self.workflow.clone().list_workflows(request).await;
             let page = optional("workflow", response)?.unwrap_or_default();
-            workflows
-                .extend(page.workflows.into_iter().filter(|each| each.instance_id == instance));
+            workflows.extend(page.workflows);
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 return Ok(workflows);

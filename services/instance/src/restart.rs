@@ -1,7 +1,7 @@
 //! Restarts the machine of an active instance.
 //!
 //! ```text
-//! is it active? ─▶ power job, queued ─▶ is it still? ─no─▶ job cancelled, refused
+//! is it active? ─▶ is its machine in order, and without a workflow? ─▶ power job, queued ─▶ is it still active? ─no─▶ job cancelled, refused
 //! ```
 //!
 //! A delete or a reinstallation that begins after the second look has its own power job queued behind this one. Nothing is stored: a
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use tinwright::InstanceId;
+use tinwright::hardware::v1::{Hardware, State};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::power::v1::operation::{Power, What};
@@ -44,6 +45,24 @@ pub(crate) enum Error {
         /// Its state.
         state: String,
     },
+    /// An operator works on the machine, or will.
+    #[error("{reason}: its instance {id} is not restarted")]
+    Machine {
+        /// The instance.
+        id: String,
+        /// The machine.
+        hardware: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A workflow of the machine has not ended. A restart would break it.
+    #[error("workflow {workflow} of the machine of instance {id} has not ended")]
+    Workflow {
+        /// The instance.
+        id: String,
+        /// The workflow.
+        workflow: String,
+    },
     /// Only people can switch the machine.
     #[error("the machine of instance {0} has no BMC in use: restart it by hand")]
     NoBmc(String),
@@ -65,6 +84,7 @@ pub(crate) async fn restart(
     if instance.power_management() == PowerManagement::None {
         return Err(Error::NoBmc(instance.id));
     }
+    check_machine(peers, &instance).await?;
     let job = peers.create_power_job(power_job(&instance, restart)).await?;
     let Some(job) = job else { return Err(Error::NoBmc(instance.id)) };
     match active(instances, restart.instance).await {
@@ -74,6 +94,29 @@ pub(crate) async fn restart(
             let state = "being changed".into();
             Err(changed.err().unwrap_or(Error::NotActive { id: instance.id, state }))
         }
+    }
+}
+
+/// Refuses while the machine's state or a workflow of it allows no restart.
+async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Error> {
+    let id = || instance.id.clone();
+    let hardware = peers.hardware(&instance.hardware_id).await?;
+    let fault = match hardware.as_ref().map(Hardware::state) {
+        None => Some("not found"),
+        Some(State::Failed) => Some("failed"),
+        Some(State::Maintenance) => Some("in maintenance"),
+        Some(State::Deleting) => Some("being deleted"),
+        Some(State::Unspecified | State::Enrolled | State::Provisionable) => None,
+    };
+    if let Some(fault) = fault {
+        let hardware = instance.hardware_id.clone();
+        let reason = format!("hardware {hardware} is {fault}");
+        return Err(Error::Machine { id: id(), hardware, reason });
+    }
+    let workflows = peers.machine_workflows(&instance.hardware_id).await?;
+    match workflows.into_iter().find(|workflow| !workflow.is_terminal()) {
+        Some(workflow) => Err(Error::Workflow { id: id(), workflow: workflow.id }),
+        None => Ok(()),
     }
 }
 
@@ -124,7 +167,9 @@ mod tests {
 
     use runtime::Clock;
     use store::memory::MemoryStore;
+    use tinwright::hardware::v1::State as HardwareState;
     use tinwright::instance::v1::Instance;
+    use tinwright::workflow::v1 as wf;
 
     use super::*;
     use crate::state::State;
@@ -186,6 +231,31 @@ mod tests {
         site.state().has_bmc = false;
         let refused = restart(&instances, &site.peers(), &order(id, "")).await.unwrap_err();
         assert!(matches!(refused, Error::NoBmc(_)), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_machine_with_a_fault_or_an_open_workflow_is_left_alone() {
+        let (site, instances, id) = bench(State::Active, Instance::default()).await;
+        let peers = site.peers();
+        let order = order(id, "");
+        for state in [HardwareState::Failed, HardwareState::Maintenance, HardwareState::Deleting] {
+            site.set_machine_state(state, "fan");
+            let refused = restart(&instances, &peers, &order).await.unwrap_err();
+            assert!(matches!(refused, Error::Machine { .. }), "{refused}");
+        }
+        site.set_machine_state(HardwareState::Provisionable, "");
+        // Of another instance, or of none: an operator's.
+        let workflow =
+            wf::Workflow { hardware_id: MACHINE.into(), id: "w".into(), ..wf::Workflow::default() };
+        site.add(workflow);
+        let refused = restart(&instances, &peers, &order).await.unwrap_err();
+        assert!(matches!(refused, Error::Workflow { .. }), "{refused}");
+        assert!(site.state().jobs.is_empty());
+        site.end(wf::WorkflowState::Success, "");
+        restart(&instances, &peers, &order).await.unwrap();
+        site.state().machine = None;
+        let refused = restart(&instances, &peers, &order).await.unwrap_err();
+        assert!(matches!(refused, Error::Machine { .. }), "{refused}");
     }
 
     #[tokio::test]

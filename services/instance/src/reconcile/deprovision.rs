@@ -6,14 +6,17 @@
 //! forced: cancel running workflows ─▶ machine into maintenance ─▶ released without cleaning
 //! ```
 //!
+//! The clean-up is always booted by the machine's BMC, whoever manages the instance's power: only after a power off that the BMC reported is
+//! the system that asks for the worker's identity not the tenant's. A machine without a BMC waits until an operator confirms its restart.
+//!
 //! Releasing is one commit: it deletes the record, the claims and all secrets.
 
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
-use tinwright::workflow::v1::CreateWorkflowRequest;
+use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
 use super::orphans::CreatedObject;
-use super::provision::{boot_options, record_workflow};
+use super::provision::record_workflow;
 use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, HARDWARE_POLL_INTERVAL};
 use super::{NO_REQUEST, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL, request_id, request_labels};
 use crate::peers;
@@ -127,7 +130,7 @@ fn request(instance: &Instance, hardware: &Hardware) -> CreateWorkflowRequest {
         template_id: template_id.to_owned(),
         hardware_id: instance.hardware_id.clone(),
         instance_id: instance.id.clone(),
-        boot_options: boot_options(instance, true),
+        boot_options: Some(BootOptions { mode: Mode::Netboot.into(), power_off_after: true }),
         labels: request_labels(instance, STEP),
         request_id: request_id(instance, STEP),
         ..CreateWorkflowRequest::default()

@@ -94,19 +94,18 @@ impl Reconciler {
 
     /// Makes the instance active once its system has called, if a call is required.
     async fn await_phone_home(&self, instance: &Instance) -> Result<Outcome, Error> {
-        let is_called = instance.phone_home_time.is_some();
-        let is_called = is_called || !self.requires_phone_home(instance).await?;
+        let has_called = instance.phone_home_time.is_some();
+        let needs_call = !has_called && self.requires_phone_home(instance).await?;
         if is_installed_by_script(instance) {
             // The machine may be switched on by hand, and a script may take any time: there is no time limit.
-            let is_up =
-                is_called && (instance.script_time.is_some() || instance.phone_home_time.is_some());
-            return if is_up {
-                self.advance(instance, Event::Installed, "").await
-            } else {
+            let has_started = has_called || instance.script_time.is_some();
+            return if needs_call || !has_started {
                 Ok(Outcome::Done)
+            } else {
+                self.advance(instance, Event::Installed, "").await
             };
         }
-        if is_called {
+        if !needs_call {
             return self.advance(instance, Event::Installed, "").await;
         }
         let installed = instance.install_time.and_then(|time| SystemTime::try_from(time).ok());

@@ -93,11 +93,11 @@ pub(super) fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), 
     Err(format!("hardware {id} is {state}{separator}{}", hardware.state_reason))
 }
 
-/// Returns how a workflow of `instance` boots the machine; it is left to people if they manage its power.
-pub(super) fn boot_options(instance: &Instance, power_off_after: bool) -> Option<BootOptions> {
+/// Returns how the installation boots the machine; it is left to people if they manage its power.
+fn boot_options(instance: &Instance) -> Option<BootOptions> {
     match instance.power_management() {
         PowerManagement::Unspecified => {
-            Some(BootOptions { mode: Mode::Netboot.into(), power_off_after })
+            Some(BootOptions { mode: Mode::Netboot.into(), power_off_after: false })
         }
         PowerManagement::None => None,
     }
@@ -109,7 +109,7 @@ fn request(instance: &Instance) -> CreateWorkflowRequest {
         hardware_id: instance.hardware_id.clone(),
         values: instance.template_values.clone(),
         instance_id: instance.id.clone(),
-        boot_options: boot_options(instance, false),
+        boot_options: boot_options(instance),
         labels: request_labels(instance, STEP),
         request_id: request_id(instance, STEP),
         ..CreateWorkflowRequest::default()

@@ -2,6 +2,7 @@
 
 use tinwright::hardware::v1::Policy;
 use tinwright::hardware::v1::policy::PhoneHome as PhoneHomePolicy;
+use tinwright::instance::v1::instance::PowerManagement;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -157,4 +158,15 @@ async fn a_workflow_that_was_never_recorded_is_used_and_one_for_a_deleted_instan
     assert_eq!(bench.site.request_ids().len(), 2, "the same request found the workflow");
     bench.delete(false).await;
     assert_eq!(bench.settled().await, "deprovisioning");
+}
+
+#[tokio::test]
+async fn a_machine_that_people_switch_is_not_reinstalled() {
+    let by_hand = Instance { power_management: PowerManagement::None.into(), ..templated() };
+    let bench = Bench::active(by_hand).await;
+    let refused = Status::from(bench.with_other_template().await.unwrap_err());
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.get_details_error_info().unwrap().reason, "NO_BMC");
+    assert_eq!(bench.settled().await, "active");
+    assert_eq!(bench.site.request_ids().len(), 1);
 }
