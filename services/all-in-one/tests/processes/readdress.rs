@@ -236,6 +236,9 @@ fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Hea
                 listeners.spawn(move || network.on(machine, listen));
             }
             let [begun, first, second] = story(&site, heard).await;
+            // Shown if a check below fails.
+            println!("{:?}\n{begun:?}\n{first:?}\n{second:?}", site.facts);
+            println!("dhclient:\n{}\nudhcpc:\n{}", site.said("dhclient"), site.said("udhcpc"));
             heard.is(0, OLD, &site.facts[0], begun, Some(first));
             heard.is(0, NEW, &site.facts[0], first, None);
             heard.is(1, OTHER, &site.facts[1], begun, Some(second));
