@@ -33,8 +33,25 @@ pub struct Machine {
     pub firmware: Firmware,
     /// The disk image, a sparse file.
     pub disk: PathBuf,
+    /// Further disks, which it does not boot from.
+    pub scsi_disks: Vec<ScsiDisk>,
     /// Offset by which its hardware clock is behind at power on.
     pub clock_behind: Duration,
+}
+
+/// A SCSI disk of a machine.
+#[derive(Clone, Debug)]
+pub struct ScsiDisk {
+    /// The disk image, a sparse file.
+    pub file: PathBuf,
+    /// The serial number that it reports.
+    pub serial: String,
+    /// The World Wide Name that it reports, in hex.
+    pub wwn: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// False if it reports that it rotates.
+    pub is_ssd: bool,
 }
 
 /// Size of a machine's disk, in bytes.
@@ -43,7 +60,9 @@ pub const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
 <entry name='opt/org.tianocore/IPv6PXESupport'>n</entry></sysinfo>";
 /// A machine's memory, in MiB.
-const MEMORY_MIB: u32 = 1280;
+const MEMORY_MIB: u64 = 1280;
+/// A machine's memory, in bytes.
+pub const MEMORY_BYTES: u64 = MEMORY_MIB << 20;
 
 impl Machine {
     /// Creates machine `number`, counted from 1, powered off, with an empty disk.
@@ -57,8 +76,21 @@ impl Machine {
             address: format!("198.51.100.{}", 10 + number),
             firmware,
             disk,
+            scsi_disks: Vec::new(),
             clock_behind: Duration::ZERO,
         })
+    }
+
+    /// Adds an empty SCSI disk of `gib` GiB, with a serial number and a World Wide Name of its own.
+    pub fn with_scsi_disk(mut self, lab: &Lab, gib: u64, is_ssd: bool) -> anyhow::Result<Self> {
+        let number = self.scsi_disks.len() + 1;
+        let file = lab.path(format!("{}-{number}.raw", self.name));
+        let bytes = gib << 30;
+        std::fs::File::create(&file)?.set_len(bytes)?;
+        let serial = format!("{}-DISK-{number}", self.name.to_uppercase());
+        let wwn = format!("5000c500a1b2c3{number:02x}");
+        self.scsi_disks.push(ScsiDisk { file, serial, wwn, bytes, is_ssd });
+        Ok(self)
     }
 
     /// Sets the offset of the hardware clock.
@@ -91,6 +123,7 @@ impl Machine {
         };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
         let behind = clock_behind.as_secs();
+        let scsi_disks: String = self.scsi_disks.iter().zip('a'..).map(ScsiDisk::device).collect();
         format!(
             "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{MEMORY_MIB}</memory>
 <vcpu>1</vcpu><os><type arch='x86_64' machine='{chipset}'>hvm</type>{loader}
@@ -99,11 +132,25 @@ impl Machine {
 <cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>
 <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
-<source file='{disk}'/><target dev='vda' bus='virtio'/></disk>
+<source file='{disk}'/><target dev='vda' bus='virtio'/></disk>{scsi_disks}
 <interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/>{rom}</interface>
-<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
+<controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
 <serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
             serial = serial.display()
+        )
+    }
+}
+
+impl ScsiDisk {
+    /// Returns libvirt's description of the disk with the letter `letter`.
+    fn device((disk, letter): (&Self, char)) -> String {
+        let Self { file, serial, wwn, is_ssd, .. } = disk;
+        // SBC-4 §6.6.10: 1 is a disk that does not rotate, another number its rotations per minute.
+        let rotation = if *is_ssd { 1 } else { 7200 };
+        let file = file.display();
+        format!(
+            "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
+<source file='{file}'/><target dev='sd{letter}' bus='scsi' rotation_rate='{rotation}'/><serial>{serial}</serial><wwn>{wwn}</wwn></disk>"
         )
     }
 }

@@ -50,7 +50,7 @@ tasks:
         timeout: 600
 "#;
 
-/// User data that prints id, host name, file and key, as cloud-init received them, on the console.
+/// User data that prints id, host name, file, address and key, as cloud-init received them, on the console.
 const USERDATA: &str = "#cloud-config
 write_files:
   - path: /etc/rack-was-here
@@ -60,7 +60,7 @@ phone_home:
   post: [instance_id, hostname]
   tries: 10
 runcmd:
-  - [sh, -c, 'echo \"RACK id=$(cloud-init query instance_id) host=$(hostname) file=$(cat /etc/rack-was-here | tr \" \" -) key=$(cut -d\" \" -f3 /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys 2>/dev/null | tail -n1)\" > /dev/console']
+  - [sh, -c, 'echo \"RACK id=$(cloud-init query instance_id) host=$(hostname) file=$(cat /etc/rack-was-here | tr \" \" -) ip=$(hostname -I | cut -d\" \" -f1) key=$(cut -d\" \" -f3 /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys 2>/dev/null | tail -n1)\" > /dev/console']
 ";
 
 /// An installable image.
@@ -207,7 +207,13 @@ impl Operator {
 
     /// Creates the template that installs images. Returns its id.
     pub async fn create_template(&self) -> anyhow::Result<String> {
-        let template = wf::Template { data: TEMPLATE.into(), ..Default::default() };
+        self.create_template_named("debian").await
+    }
+
+    /// Creates a template that does the same, under another name. Returns its id.
+    pub async fn create_template_named(&self, name: &str) -> anyhow::Result<String> {
+        let data = TEMPLATE.replace("name: debian", &format!("name: {name}"));
+        let template = wf::Template { data, ..Default::default() };
         let request = wf::CreateTemplateRequest { template: Some(template), ..Default::default() };
         let created =
             TemplateServiceClient::new(self.channel.clone()).create_template(request).await?;
@@ -303,6 +309,26 @@ impl Operator {
         let request = hw::GetHardwareRequest { by, ..Default::default() };
         let found = HardwareServiceClient::new(self.channel.clone()).get_hardware(request).await?;
         found.into_inner().hardware.context("no hardware in the response")
+    }
+
+    /// Begins to install the instance `id` again, with another template.
+    pub async fn reinstall(&self, id: &str, template_id: &str) -> anyhow::Result<()> {
+        let instance = occ::Instance { template_id: template_id.to_owned(), ..Default::default() };
+        let request = occ::ReinstallInstanceRequest {
+            id: id.to_owned(),
+            instance: Some(instance),
+            update_mask: Some(prost_types::FieldMask { paths: vec!["template_id".into()] }),
+            ..Default::default()
+        };
+        InstanceServiceClient::new(self.channel.clone()).reinstall_instance(request).await?;
+        Ok(())
+    }
+
+    /// Restarts the machine of the instance `id`.
+    pub async fn restart(&self, id: &str) -> anyhow::Result<()> {
+        let request = occ::RestartInstanceRequest { id: id.to_owned(), ..Default::default() };
+        InstanceServiceClient::new(self.channel.clone()).restart_instance(request).await?;
+        Ok(())
     }
 
     /// Deletes the instance `id`.

@@ -1,15 +1,17 @@
-//! One boot of one machine whose clock is a year behind: each failure of an action is reported in one line, and an image is
-//! complete although the server is killed while it is written.
+//! One boot of one machine with four disks, whose clock is a year behind: its inventory is what the hypervisor gave it, each failure of an action is
+//! reported in one line, and an image is complete, on the disk that a hint finds, although the server is killed while it is written.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use rack::machines::{Firmware, Machine};
+use rack::machines::{DISK_BYTES, Firmware, MEMORY_BYTES, Machine, reads_as_zeroes};
 use rack::provision::{Image, image, images, sha256};
 use rack::server::osie;
 use rack::site::Site;
 use tempfile::TempDir;
+use tinwright::hardware::v1::{DiskMedium, FirmwareMode, Inventory};
 use tinwright::workflow::v1::{ActionState, Workflow, WorkflowState};
 
 /// Writes an image, and leaves the machine as it is.
@@ -47,6 +49,7 @@ struct Fixture {
 
 /// Template values of a workflow.
 struct Values<'a> {
+    /// Empty for the disk that the machine's hint finds.
     disk: &'a str,
     url: &'a str,
     sha256: &'a str,
@@ -63,7 +66,11 @@ impl Fixture {
         std::fs::write(files.path().join("half.raw.zst"), &whole[..whole.len() / 2]).unwrap();
         std::fs::write(files.path().join(&image.name), whole).unwrap();
         let site = Site::start(&osie, files.path()).await.unwrap();
-        let machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap().with_clock_behind(YEAR);
+        let mut machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap();
+        for (gib, is_ssd) in [(4, true), (3, false), (5, true)] {
+            machine = machine.with_scsi_disk(&site.lab, gib, is_ssd).unwrap();
+        }
+        let machine = machine.with_clock_behind(YEAR);
         let hardware = site.add_machine(&machine).await.unwrap();
         Self { site, machine, hardware, image, files }
     }
@@ -83,7 +90,8 @@ impl Fixture {
     fn create_workflow(&self, values: &Values<'_>, flags: &[&str]) -> String {
         let Values { disk, url, sha256, minutes } = values;
         let values = [("disk", disk), ("url", url), ("sha256", sha256), ("minutes", minutes)];
-        let values = values.map(|(name, value)| format!("--value={name}={value}"));
+        let given = values.iter().filter(|(_, value)| !value.is_empty());
+        let values: Vec<_> = given.map(|(name, value)| format!("--value={name}={value}")).collect();
         let mut line = vec!["workflow", "create", "--template=write", "-o=json"];
         let hardware = format!("--hardware={}", self.hardware);
         line.push(&hardware);
@@ -142,10 +150,11 @@ impl Fixture {
             "action \"write\": image2disk: GET {half}: the file is damaged or incomplete (zstd): "
         );
         assert!(cut.starts_with(&damaged), "{cut}");
+        let hardware = self.site.operator.hardware(&self.hardware).await.unwrap();
+        self.check_inventory(hardware.inventory.as_deref().unwrap());
 
         let absent = self.failure_reason(&Values { disk: "/dev/vdz", ..good }, &[]).await;
-        let disk =
-            "action \"write\": image2disk: /dev/vdz: no such disk; this machine has /dev/vda";
+        let disk = "action \"write\": image2disk: /dev/vdz: no such disk; this machine has /dev/sda, /dev/sdb, /dev/sdc, /dev/vda";
         assert_eq!(absent, disk);
 
         let unused_address = "http://198.51.100.250:7080/files/debian.raw.zst";
@@ -154,8 +163,10 @@ impl Fixture {
         let unreachable = format!("action \"write\": image2disk: GET {unused_address}: ");
         assert!(away.starts_with(&unreachable) && away.len() > unreachable.len(), "{away}");
 
+        self.set_root_disk("medium=ssd,choose=smallest");
         let zeroes = "0".repeat(64);
-        let other = self.failure_reason(&Values { sha256: &zeroes, ..good }, &[]).await;
+        let hinted = Values { disk: "", sha256: &zeroes, ..good };
+        let other = self.failure_reason(&hinted, &[]).await;
         let has = &self.image.compressed_sha256;
         assert_eq!(
             other,
@@ -163,18 +174,46 @@ impl Fixture {
                 "action \"write\": image2disk: GET {whole}: checksum mismatch: the bytes downloaded have sha256:{has}, expected sha256:{zeroes}"
             )
         );
+        let written = self.machine.scsi_disks.iter().map(|disk| !is_empty(&disk.file));
+        assert_eq!(written.collect::<Vec<_>>(), [true, false, false], "the smaller SSD");
+    }
+
+    fn set_root_disk(&self, hint: &str) {
+        let output = self.tinwright(&["hardware", "update", &self.hardware, "--root-disk", hint]);
+        assert!(output.status.success(), "{}", error(&output));
+    }
+
+    /// Compares the inventory that the machine reported with what the hypervisor gave it.
+    fn check_inventory(&self, inventory: &Inventory) {
+        assert_eq!(inventory.uuid, self.machine.uuid);
+        assert_eq!(inventory.firmware_mode(), FirmwareMode::Bios);
+        assert_eq!((inventory.memory_bytes, inventory.tpm_version.as_str()), (MEMORY_BYTES, ""));
+        assert_eq!(inventory.processors.as_ref().map(|it| (it.sockets, it.cores)), Some((1, 1)));
+        let macs: Vec<_> = inventory.interfaces.iter().map(|it| it.mac.as_str()).collect();
+        assert_eq!(macs, [self.machine.mac.as_str()]);
+        let found = inventory.disks.iter().map(|disk| {
+            let wwn = disk.wwn.trim_start_matches("0x");
+            (disk.serial.as_str(), wwn, disk.size_bytes, disk.medium() == DiskMedium::Ssd)
+        });
+        let disks = self.machine.scsi_disks.iter();
+        let mut given: Vec<_> = disks
+            .map(|disk| (disk.serial.as_str(), disk.wwn.as_str(), disk.bytes, disk.is_ssd))
+            .collect();
+        given.push(("", "", DISK_BYTES, false));
+        // The kernel names them in any order.
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        given.sort_unstable();
+        assert_eq!(found, given);
     }
 
     /// Kills the server, which also serves the image, while the image is written, and starts it again.
     async fn check_server_restart(&mut self) {
+        let hinted = self.machine.scsi_disks[1].clone();
+        self.set_root_disk(&format!("wwn=0x{}", hinted.wwn));
         let url = self.url(&self.image.name);
         let id = self.create_workflow(
-            &Values {
-                disk: "/dev/vda",
-                url: &url,
-                sha256: &self.image.compressed_sha256,
-                minutes: "5",
-            },
+            &Values { disk: "", url: &url, sha256: &self.image.compressed_sha256, minutes: "5" },
             &[],
         );
         self.wait_until(&id, is_a_fifth_written).await;
@@ -187,8 +226,9 @@ impl Fixture {
         let attempt = write.lease.as_ref().map(|lease| lease.attempt);
         assert_eq!((attempt, write.failed_attempts, write.lost_attempts), (Some(1), 0, 0));
         self.check_log(&id);
-        let disk = sha256(&self.machine.disk, Some(self.image.raw_length)).unwrap();
+        let disk = sha256(&hinted.file, Some(self.image.raw_length)).unwrap();
         assert_eq!(disk, self.image.raw_sha256);
+        assert!(is_empty(&self.machine.scsi_disks[2].file), "the disk that no hint named");
     }
 
     /// Checks that the log holds the action's lines from before, during and after the server's downtime, in order.
@@ -226,6 +266,11 @@ impl Fixture {
 
 fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// True if nothing was written to the disk in `file`.
+fn is_empty(file: &Path) -> bool {
+    reads_as_zeroes(file, u64::MAX).unwrap()
 }
 
 fn has_ended(workflow: &Workflow) -> bool {
