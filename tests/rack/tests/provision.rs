@@ -1,8 +1,11 @@
-//! Provisions two bare machines, one with BIOS and one with UEFI, and takes one of them back from a tenant who has root on it.
+//! Provisions two bare machines, one with BIOS and one with UEFI. One is taken back from a tenant who has root on it; the other is installed again, and
+//! restarted.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "provision/given_back.rs"]
 mod given_back;
+#[path = "provision/installed_again.rs"]
+mod installed_again;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,16 +49,18 @@ async fn check_disk(site: &Site, machine: &Machine, id: &str, image: &Image) {
     assert_eq!(digest, image.raw_sha256, "{}", machine.name);
 }
 
-/// Checks the line that the installed system prints from cloud-init's data.
-fn check_cloud_init(site: &Site, machine: &Machine, instance: &Instance) {
+/// Checks the line that the system of the installation `number`, counted from 1, prints from cloud-init's data.
+fn check_cloud_init(site: &Site, machine: &Machine, instance: &Instance, number: usize) {
     let line = wait("the line of cloud-init", Duration::from_secs(120), || {
         let console = machine.console(&site.lab);
-        console.lines().find_map(|line| Some(line.split_once("RACK ")?.1.to_owned()))
+        let mut lines = console.lines().filter_map(|line| Some(line.split_once("RACK ")?.1));
+        lines.nth(number - 1).map(str::to_owned)
     });
     let line = line.unwrap();
     for part in [
         format!("id={}", instance.id),
         format!("host={}", machine.name),
+        format!("ip={}", machine.address),
         "file=user-data-arrived".into(),
         "key=operator@rack".into(),
     ] {
@@ -105,7 +110,7 @@ async fn provision(
         .wait_for_state(&instance.id, State::Active, ACTIVE_TIMEOUT, print_state)
         .await
         .unwrap();
-    check_cloud_init(site, &machine, &instance);
+    check_cloud_init(site, &machine, &instance, 1);
     let workflows = site.operator.workflows(&id).await.unwrap();
     // On a slow host a boot may be repeated.
     if workflows.iter().all(|workflow| workflow.preparations == 1) {
@@ -115,7 +120,7 @@ async fn provision(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_bare_machines_are_provisioned_and_one_is_given_back_by_a_tenant_with_root() {
+async fn two_bare_machines_are_provisioned_and_one_is_given_back_and_the_other_installed_again() {
     let flags = BOOT_TIMEOUTS.map(str::to_owned);
     let site = Site::start_with(&osie().unwrap(), &images().unwrap(), &flags).await.unwrap();
     let template = site.operator.create_template().await.unwrap();
@@ -129,7 +134,11 @@ async fn two_bare_machines_are_provisioned_and_one_is_given_back_by_a_tenant_wit
             (id, machine)
         }
     });
-    let (first, _) = tokio::join!(first, provision(&site, &template, 2, Firmware::Uefi));
+    let second = async {
+        let (id, machine, instance) = provision(&site, &template, 2, Firmware::Uefi).await;
+        installed_again::install_again(&site, &id, &machine, &instance).await;
+    };
+    let (first, ()) = tokio::join!(first, second);
     let (id, machine) = first.unwrap();
     assert!(!site.hypervisor.is_on(&machine).unwrap(), "powered off through its BMC");
     let image = image(&site.server.files, Firmware::Bios).unwrap();

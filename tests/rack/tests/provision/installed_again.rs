@@ -1,0 +1,74 @@
+//! An active instance whose machine is installed again with another template, and then restarted.
+
+use std::time::Duration;
+
+use rack::lab::wait;
+use rack::machines::Machine;
+use rack::provision::image;
+use rack::site::Site;
+use tinwright::instance::v1::{Instance, State};
+use tokio::task::block_in_place;
+
+use super::{ACTIVE_TIMEOUT, check_cloud_init, check_disk};
+
+/// What the kernel prints first.
+const KERNEL_START: &str = "Linux version ";
+/// Maximum time until a restarted machine runs its system again.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// Installs `instance` on `machine`, whose hardware id is `id`, with another template, and restarts it. It keeps its ids and addresses.
+pub(crate) async fn install_again(site: &Site, id: &str, machine: &Machine, instance: &Instance) {
+    let before = site.operator.instance(&instance.id).await.unwrap().unwrap();
+    let template = site.operator.create_template_named("debian-again").await.unwrap();
+    site.operator.reinstall(&instance.id, &template).await.unwrap();
+    let workflows = await_second_workflow(site, id).await;
+    assert_eq!(workflows, [before.template_id.clone(), template.clone()]);
+    let image = image(&site.server.files, machine.firmware).unwrap();
+    check_disk(site, machine, id, &image).await;
+    let active = site.operator.wait_for_state(&instance.id, State::Active, ACTIVE_TIMEOUT, |_| {});
+    active.await.unwrap();
+    block_in_place(|| check_cloud_init(site, machine, instance, 2));
+
+    let after = site.operator.instance(&instance.id).await.unwrap().unwrap();
+    let kept = |it: &Instance| (it.id.clone(), it.hardware_id.clone(), it.hostname.clone());
+    assert_eq!(kept(&after), kept(&before));
+    assert_eq!((after.ips, after.addresses), (before.ips, before.addresses));
+    assert_eq!((after.template_id, after.workflow_ids.len()), (template, 2));
+    println!("{} is installed again", machine.name);
+    restart(site, id, machine, instance).await;
+}
+
+/// Waits until a second workflow exists for the hardware `id`. Returns the templates of both, oldest first.
+async fn await_second_workflow(site: &Site, id: &str) -> Vec<String> {
+    let polling = async {
+        loop {
+            let workflows = site.operator.workflows(id).await.unwrap();
+            if workflows.len() == 2 {
+                return workflows.into_iter().map(|work| work.template_id).collect();
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(ACTIVE_TIMEOUT, polling).await.expect("a second workflow")
+}
+
+/// Restarts the machine. Its system runs again, the same one, and nothing is installed.
+async fn restart(site: &Site, id: &str, machine: &Machine, instance: &Instance) {
+    let boots = || machine.console(&site.lab).matches(KERNEL_START).count();
+    let before = boots();
+    site.operator.restart(&instance.id).await.unwrap();
+    block_in_place(|| {
+        let has_booted = || {
+            let console = machine.console(&site.lab);
+            let (_, last) = console.rsplit_once(KERNEL_START)?;
+            (boots() > before && last.contains("login:")).then_some(())
+        };
+        wait("the restarted system", RESTART_TIMEOUT, has_booted).unwrap();
+    });
+    let console = machine.console(&site.lab);
+    assert_eq!(console.matches("RACK ").count(), 2, "the same system as before: {console}");
+    let found = site.operator.instance(&instance.id).await.unwrap().unwrap();
+    assert_eq!((found.state(), found.workflow_ids.len()), (State::Active, 2));
+    assert_eq!(site.operator.workflows(id).await.unwrap().len(), 2);
+    println!("{} is restarted", machine.name);
+}
