@@ -43,6 +43,7 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     config.boxed(".tinwright.hardware.v1.Hardware.inventory");
     config.boxed(".tinwright.hardware.v1.Hardware.root_disk");
     config.boxed(".tinwright.instance.v1.Instance.root_disk");
+    config.boxed(".tinwright.instance.v1.Instance.placement");
     config.skip_debug(
         secret.messages_with_secrets(&pool).map(|message| message.full_name().to_owned()),
     );

@@ -202,6 +202,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Audience::Services),
+    ("/tinwright.workflow.v1.WorkflowService/PlanWorkflow", Audience::Services),
     ("/tinwright.workflow.v1.WorkflowService/ReadLog", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkflowService/ReleaseWorkflow", Audience::Services),
     ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Audience::Viewers),
@@ -227,6 +228,7 @@ const TENANT_CALLS: &[&str] = &[
     "/tinwright.hardware.v1.LocationService/ListLocations",
     "/tinwright.hardware.v1.ModelService/GetModel",
     "/tinwright.hardware.v1.ModelService/ListModels",
+    "/tinwright.instance.v1.InstanceService/CreateInstance",
     "/tinwright.instance.v1.InstanceService/DeleteInstance",
     "/tinwright.instance.v1.InstanceService/GetInstance",
     "/tinwright.instance.v1.InstanceService/ListInstances",
@@ -596,7 +598,7 @@ mod tests {
             refusal("/tinwright.power.v1.PowerService/CreateBmc", Some(&of_acme)).unwrap();
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(refused.message().contains("with a tenant"), "{refused}");
-        assert_eq!(code(list, Some(Role::Service)), Some(Code::PermissionDenied));
+        assert_eq!(code(create, Some(Role::Service)), Some(Code::PermissionDenied));
         let instance = Caller::new(Role::Service, "service:instance").unwrap();
         let code = |path| refusal(path, Some(&instance)).map(|status| status.code());
         assert_eq!(code("/tinwright.hardware.v1.HardwareService/GetHardware"), None);

@@ -28,6 +28,8 @@ use crate::resource::{
 pub enum InstanceCommand {
     /// Create instances, which occupy and provision machines: from files or from options
     Create(Box<create::CreateInstance>),
+    /// Show what the creation of an instance would do, and change nothing: its machine, template and disk, and what is erased
+    Plan(Box<create::PlanInstance>),
     /// Replace instances from files; each must have its id
     Update(UpdateOptions),
     /// Repeat the step that failed: provisioning or deprovisioning
@@ -123,6 +125,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         InstanceCommand::Create(create) => create::run(*create, channel, out).await,
+        InstanceCommand::Plan(plan) => create::plan(*plan, channel, out).await,
         InstanceCommand::Update(options) => {
             resource::update::<pb::Instance>(options, channel, out).await
         }
@@ -270,7 +273,7 @@ impl Protectable for pb::Instance {
 
 impl FromFiles for pb::Instance {
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateInstanceRequest { instance: Some(self), request_id: String::new() };
+        let request = pb::CreateInstanceRequest { instance: Some(self), ..Default::default() };
         required(client(channel).create_instance(request).await?.into_inner().instance)
     }
 

@@ -1,5 +1,8 @@
 //! The gRPC service of the instances.
 
+mod error;
+mod order;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,18 +14,20 @@ use store::serving;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::secret::Secrets as _;
-use tinwright::status::{self, Violations};
+use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
 use tinwright::{HardwareId, InstanceId, Object as _, TenantName, check};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use crate::create;
+use self::error::{describe, describe_create_error, describe_plan_error};
+use self::order::{take_order, visible_plan};
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
-use crate::instances::{Error, InstanceKind, Instances};
+use crate::instances::{InstanceKind, Instances};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
-use crate::restart::{self, Restart, restart};
+use crate::restart::{Restart, restart};
+use crate::{create, plan};
 
 /// Interval at which expired records of deleted instances are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -126,14 +131,27 @@ impl InstanceService for Api {
         request: Request<pb::CreateInstanceRequest>,
     ) -> Result<Response<pb::CreateInstanceResponse>, Status> {
         let caller = access::request_scope(&request);
+        let tenant = access::tenant(&request).cloned();
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
-        let instance = Violations::require("instance", request.instance)?;
+        let mut instance = Violations::require("instance", request.instance)?;
+        if let Some(tenant) = &tenant {
+            take_order(&mut instance, tenant)?;
+        }
         let (instances, peers) = (self.instances.clone(), self.peers.clone());
-        let create = create::create(instances, peers, instance, idempotent);
+        if request.validate_only {
+            let plan = Box::pin(plan::plan(&instances, &peers, instance)).await;
+            let plan = plan.map_err(|error| describe_plan_error(error, tenant.as_ref()))?;
+            let plan = Some(visible_plan(plan, tenant.as_ref()));
+            return Ok(Response::new(pb::CreateInstanceResponse { instance: None, plan }));
+        }
+        let create = async move {
+            let created = create::create(instances, peers, instance, idempotent).await;
+            created.map_err(|error| describe_create_error(error, tenant.as_ref()))
+        };
         let created = serving::to_the_end(Box::pin(create)).await?;
         let instance = Some(created.without_secrets());
-        Ok(Response::new(pb::CreateInstanceResponse { instance }))
+        Ok(Response::new(pb::CreateInstanceResponse { instance, plan: None }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -364,69 +382,6 @@ fn check_site_fields(
         }
     }
     Ok(())
-}
-
-/// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
-fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
-    if let (Error::Records(records::Error::Taken { index, value, .. }), Some(_)) = (&error, tenant)
-    {
-        return status::already_exists(index, value, format!("{index} {value} is taken"));
-    }
-    error.into()
-}
-
-impl From<restart::Error> for Status {
-    fn from(error: restart::Error) -> Self {
-        use crate::peers::Error::{Refused, RequestIdReused, Unavailable};
-        let text = error.to_string();
-        match error {
-            restart::Error::NotActive { id, .. } => status::failed_precondition("STATE", &id, text),
-            restart::Error::Machine { hardware, .. } => {
-                status::failed_precondition("STATE", &format!("hardware/{hardware}"), text)
-            }
-            restart::Error::Workflow { workflow, .. } => {
-                status::failed_precondition("WORKFLOW", &format!("workflow/{workflow}"), text)
-            }
-            restart::Error::NoBmc(id) => status::failed_precondition("NO_BMC", &id, text),
-            restart::Error::Records(error) => error.into(),
-            restart::Error::Peer(RequestIdReused) => Self::already_exists(text),
-            restart::Error::Peer(Refused { .. }) => Self::failed_precondition(text),
-            restart::Error::Peer(Unavailable { .. }) => Self::unavailable(text),
-        }
-    }
-}
-
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        let text = error.to_string();
-        match error {
-            Error::Invalid(violations) => violations.into(),
-            Error::Illegal(_) | Error::NotQueued(_) => {
-                status::failed_precondition("STATE", "instance", text)
-            }
-            Error::BeingDeleted(id)
-            | Error::BeingReinstalled(id)
-            | Error::BeingCleaned { instance: id, .. } => {
-                status::failed_precondition("STATE", &id, text)
-            }
-            Error::Protected(id) => {
-                status::failed_precondition("PROTECTED", &format!("instance/{id}"), text)
-            }
-            Error::NothingToInstall(id) => {
-                status::failed_precondition("NOTHING_TO_INSTALL", &format!("instance/{id}"), text)
-            }
-            Error::SwitchedByHand(id) => {
-                status::failed_precondition("NO_BMC", &format!("instance/{id}"), text)
-            }
-            Error::Retired(_) => status::failed_precondition("INSTANCE_DELETED", "instance", text),
-            Error::NotOccupant { hardware, .. } => {
-                status::failed_precondition("OCCUPANT", &hardware.to_string(), text)
-            }
-            Error::UnknownState(_) => Self::new(Code::DataLoss, text),
-            Error::NoRandomness => Self::internal(text),
-            Error::Records(error) => error.into(),
-        }
-    }
 }
 
 #[cfg(test)]

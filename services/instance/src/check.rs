@@ -6,6 +6,7 @@
 mod boot_gate;
 mod extra;
 mod ip;
+mod placement;
 mod ssh_key;
 mod system;
 
@@ -65,6 +66,7 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
         wrong.take(field, document(text));
     }
     wrong.nest("boot_gate", &mut instance.boot_gate, boot_gate::normalize);
+    wrong.nest("placement", instance.placement.as_deref(), placement::check);
     wrong.nest("root_disk", instance.root_disk.as_deref_mut(), disk_hint::normalize);
     let password = &instance.crypted_root_password;
     if !is_crypted(password) {
@@ -82,10 +84,26 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     wrong.into_result(instance)
 }
 
+/// Passes if `instance`, which is to be created, names either its machine or a placement.
+pub fn check_order(instance: &pb::Instance) -> Result<(), Violations> {
+    match (instance.hardware_id.as_str(), &instance.placement) {
+        ("", None) => {
+            Err(Violations::single("hardware_id", "is missing: set either it or placement"))
+        }
+        (_, Some(_)) if !instance.hardware_id.is_empty() => {
+            Err(Violations::single("placement", "is set together with hardware_id"))
+        }
+        (_, None | Some(_)) => Ok(()),
+    }
+}
+
 /// Normalizes the ids of other objects.
 fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
     let pb::Instance { hardware_id, template_id, deprovision_template_id, .. } = instance;
-    wrong.normalize("hardware_id", hardware_id, str::parse::<HardwareId>);
+    // Of an order by placement, until its machine is chosen.
+    if !hardware_id.is_empty() || instance.placement.is_none() {
+        wrong.normalize("hardware_id", hardware_id, str::parse::<HardwareId>);
+    }
     wrong.normalize_optional("template_id", template_id, str::parse::<TemplateId>);
     let field = "deprovision_template_id";
     wrong.normalize_optional(field, deprovision_template_id, str::parse::<TemplateId>);

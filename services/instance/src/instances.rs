@@ -7,6 +7,7 @@
 //! instance/external_id/<tenant>/<id>   ─▶ id: the id of an outside platform
 //! instance/deleted/<id>                the record of a deleted instance, without secrets, for 30 days
 //! instance/retired/…                   the ids and external ids of deleted instances, for ever (`deleted`)
+//! instance/spread/…, spread_guard/…    the groups of instances that are spread (`spread`)
 //! instance/request/<request id>        the result of a request, for a week
 //! ```
 //!
@@ -15,9 +16,11 @@
 
 mod deleted;
 pub mod machine_reports;
+pub(crate) mod spread;
 mod transition;
 mod update;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -33,11 +36,16 @@ use tinwright::{HardwareId, InstanceId, Object as _};
 
 pub use self::deleted::DeletedKind;
 use self::machine_reports::is_installed_by_script;
+use self::spread::Spread;
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
 /// The index of external ids.
 const EXTERNAL_ID: &str = "external_id";
+/// The index of the instances that are spread over machines.
+const SPREAD: &str = "spread";
+/// The index of occupied machines.
+const OCCUPANT: &str = "occupant";
 /// Attempts to commit a change while other writers come first.
 const MAX_ATTEMPTS: usize = 8;
 
@@ -118,7 +126,7 @@ impl Kind for InstanceKind {
     type Id = InstanceId;
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
-    const INDEXES: &'static [&'static str] = &["occupant", "address", EXTERNAL_ID];
+    const INDEXES: &'static [&'static str] = &[OCCUPANT, "address", EXTERNAL_ID, SPREAD];
 
     fn id(instance: &pb::Instance) -> &str {
         &instance.id
@@ -135,7 +143,10 @@ impl Kind for InstanceKind {
         }
         if !instance.released {
             indexes.extend(instance.ips.iter().map(|ip| Index::unique("address", &ip.address)));
-            indexes.push(Index::unique("occupant", &instance.hardware_id));
+            indexes.push(Index::unique(OCCUPANT, &instance.hardware_id));
+            if !instance.spread_claim.is_empty() {
+                indexes.push(Index::shared(SPREAD, &instance.spread_claim));
+            }
         }
         indexes
     }
@@ -234,15 +245,44 @@ impl Instances {
         instance: pb::Instance,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Instance, Error> {
-        let instance = new_record(check::normalize(instance)?, self.now())?;
-        let unused = deleted::expect_unused(&instance);
-        match self.records.create(&instance, unused, request.as_ref()).await {
+        self.create_claimed(instance, None, request).await
+    }
+
+    /// Does the same for an instance that has its place in a group, if `spread` says so. Fails as stale if another order of the
+    /// group was first.
+    pub(crate) async fn create_claimed(
+        &self,
+        instance: pb::Instance,
+        spread: Option<Spread>,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::Instance, Error> {
+        if instance.hardware_id.is_empty() {
+            return Err(Violations::single("hardware_id", "is missing").into());
+        }
+        let mut instance = new_record(check::normalize(instance)?, self.now())?;
+        let mut more = deleted::expect_unused(&instance);
+        if let Some(spread) = spread {
+            more = more.and(spread.to_commit(&instance.id));
+            instance.spread_claim = spread.claim;
+        }
+        match self.records.create(&instance, more, request.as_ref()).await {
             Err(records::Error::Changed { .. }) => Err(self.reason_of_conflict(&instance).await?),
             Err(records::Error::Missing { name, .. }) => {
                 Err(Error::Retired(format!("instance id {name}")))
             }
             result => Ok(result?),
         }
+    }
+
+    /// Returns the ids of all occupied machines.
+    pub(crate) async fn occupied_machines(&self) -> Result<BTreeSet<String>, records::Error> {
+        let prefix = format!("{OCCUPANT}/");
+        let (mut pages, mut machines) = (self.records.store().pages(&prefix), BTreeSet::new());
+        while let Some(pairs) = pages.next().await? {
+            let ids = pairs.iter().filter_map(|(key, _)| key.strip_prefix(&prefix));
+            machines.extend(ids.map(str::to_owned));
+        }
+        Ok(machines)
     }
 
     /// Replaces the fields of an instance that `paths` names; while it is being deleted, only its clean-up template. What a
@@ -335,7 +375,7 @@ impl Instances {
         instance: Option<InstanceId>,
         change: impl Fn(&pb::Instance, SystemTime) -> Result<pb::Instance, UnknownState>,
     ) -> Result<(), Error> {
-        let occupant = self.records.require_by("occupant", &hardware.to_string()).await?;
+        let occupant = self.records.require_by(OCCUPANT, &hardware.to_string()).await?;
         if let Some(instance) = instance
             && instance.to_string() != occupant.id
         {
@@ -423,6 +463,7 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         forced: false,
         overdue: false,
         addresses: Vec::new(),
+        spread_claim: String::new(),
         lookup_id: lookup_id()?,
         ..requested
     };
@@ -434,9 +475,14 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
 
 /// Returns 128 random bits in hex.
 fn lookup_id() -> Result<String, Error> {
-    let mut bits = [0; 16];
-    aws_lc_rs::rand::fill(&mut bits).map_err(|_| Error::NoRandomness)?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bits)))
+    Ok(format!("{:032x}", u128::from_be_bytes(random_bytes()?)))
+}
+
+/// Returns random bytes.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::NoRandomness)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

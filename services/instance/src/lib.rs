@@ -4,7 +4,8 @@
 //! - [`state`]: the lifecycle of an instance as values; no I/O.
 //! - [`check`]: the rules for records, and the form in which they are stored.
 //! - [`instances`]: the records in the store, and with them the claims on machines; no gRPC.
-//! - [`create`]: new instances, whose tenants have to exist. [`peers`]: the calls to the other services.
+//! - `create`: new instances, whose tenants have to exist. `placement`: the choice of their machines. `plan`: what a creation would do.
+//! - [`peers`]: the calls to the other services.
 //! - [`reconcile`]: provisions and deprovisions machines.
 //!
 //! **Claim first, verify after.** The claim is an index entry that is committed with the record, so a machine has one
@@ -15,9 +16,11 @@
 
 pub mod api;
 pub mod check;
-pub mod create;
+mod create;
 pub mod instances;
 pub mod peers;
+mod placement;
+mod plan;
 pub mod reconcile;
 mod restart;
 pub mod state;

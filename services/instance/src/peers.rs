@@ -3,6 +3,8 @@
 //! Temporary errors are retried by the caller, final ones end an attempt (`runtime::retry::is_final`). Each call that
 //! creates something has a request id, so repeating it creates nothing twice.
 
+mod machines;
+
 use std::collections::BTreeMap;
 
 use runtime::retry::is_final;
@@ -11,6 +13,8 @@ use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::location_service_client::LocationServiceClient;
+use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::instance::v1::Instance;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
@@ -18,6 +22,9 @@ use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
+
+/// The longest page of machines.
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
 /// The services that this one calls.
 #[derive(Clone, Debug)]
@@ -41,6 +48,8 @@ pub struct Peers {
     pub tenants: TenantDirectory,
     address: GrantServiceClient<Channel>,
     hardware: HardwareServiceClient<Channel>,
+    locations: LocationServiceClient<Channel>,
+    models: ModelServiceClient<Channel>,
     workflow: WorkflowServiceClient<Channel>,
     power: PowerServiceClient<Channel>,
 }
@@ -77,7 +86,10 @@ impl Peers {
         Self {
             tenants: TenantDirectory::new(identity),
             address: GrantServiceClient::new(address),
-            hardware: HardwareServiceClient::new(hardware),
+            hardware: HardwareServiceClient::new(hardware.clone())
+                .max_decoding_message_size(MAX_LIST_BYTES),
+            locations: LocationServiceClient::new(hardware.clone()),
+            models: ModelServiceClient::new(hardware),
             workflow: WorkflowServiceClient::new(workflow),
             power: PowerServiceClient::new(power),
         }

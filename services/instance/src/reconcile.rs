@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::addresses::AddressCopies;
 use self::controller::{Controller, WorkflowChange};
+pub(crate) use self::provision::check_usable;
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};
 use crate::state::{Event, State};

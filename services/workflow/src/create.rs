@@ -1,6 +1,7 @@
 //! Creates the record of a workflow from a template, hardware and the caller's values.
 
 mod hidden;
+mod plan;
 
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ use tinwright::{Mac, WorkflowId, check, disk_hint};
 use tonic::Status;
 
 use self::hidden::HiddenValues;
+pub use self::plan::plan;
 use crate::lifecycle::{Plan, Step};
 use crate::template::{self, Template, Values};
 use crate::{record, templates};

@@ -28,6 +28,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "WorkerService/ReportProgress",
     "WorkerService/StartAction",
     "WorkflowService/NoteBoot",
+    "WorkflowService/PlanWorkflow",
 ];
 
 /// Returns the requests, in an order in which each one changes something.
@@ -103,6 +104,7 @@ fn workflows(site: &Site) -> Vec<(&'static str, Value)> {
         ("TemplateService/UpdateTemplate", json!({"template": renamed, "update_mask": "name"})),
         ("TemplateService/DeleteTemplate", id("template")),
         ("WorkflowService/CreateWorkflow", on_machine(&site.id("maintained"))),
+        ("WorkflowService/PlanWorkflow", json!({"hardware_id": site.id("spare")})),
         ("WorkflowService/ReleaseWorkflow", id("held")),
         ("WorkflowService/CancelWorkflow", id("pending")),
         ("WorkflowService/DeleteWorkflow", id("ended")),

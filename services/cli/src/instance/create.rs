@@ -1,63 +1,133 @@
 //! `instance create`: from files or from options.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use tinwright::hardware::v1::DiskHint;
 use tinwright::instance::v1 as pb;
+use tinwright::workflow::v1::PlannedErasure;
 use tonic::transport::Channel;
 
-use super::{Goal, wait};
-use crate::output::{Format, print_list};
+use super::{Goal, client, wait};
+use crate::output::{Format, Row, print_list};
 use crate::resource::{self, FileOptions, FromFiles as _};
 use crate::{hardware, input, template};
 
 /// Options of a new instance.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("order")
+    .args(["machine", "model", "location", "machine_labels", "spread"])
+    .multiple(true)
+    .conflicts_with("files"))]
 pub struct CreateInstance {
     /// Read one or more instances from this YAML or JSON file; - for standard input
-    #[arg(short, long = "file", value_name = "FILE", required_unless_present = "machine")]
+    #[arg(short, long = "file", value_name = "FILE", required_unless_present = "order")]
     files: Vec<PathBuf>,
+    /// The instance
+    #[command(flatten)]
+    order: Order,
+    /// Wait until it is active; fail if it fails
+    #[arg(long, requires = "order")]
+    wait: bool,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// Options of a plan.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("order")
+    .args(["machine", "model", "location", "machine_labels", "spread"])
+    .multiple(true)
+    .required(true))]
+pub struct PlanInstance {
+    /// The instance
+    #[command(flatten)]
+    order: Order,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// An instance in options.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct Order {
     /// Occupy this machine
     #[arg(
         long = "hardware",
         id = "machine",
         value_name = "ID|NAME|MAC|ADDRESS",
-        conflicts_with = "files"
+        conflicts_with_all = ["model", "location", "machine_labels", "spread"]
     )]
     machine: Option<String>,
+    /// Occupy a free machine of this model
+    #[arg(long, value_name = "NAME|ID")]
+    model: Option<String>,
+    /// Occupy a free machine in this location
+    #[arg(long, value_name = "NAME|ID")]
+    location: Option<String>,
+    /// Occupy a free machine with these labels
+    #[arg(
+        long = "labels",
+        id = "machine_labels",
+        value_name = "KEY=VALUE,…",
+        value_parser = input::pair,
+        value_delimiter = ','
+    )]
+    machine_labels: Vec<(String, String)>,
+    /// Spread instances with the same choice of machines evenly over the values of this label of machines, such as rack
+    #[arg(long, value_name = "LABEL")]
+    spread: Option<String>,
     /// Install the machine with this template [default: install nothing]
-    #[arg(long, value_name = "NAME|ID", requires = "machine")]
+    #[arg(long, value_name = "NAME|ID", requires = "order")]
     template: Option<String>,
     /// Set the host name [default: the machine's own]
-    #[arg(long, value_name = "NAME", requires = "machine")]
+    #[arg(long, value_name = "NAME", requires = "order")]
     hostname: Option<String>,
     /// Read OpenSSH public keys from this file; may be repeated
-    #[arg(long = "ssh-key", value_name = "FILE", requires = "machine")]
+    #[arg(long = "ssh-key", value_name = "FILE", requires = "order")]
     ssh_keys: Vec<PathBuf>,
     /// Read user data, for cloud-init and similar programs, from this file
-    #[arg(long, value_name = "FILE", requires = "machine")]
+    #[arg(long, value_name = "FILE", requires = "order")]
     userdata: Option<PathBuf>,
     /// Read vendor data, for cloud-init, from this file
-    #[arg(long, value_name = "FILE", requires = "machine")]
+    #[arg(long, value_name = "FILE", requires = "order")]
     vendor_data: Option<PathBuf>,
     /// Read a network configuration (netplan, version 2), for cloud-init, from this file [default: generated from the machine's record]
-    #[arg(long, value_name = "FILE", requires = "machine")]
+    #[arg(long, value_name = "FILE", requires = "order")]
     network_config: Option<PathBuf>,
     /// Set the value of a placeholder of the template; may be repeated
-    #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
+    #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair, requires = "order")]
     values: Vec<(String, String)>,
     /// Set the root disk, in the form of `hardware update` [default: the machine's own]
-    #[arg(long, value_name = "KEY=VALUE,…", requires = "machine")]
+    #[arg(long, value_name = "KEY=VALUE,…", requires = "order")]
     root_disk: Option<DiskHint>,
     /// Add a label, for selecting; may be repeated
-    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair, requires = "machine")]
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair, requires = "order")]
     labels: Vec<(String, String)>,
-    /// Wait until it is active; fail if it fails
-    #[arg(long, requires = "machine")]
-    wait: bool,
-    /// Print in this format
-    #[arg(short, long, default_value = "table")]
-    output: Format,
+}
+
+impl Order {
+    /// Returns the instance with the ids that the server looks up; none without a machine or a placement.
+    async fn instance(&self, channel: &Channel) -> anyhow::Result<Option<pb::Instance>> {
+        let placement = pb::Placement {
+            model_id: self.model.clone().unwrap_or_default(),
+            location_id: self.location.clone().unwrap_or_default(),
+            labels: self.machine_labels.iter().cloned().collect(),
+            spread_label: self.spread.clone().unwrap_or_default(),
+        };
+        let mut instance = from_options(self)?;
+        match &self.machine {
+            Some(machine) => instance.hardware_id = hardware::id(channel, machine).await?,
+            None if placement == pb::Placement::default() => return Ok(None),
+            None => instance.placement = Some(Box::new(placement)),
+        }
+        if let Some(name) = &self.template {
+            instance.template_id = template::id(channel, name).await?;
+        }
+        Ok(Some(instance))
+    }
 }
 
 /// Creates the instances that `create` describes.
@@ -66,23 +136,54 @@ pub(super) async fn run(
     channel: &Channel,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
-    let CreateInstance { output, wait: until_active, .. } = create;
-    let Some(machine) = &create.machine else {
-        let files = FileOptions { files: create.files, output };
+    let CreateInstance { files, order, output, wait: until_active } = create;
+    let Some(instance) = order.instance(channel).await? else {
+        let files = FileOptions { files, output };
         return resource::create::<pb::Instance>(files, channel, out).await;
     };
-    let mut instance = from_options(&create)?;
-    instance.hardware_id = hardware::id(channel, machine).await?;
-    if let Some(name) = &create.template {
-        instance.template_id = template::id(channel, name).await?;
-    }
     let created = instance.create(channel).await?;
     print_list(out, std::slice::from_ref(&created), output)?;
     if until_active { wait(channel, &created.id, Goal::Active).await } else { Ok(()) }
 }
 
+/// Prints what the creation of the instance would do.
+pub(super) async fn plan(
+    plan: PlanInstance,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let instance = plan.order.instance(channel).await?;
+    let request = pb::CreateInstanceRequest { instance, validate_only: true, ..Default::default() };
+    let planned = client(channel).create_instance(request).await?.into_inner().plan;
+    print_list(out, planned.as_slice(), plan.output)
+}
+
+/// Returns the disks that `erasure` names, such as `write: /dev/sda`.
+fn erasure_text(erasure: &PlannedErasure) -> String {
+    let disks = match erasure.disks.as_slice() {
+        [] => "disks that it reads from metadata, or does not show".to_owned(),
+        disks => disks.join(" "),
+    };
+    format!("{}: {disks}", erasure.action)
+}
+
+impl Row for pb::InstancePlan {
+    const COLUMNS: &'static [&'static str] = &["HARDWARE", "NAME", "TEMPLATE", "DISK", "ERASES"];
+
+    fn row(&self, _now: SystemTime) -> Vec<String> {
+        let erases: Vec<_> = self.erasures.iter().map(erasure_text).collect();
+        vec![
+            self.hardware_id.clone(),
+            self.hardware_name.clone(),
+            self.template_name.clone(),
+            self.disk.clone(),
+            erases.join("; "),
+        ]
+    }
+}
+
 /// Returns the instance, without the ids that the server has to look up.
-fn from_options(create: &CreateInstance) -> anyhow::Result<pb::Instance> {
+fn from_options(create: &Order) -> anyhow::Result<pb::Instance> {
     let mut ssh_keys = Vec::new();
     for file in &create.ssh_keys {
         ssh_keys.extend(keys(&input::text(file)?));

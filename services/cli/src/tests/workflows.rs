@@ -88,6 +88,7 @@ fake! {
         delete_workflow: DeleteWorkflowRequest => DeleteWorkflowResponse,
         release_workflow: ReleaseWorkflowRequest => ReleaseWorkflowResponse,
         note_boot: NoteBootRequest => NoteBootResponse,
+        plan_workflow: PlanWorkflowRequest => PlanWorkflowResponse,
     }
 }
 

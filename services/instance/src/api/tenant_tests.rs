@@ -5,6 +5,7 @@ use pb::watch_instances_response::Event;
 use runtime::identity::{Caller, Role};
 use store::memory::MemoryStore;
 use tinwright::common::v1::View;
+use tonic::Code;
 use tonic_types::StatusExt as _;
 
 use super::*;
@@ -215,7 +216,7 @@ async fn an_instance_of_a_missing_tenant_is_refused_and_leaves_nothing() {
         ..Default::default()
     };
     let (instance, request_id) = (Some(instance), "r-1".to_owned());
-    let request = pb::CreateInstanceRequest { instance, request_id };
+    let request = pb::CreateInstanceRequest { instance, request_id, ..Default::default() };
     // The second answer comes after the instance was stored.
     for (answers, code, text) in [
         (&[Missing][..], Code::InvalidArgument, "tenant: there is no tenant acme"),
@@ -239,4 +240,51 @@ async fn an_instance_of_a_missing_tenant_is_refused_and_leaves_nothing() {
     site.state().tenants = [Missing].into();
     let repeated = api.create_instance(of_site(request)).await.unwrap().into_inner();
     assert_eq!(created.instance.unwrap().id, repeated.instance.unwrap().id);
+}
+
+#[tokio::test]
+async fn a_tenant_orders_by_placement_only_and_a_plan_names_no_machine_to_it() {
+    let site = Site::new();
+    let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
+    let api = Api::new(store, site.services(), Clock::system(), stop);
+    let placed = |placement: pb::Placement| pb::Instance {
+        placement: Some(Box::new(placement)),
+        ..Default::default()
+    };
+    let any = placed(pb::Placement::default());
+    let send = |instance: pb::Instance, validate_only: bool| {
+        let instance = Some(instance);
+        let request = pb::CreateInstanceRequest { instance, validate_only, ..Default::default() };
+        api.create_instance(of_acme(request))
+    };
+    let labels = [("rack".to_owned(), "r1".to_owned())].into();
+    let machine = site.state().machine.clone().unwrap().id;
+    for (wrong, code) in [
+        (
+            pb::Instance { hardware_id: machine.clone(), ..Default::default() },
+            Code::PermissionDenied,
+        ),
+        (placed(pb::Placement { labels, ..Default::default() }), Code::PermissionDenied),
+        (pb::Instance { tenant: "other".into(), ..any.clone() }, Code::InvalidArgument),
+        (
+            pb::Instance { deprovision_template_id: HardwareId::new().to_string(), ..any.clone() },
+            Code::PermissionDenied,
+        ),
+        (pb::Instance { power_management: 1, ..any.clone() }, Code::PermissionDenied),
+    ] {
+        for validate_only in [false, true] {
+            assert_eq!(send(wrong.clone(), validate_only).await.unwrap_err().code(), code);
+        }
+    }
+    let plan = send(any.clone(), true).await.unwrap().into_inner().plan.unwrap();
+    assert_eq!(plan, pb::InstancePlan::default());
+    let refusal = Status::failed_precondition(format!("hardware {machine}: several disks"));
+    site.state().refusal = Some(refusal);
+    let refused = send(any.clone(), true).await.unwrap_err();
+    assert!(!refused.message().contains(&machine), "{refused}");
+    let created = send(any.clone(), false).await.unwrap().into_inner().instance.unwrap();
+    assert_eq!((created.tenant.as_str(), &created.hardware_id), ("acme", &machine));
+    let refused = send(any, false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(!format!("{refused:?}").contains(&machine), "{refused}");
 }

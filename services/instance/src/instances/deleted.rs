@@ -16,7 +16,7 @@ use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
 use tinwright::secret::Secrets as _;
 
-use super::{EXTERNAL_ID, Error, Instances};
+use super::{EXTERNAL_ID, Error, Instances, OCCUPANT};
 
 /// Time for which the record of a deleted instance is shown.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -81,17 +81,42 @@ impl Instances {
         &self,
         instance: &pb::Instance,
     ) -> Result<Error, records::Error> {
+        let (noun, id) = ("instance", instance.id.clone());
+        let retired = self.retired(instance).await?;
+        Ok(retired.unwrap_or_else(|| records::Error::Changed { noun, id }.into()))
+    }
+
+    /// Returns the error for `instance` if one of its ids was that of a deleted one.
+    async fn retired(&self, instance: &pb::Instance) -> Result<Option<Error>, records::Error> {
         for key in retired_keys(instance) {
             if self.records.store().get(&key).await?.is_some() {
                 let name = match key.starts_with("retired/id/") {
                     true => format!("instance id {}", instance.id),
                     false => format!("external_id {}", instance.external_id),
                 };
-                return Ok(Error::Retired(name));
+                return Ok(Some(Error::Retired(name)));
             }
         }
-        let (noun, id) = ("instance", instance.id.clone());
-        Ok(records::Error::Changed { noun, id }.into())
+        Ok(None)
+    }
+
+    /// Passes if `instance`, which is in its stored form but for a new id, could be created now: no instance has or had an id of it, or
+    /// has its machine or an address of it.
+    pub(crate) async fn check_unclaimed(&self, instance: &pb::Instance) -> Result<(), Error> {
+        let addresses = instance.ips.iter().map(|ip| ("address", ip.address.clone()));
+        let external = external_key(instance).map(|key| (EXTERNAL_ID, key));
+        let machine = (OCCUPANT, instance.hardware_id.clone());
+        for (index, value) in [machine].into_iter().chain(addresses).chain(external) {
+            if let Some(other) = self.records.find(index, &value).await? {
+                let (noun, index) = ("instance", index.to_owned());
+                return Err(records::Error::Taken { noun, index, value, by: other.id }.into());
+            }
+        }
+        if !instance.id.is_empty() && self.records.get(&instance.id).await?.is_some() {
+            let (noun, id) = ("instance", instance.id.clone());
+            return Err(records::Error::Exists { noun, id }.into());
+        }
+        self.retired(instance).await?.map_or(Ok(()), Err)
     }
 
     /// The records of deleted instances.

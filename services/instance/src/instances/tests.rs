@@ -83,6 +83,7 @@ async fn a_repeated_request_creates_one_instance() {
     let body = |address| CreateInstanceRequest {
         instance: Some(on(MACHINE, address)),
         request_id: "r".into(),
+        validate_only: false,
     };
     let idempotent = |address| IdempotentRequest::new("r", &body(address));
     let first = instances.create(on(MACHINE, "192.0.2.1"), idempotent("192.0.2.1")).await.unwrap();

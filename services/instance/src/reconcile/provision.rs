@@ -74,7 +74,7 @@ pub(super) fn record_workflow(instance: &mut Instance, workflow: &str) {
 }
 
 /// Passes if the machine's own state and protection allow an instance on it.
-pub(super) fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), String> {
+pub(crate) fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), String> {
     let Some(hardware) = hardware else { return Err(format!("hardware {id} not found")) };
     let state = match hardware.state() {
         // Enrolled is allowed: the caller named this machine, and unverified does not mean broken.

@@ -4,6 +4,7 @@
 //! workflows end; ended workflows stay as they are. They can lose responses or be unavailable.
 
 mod grants;
+mod machines;
 mod services;
 mod store;
 
@@ -15,6 +16,8 @@ use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
+use tinwright::hardware::v1::location_service_server::LocationServiceServer;
+use tinwright::hardware::v1::model_service_server::ModelServiceServer;
 use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
 use tinwright::in_process;
 use tinwright::power::v1 as power;
@@ -27,6 +30,7 @@ use tonic::transport::Server;
 
 use crate::peers::{CalledServices, Peers};
 
+pub(crate) use self::machines::{LOCATION, MODELS};
 pub(crate) use self::store::Frail;
 
 /// The machine's id.
@@ -36,6 +40,8 @@ pub(crate) const MACHINE: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
 #[derive(Debug)]
 pub(crate) struct FakeState {
     pub(crate) machine: Option<hw::Hardware>,
+    /// More machines. The fake knows the model of each by its label `model`.
+    pub(crate) rack: Vec<hw::Hardware>,
     pub(crate) grants: Vec<addr::Grant>,
     pub(crate) workflows: Vec<wf::Workflow>,
     /// The requests that created the workflows, in order, without repetitions.
@@ -95,6 +101,7 @@ impl Site {
         };
         let state = FakeState {
             machine: Some(machine),
+            rack: Vec::new(),
             grants: Vec::new(),
             workflows: Vec::new(),
             created: Vec::new(),
@@ -125,7 +132,10 @@ impl Site {
         tokio::spawn(router.serve_with_incoming(address.1));
         let router = Server::builder().add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(identity.1));
-        let router = Server::builder().add_service(HardwareServiceServer::new(self.clone()));
+        let router = Server::builder()
+            .add_service(HardwareServiceServer::new(self.clone()))
+            .add_service(LocationServiceServer::new(self.clone()))
+            .add_service(ModelServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(hardware.1));
         let router = Server::builder().add_service(WorkflowServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(workflow.1));
@@ -172,6 +182,16 @@ impl Site {
         let machine = site.machine.as_mut().expect("a machine");
         machine.set_state(state);
         machine.state_reason = reason.into();
+    }
+
+    /// A site with `machines`.
+    pub(crate) fn with_rack(machines: Vec<hw::Hardware>) -> Self {
+        let site = Self::new();
+        {
+            let mut state = site.state();
+            (state.machine, state.rack) = (None, machines);
+        }
+        site
     }
 
     pub(crate) fn protect_machine(&self, protect: bool) {

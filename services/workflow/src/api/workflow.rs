@@ -69,6 +69,31 @@ impl WorkflowService for Api {
         Ok(Response::new(pb::CreateWorkflowResponse { workflow }))
     }
 
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn plan_workflow(
+        &self,
+        request: Request<pb::PlanWorkflowRequest>,
+    ) -> Result<Response<pb::PlanWorkflowResponse>, Status> {
+        let view = access::largest_view(&request);
+        let pb::PlanWorkflowRequest { template_id, hardware_id, values, tenant, root_disk } =
+            request.into_inner();
+        let template = match template_id.as_str() {
+            "" => pb::Template::default(),
+            id => self.stored_template(id).await?,
+        };
+        if !template.tenant.is_empty() && template.tenant != tenant {
+            return Err(status::not_found("template", &template.id));
+        }
+        // As for a creation.
+        let view = if template.tenant.is_empty() { view } else { View::Basic };
+        let mut machine = self.machine(&hardware_id, view).await?;
+        check_protection(&machine)?;
+        machine.root_disk = root_disk.map(Box::new).or(machine.root_disk);
+        let now = self.clock.wall();
+        let plan = move || create::plan(values, &template, &machine, now);
+        Ok(Response::new(self.renderings.run(plan).await??))
+    }
+
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
     async fn get_workflow(
         &self,
@@ -282,11 +307,13 @@ impl Api {
             "" => {
                 Ok(pb::Template { data: request.template_data.clone(), ..pb::Template::default() })
             }
-            text => {
-                let id: TemplateId = Violations::parse("template_id", text)?;
-                Ok(self.templates.records().require(&id.to_string()).await?)
-            }
+            id => self.stored_template(id).await,
         }
+    }
+
+    async fn stored_template(&self, id: &str) -> Result<pb::Template, Status> {
+        let id: TemplateId = Violations::parse("template_id", id)?;
+        Ok(self.templates.records().require(&id.to_string()).await?)
     }
 
     /// Reads a machine from the hardware service, as `view` shows it.

@@ -79,9 +79,18 @@ impl HardwareService for Site {
             let wanted = |machine: &&hw::Hardware| {
                 by == Some(hw::get_hardware_request::By::Id(machine.id.clone()))
             };
-            let machine = state.machine.as_ref().filter(wanted).ok_or_else(missing)?;
+            let machine = state.machine.iter().chain(&state.rack).find(wanted);
+            let machine = machine.ok_or_else(missing)?;
             Ok(hw::GetHardwareResponse { hardware: Some(machine.clone()) })
         })
+    }
+
+    async fn list_hardware(
+        &self,
+        request: Request<hw::ListHardwareRequest>,
+    ) -> Result<Response<hw::ListHardwareResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out(|state| Ok(state.list_machines(&request)))
     }
 
     async fn set_hardware_state(
@@ -100,7 +109,6 @@ impl HardwareService for Site {
 
     never_called! {
         create_hardware(hw::CreateHardwareRequest) -> hw::CreateHardwareResponse;
-        list_hardware(hw::ListHardwareRequest) -> hw::ListHardwareResponse;
         update_hardware(hw::UpdateHardwareRequest) -> hw::UpdateHardwareResponse;
         delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
         record_inventory(hw::RecordInventoryRequest) -> hw::RecordInventoryResponse;
@@ -168,6 +176,21 @@ impl WorkflowService for Site {
             Ok(workflow)
         })
         .map(|made| made.map(|made| wf::CreateWorkflowResponse { workflow: Some(made) }))
+    }
+
+    async fn plan_workflow(
+        &self,
+        request: Request<wf::PlanWorkflowRequest>,
+    ) -> Result<Response<wf::PlanWorkflowResponse>, Status> {
+        let request = request.into_inner();
+        self.carry_out(|state| match &state.refusal {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(wf::PlanWorkflowResponse {
+                template_id: request.template_id.clone(),
+                disk: format!("/dev/disk/by-id/of-{}", request.hardware_id),
+                ..wf::PlanWorkflowResponse::default()
+            }),
+        })
     }
 
     async fn get_workflow(

@@ -1,0 +1,117 @@
+//! The errors of this service as callers see them.
+
+use std::time::Duration;
+
+use store::records;
+use tinwright::TenantName;
+use tinwright::status;
+use tonic::{Code, Status};
+
+use crate::instances::Error;
+use crate::{create, peers, placement, plan, restart};
+
+/// The time after which an order is worth a repetition, if machines that fit are occupied.
+const OCCUPIED_RETRY_DELAY: Duration = Duration::from_secs(60);
+
+/// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
+pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
+    if let (Error::Records(records::Error::Taken { index, value, .. }), Some(_)) = (&error, tenant)
+    {
+        return status::already_exists(index, value, format!("{index} {value} is taken"));
+    }
+    error.into()
+}
+
+impl From<restart::Error> for Status {
+    fn from(error: restart::Error) -> Self {
+        use crate::peers::Error::{Refused, RequestIdReused, Unavailable};
+        let text = error.to_string();
+        match error {
+            restart::Error::NotActive { id, .. } => status::failed_precondition("STATE", &id, text),
+            restart::Error::Machine { hardware, .. } => {
+                status::failed_precondition("STATE", &format!("hardware/{hardware}"), text)
+            }
+            restart::Error::Workflow { workflow, .. } => {
+                status::failed_precondition("WORKFLOW", &format!("workflow/{workflow}"), text)
+            }
+            restart::Error::NoBmc(id) => status::failed_precondition("NO_BMC", &id, text),
+            restart::Error::Records(error) => error.into(),
+            restart::Error::Peer(RequestIdReused) => Self::already_exists(text),
+            restart::Error::Peer(Refused { .. }) => Self::failed_precondition(text),
+            restart::Error::Peer(Unavailable { .. }) => Self::unavailable(text),
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::Invalid(violations) => violations.into(),
+            Error::Illegal(_) | Error::NotQueued(_) => {
+                status::failed_precondition("STATE", "instance", text)
+            }
+            Error::BeingDeleted(id)
+            | Error::BeingReinstalled(id)
+            | Error::BeingCleaned { instance: id, .. } => {
+                status::failed_precondition("STATE", &id, text)
+            }
+            Error::Protected(id) => {
+                status::failed_precondition("PROTECTED", &format!("instance/{id}"), text)
+            }
+            Error::NothingToInstall(id) => {
+                status::failed_precondition("NOTHING_TO_INSTALL", &format!("instance/{id}"), text)
+            }
+            Error::SwitchedByHand(id) => {
+                status::failed_precondition("NO_BMC", &format!("instance/{id}"), text)
+            }
+            Error::Retired(_) => status::failed_precondition("INSTANCE_DELETED", "instance", text),
+            Error::NotOccupant { hardware, .. } => {
+                status::failed_precondition("OCCUPANT", &hardware.to_string(), text)
+            }
+            Error::UnknownState(_) => Self::new(Code::DataLoss, text),
+            Error::NoRandomness => Self::internal(text),
+            Error::Records(error) => error.into(),
+        }
+    }
+}
+
+/// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
+pub(super) fn describe_create_error(error: create::Error, tenant: Option<&TenantName>) -> Status {
+    match error {
+        create::Error::Tenant(error) => error.into(),
+        create::Error::Instances(error)
+        | create::Error::Placement(placement::Error::Instances(error)) => describe(error, tenant),
+        create::Error::Placement(placement::Error::Peer(error)) => peer_status(&error),
+        create::Error::Placement(placement::Error::Missing { noun, name }) => {
+            status::not_found(noun, &name)
+        }
+        create::Error::Placement(placement::Error::NoMachineFits(counts)) => {
+            let delay = counts.can_become_free().then_some(OCCUPIED_RETRY_DELAY);
+            status::exhausted("NO_MACHINE_FITS", counts.metadata(), delay, counts.to_string())
+        }
+    }
+}
+
+/// Does the same for a plan. To a tenant no machine is named.
+pub(super) fn describe_plan_error(error: plan::Error, tenant: Option<&TenantName>) -> Status {
+    let text = error.to_string();
+    match error {
+        plan::Error::Create(error) => describe_create_error(error, tenant),
+        plan::Error::Unusable(_) => status::failed_precondition("STATE", "hardware", text),
+        plan::Error::Peer(peers::Error::Refused { .. }) if tenant.is_some() => {
+            let text = "the template cannot be rendered for the machine that would be chosen";
+            status::failed_precondition("TEMPLATE", "template", text)
+        }
+        plan::Error::Peer(error) => peer_status(&error),
+    }
+}
+
+fn peer_status(error: &peers::Error) -> Status {
+    let text = error.to_string();
+    match error {
+        peers::Error::RequestIdReused => Status::already_exists(text),
+        peers::Error::Refused { .. } => Status::failed_precondition(text),
+        peers::Error::Unavailable { .. } => Status::unavailable(text),
+    }
+}
