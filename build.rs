@@ -41,6 +41,7 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     config.btree_map(["."]).enable_type_names();
     // On the heap, so that objects without these fields take no more memory.
     config.boxed(".tinwright.hardware.v1.Hardware.inventory");
+    config.boxed(".tinwright.hardware.v1.Hardware.bmc_inventory");
     config.boxed(".tinwright.hardware.v1.Hardware.root_disk");
     config.boxed(".tinwright.instance.v1.Instance.root_disk");
     config.boxed(".tinwright.instance.v1.Instance.placement");

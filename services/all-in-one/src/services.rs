@@ -9,7 +9,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Peers};
-use power::{Bmcs, Jobs, PlaintextHttp, TenantMachines, Timing};
+use power::{Bmcs, HardwareDirectory, Jobs, PlaintextHttp, TenantMachines, Timing};
 use runtime::access;
 use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
@@ -110,9 +110,10 @@ impl Services {
             }),
             power: serves(Service::Power).then(|| {
                 let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Power);
+                let directory = HardwareDirectory::new(hardware.clone());
                 let machines = TenantMachines::new(hardware, instance, workflow);
                 let jobs = Jobs::new(bmcs, process_name(config)).with_machines(machines);
-                power::Api::new(jobs, Timing::default(), stop())
+                power::Api::new(jobs, Timing::default(), stop()).with_hardware(directory)
             }),
             workflow: neighbours.map(|neighbours| {
                 let Endpoints { hardware, identity, instance, power, .. } =

@@ -20,13 +20,15 @@ use crate::resource::{
     self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
     ResourceCommand, required,
 };
-use crate::{input, location, model, tinkerbell};
+use crate::{enrol, input, location, model, tinkerbell};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
 pub enum HardwareCommand {
     /// Create machines from files: in our own form, or in Tinkerbell's JSON
     Create(FileOptions),
+    /// Create machines from their BMCs: log in, read the inventory, and boot each machine once for discovery
+    Enrol(Box<enrol::EnrolHardware>),
     /// Replace machines from files, each of which must have its id; or set fields of machines
     Update(update::UpdateHardware),
     /// Change the state of a machine
@@ -136,6 +138,7 @@ pub async fn run(
         HardwareCommand::Create(files) => {
             resource::create::<pb::Hardware>(files, channel, out).await
         }
+        HardwareCommand::Enrol(options) => enrol::run(*options, channel, out).await,
         HardwareCommand::Update(options) => update::run(options, channel, out).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
             let (id, state) = (id(channel, &machine).await?, state as i32);

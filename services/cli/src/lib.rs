@@ -3,6 +3,7 @@
 //! - [`connect`]: finding the server, and the identity of the caller; [`context`]: several sites.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
+//! - [`enrol`]: machines that are known by their BMC only.
 //! - [`location`], [`model`]: where machines stand, and which are alike.
 //! - [`subnet`], [`range`], [`address`]: networks, and the grants of their addresses.
 //! - [`identity`]: client certificates and credentials.
@@ -16,9 +17,12 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod address;
+mod bmc_address;
 pub mod boot;
 pub mod connect;
 pub mod context;
+mod csv;
+pub mod enrol;
 pub mod events;
 pub mod failure;
 pub mod follow;
@@ -31,6 +35,7 @@ pub mod metadata;
 pub mod model;
 pub mod osie;
 pub mod output;
+mod password;
 pub mod power;
 pub mod range;
 pub mod resource;

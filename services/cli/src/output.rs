@@ -73,6 +73,11 @@ pub fn print_one<M: Message + Name>(
     print_line(out, &text)
 }
 
+/// Prints `values` as a list; as a table, it is YAML.
+pub fn print_values(out: &mut dyn Write, values: Vec<Value>, format: Format) -> anyhow::Result<()> {
+    print_line(out, &render(&Value::Array(values), format)?)
+}
+
 /// Renders one object; as a table, it is YAML.
 pub fn one<M: Message + Name>(object: &M, format: Format) -> anyhow::Result<String> {
     render(&json::write(object)?, format)

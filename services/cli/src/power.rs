@@ -4,6 +4,7 @@ pub mod bmc;
 pub mod job;
 mod operation_text;
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tinwright::power::v1 as pb;
@@ -63,6 +64,30 @@ pub enum PowerCommand {
         /// Boot with BIOS, or UEFI's emulation of it
         #[arg(long)]
         legacy: bool,
+        /// Boot this file, of uefi-http only [default: the one that DHCP gives]
+        #[arg(long, value_name = "URL")]
+        http_url: Option<String>,
+    },
+    /// Show an image to a machine as a CD or a USB stick, from the server that its BMC fetches it from
+    InsertMedia {
+        /// Options of the job
+        #[command(flatten)]
+        options: JobOptions,
+        /// The image, http or https; - to read the URL from standard input, where no other user can see its tokens
+        #[arg(value_name = "URL")]
+        image: String,
+        /// Use this virtual drive
+        #[arg(long, default_value = "cd")]
+        drive: Drive,
+    },
+    /// Take the image out of a virtual drive
+    EjectMedia {
+        /// Options of the job
+        #[command(flatten)]
+        options: JobOptions,
+        /// Use this virtual drive
+        #[arg(long, default_value = "cd")]
+        drive: Drive,
     },
     /// List power jobs, of all machines or of one
     Jobs {
@@ -111,6 +136,17 @@ pub enum BootDevice {
     Cdrom = operation::boot::Device::Cdrom as isize,
     /// The firmware's set-up screen
     BiosSetup = operation::boot::Device::BiosSetup as isize,
+    /// A file over HTTP, fetched by UEFI firmware
+    UefiHttp = operation::boot::Device::UefiHttp as isize,
+}
+
+/// Virtual drives.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Drive {
+    /// CD or DVD
+    Cd = operation::Drive::Cd as isize,
+    /// USB stick or floppy disk
+    Usb = operation::Drive::Usb as isize,
 }
 
 /// Runs `command`.
@@ -141,10 +177,20 @@ pub async fn run(
         }
         PowerCommand::Cycle(options) => (options, What::Power(Power::Cycle.into())),
         PowerCommand::Reset(options) => (options, What::Power(Power::Reset.into())),
-        PowerCommand::Boot { options, device, persistent, uefi, legacy } => {
+        PowerCommand::Boot { options, device, persistent, uefi, legacy, http_url } => {
             let (device, mode) = (device as i32, mode(uefi, legacy).into());
-            (options, What::Boot(operation::Boot { device, persistent, mode }))
+            let http_url = http_url.unwrap_or_default();
+            (options, What::Boot(operation::Boot { device, persistent, mode, http_url }))
         }
+        PowerCommand::InsertMedia { options, image, drive } => {
+            let image_url = match image.as_str() {
+                "-" => input::text(Path::new("-"))?.trim().to_owned(),
+                _ => image,
+            };
+            let media = operation::InsertMedia { image_url, drive: drive as i32 };
+            (options, What::InsertMedia(media))
+        }
+        PowerCommand::EjectMedia { options, drive } => (options, What::EjectMedia(drive as i32)),
     };
     job::start(options, pb::Operation { what: Some(what), soft_off_limit }, channel, out).await
 }

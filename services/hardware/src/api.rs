@@ -249,6 +249,18 @@ impl HardwareService for Api {
         Ok(Response::new(pb::RecordInventoryResponse {}))
     }
 
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn record_bmc_inventory(
+        &self,
+        request: Request<pb::RecordBmcInventoryRequest>,
+    ) -> Result<Response<pb::RecordBmcInventoryResponse>, Status> {
+        let pb::RecordBmcInventoryRequest { hardware_id, inventory } = request.into_inner();
+        let id = Violations::parse("hardware_id", &hardware_id)?;
+        let inventory = Violations::require("inventory", inventory)?;
+        self.records.record_bmc_inventory(id, inventory).await?;
+        Ok(Response::new(pb::RecordBmcInventoryResponse {}))
+    }
+
     type WatchHardwareStream = serving::Events<pb::WatchHardwareResponse>;
 
     #[tracing::instrument(skip_all)]

@@ -11,6 +11,7 @@ mod relay_port;
 use std::collections::BTreeSet;
 
 use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::State;
 use tinwright::status::Violations;
 use tinwright::{LocationId, check, disk_hint};
 
@@ -27,8 +28,13 @@ const MAX_EXTRA_DEPTH: usize = 32;
 pub fn normalize(mut hardware: pb::Hardware) -> Result<pb::Hardware, Violations> {
     let mut wrong = Violations::default();
     texts(&mut hardware, &mut wrong);
-    if hardware.interfaces.is_empty() {
-        wrong.add("interfaces", "is empty: a machine has at least one");
+    // An enrolled machine may be known by its BMC only, which need not list the interfaces.
+    let is_in_use = matches!(hardware.state(), State::Unspecified | State::Provisionable);
+    if hardware.interfaces.is_empty() && is_in_use {
+        wrong.add(
+            "interfaces",
+            "is empty: a machine has at least one, unless its state is enrolled",
+        );
     }
     wrong.each("interfaces", &mut hardware.interfaces, MAX_PARTS, interface::normalize);
     check_unique(&hardware, &mut wrong);

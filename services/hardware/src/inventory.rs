@@ -1,5 +1,6 @@
 //! Inventories that machines report of themselves: their limits, the form in which they are stored, and what changed.
 
+pub(crate) mod bmc;
 mod differences;
 
 use prost::Message as _;
@@ -92,6 +93,33 @@ fn normalize_interface(interface: &mut pb::InventoryInterface, wrong: &mut Viola
         ("lldp_neighbour.system_name", system_name),
     ] {
         check_text(field, &text, wrong);
+    }
+}
+
+/// Returns what the reports in `new` changed, for people; empty for nothing.
+pub(crate) fn reported_change(old: &pb::Hardware, new: &pb::Hardware) -> String {
+    let own = match (&old.inventory, &new.inventory) {
+        (None, Some(_)) => vec!["first inventory".into()],
+        (Some(old), Some(new)) => differences(old, new),
+        (_, None) => Vec::new(),
+    };
+    let listed = match (&old.bmc_inventory, &new.bmc_inventory) {
+        (None, Some(_)) => vec!["first inventory of the BMC".into()],
+        (Some(old), Some(new)) => bmc::differences(old, new),
+        (_, None) => Vec::new(),
+    };
+    let listed = listed.into_iter().map(|text: String| match text.starts_with("first") {
+        true => text,
+        false => format!("by the BMC: {text}"),
+    });
+    own.into_iter().chain(listed).collect::<Vec<_>>().join("; ")
+}
+
+/// Returns the contradiction between the two inventories of `machine`; empty for none.
+pub(crate) fn warning(machine: &pb::Hardware) -> String {
+    match (&machine.inventory, &machine.bmc_inventory) {
+        (Some(own), Some(bmc)) => bmc::contradiction(own, bmc),
+        (Some(_), None) | (None, _) => String::new(),
     }
 }
 

@@ -81,16 +81,16 @@ impl Kind for HardwareKind {
         hardware.overdue
     }
 
+    fn warning(hardware: &pb::Hardware) -> &str {
+        &hardware.inventory_warning
+    }
+
     fn changed_fields(old: &pb::Hardware, new: &pb::Hardware) -> Vec<String> {
         field_mask::changed_fields(old, new)
     }
 
     fn reported_change(old: &pb::Hardware, new: &pb::Hardware) -> String {
-        match (&old.inventory, &new.inventory) {
-            (None, Some(_)) => "first inventory".into(),
-            (Some(old), Some(new)) => inventory::differences(old, new).join("; "),
-            (_, None) => String::new(),
-        }
+        inventory::reported_change(old, new)
     }
 }
 
@@ -196,7 +196,9 @@ impl HardwareRecords {
         revision: i64,
     ) -> Result<pb::Hardware, Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        let state = state::after(old.state(), to)?.into();
+        let state = state::after(old.state(), to)?;
+        check_interfaces(&old, state)?;
+        let state = state.into();
         if (state, &reason) == (old.state, &old.state_reason) {
             return Ok(old);
         }
@@ -220,7 +222,34 @@ impl HardwareRecords {
                 return Ok(());
             }
             reported.report_time = Some(self.clock.wall().into());
-            let new = pb::Hardware { inventory: Some(Box::new(reported.clone())), ..old.clone() };
+            let mut new = old.clone();
+            new.inventory = Some(Box::new(reported.clone()));
+            new.inventory_warning = inventory::warning(&new);
+            match self.records.replace(&old, self.updated(&old, new)).await {
+                Err(records::Error::Changed { .. }) => {}
+                result => return Ok(result.map(drop)?),
+            }
+        }
+        Err(changed(&id.to_string()))
+    }
+
+    /// Stores what the BMC of a machine lists of it. Writes nothing if that is stored already.
+    pub async fn record_bmc_inventory(
+        &self,
+        id: HardwareId,
+        read: pb::BmcInventory,
+    ) -> Result<(), Error> {
+        let mut read = inventory::bmc::normalize(read)?;
+        for _ in 0..MAX_REPETITIONS {
+            let old = self.records.require(&id.to_string()).await?;
+            read.report_time = old.bmc_inventory.as_ref().and_then(|stored| stored.report_time);
+            if old.bmc_inventory.as_deref() == Some(&read) {
+                return Ok(());
+            }
+            read.report_time = Some(self.clock.wall().into());
+            let mut new = old.clone();
+            new.bmc_inventory = Some(Box::new(read.clone()));
+            new.inventory_warning = inventory::warning(&new);
             match self.records.replace(&old, self.updated(&old, new)).await {
                 Err(records::Error::Changed { .. }) => {}
                 result => return Ok(result.map(drop)?),
@@ -317,6 +346,15 @@ fn check_protection(hardware: &pb::Hardware) -> Result<(), Error> {
     if hardware.protect { Err(Error::Protected(hardware.id.clone())) } else { Ok(()) }
 }
 
+/// Passes unless a machine without interfaces, which is enrolled by its BMC only, is to become `to`, a state in which it is used.
+fn check_interfaces(machine: &pb::Hardware, to: State) -> Result<(), Error> {
+    if to == State::Provisionable && machine.interfaces.is_empty() {
+        let reason = "is empty: a machine without interfaces cannot become provisionable";
+        return Err(Violations::single("interfaces", reason).into());
+    }
+    Ok(())
+}
+
 /// True if a commit failed because the location of `machine` changed meanwhile: it is to be looked at again.
 fn is_of_location(error: &records::Error, machine: &pb::Hardware) -> bool {
     matches!(error, records::Error::Changed { id, .. } if *id == machine.location_id && *id != machine.id)
@@ -338,7 +376,8 @@ fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardwar
     };
     hardware.set_state(state);
     (hardware.state_reason, hardware.overdue) = (String::new(), false);
-    hardware.inventory = None;
+    (hardware.inventory, hardware.bmc_inventory) = (None, None);
+    hardware.inventory_warning.clear();
     hardware.state_time = hardware.create_time;
     Ok(hardware)
 }

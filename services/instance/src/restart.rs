@@ -205,7 +205,7 @@ mod tests {
         let jobs = site.state().jobs.clone();
         let words: Vec<Vec<_>> = jobs
             .iter()
-            .map(|job| job.operations.iter().filter_map(|it| it.what).collect())
+            .map(|job| job.operations.iter().filter_map(|it| it.what.clone()).collect())
             .collect();
         let power = |power: Power| What::Power(power.into());
         let soft = vec![power(Power::SoftOff), power(Power::On)];

@@ -9,7 +9,9 @@ use store::mirror::Mirror;
 use store::records::{self, CheckReport, Kind, Selector};
 use store::serving;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
+use tinwright::secret::Secrets;
 use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
 use tinwright::watch::WatchResponse;
@@ -17,12 +19,14 @@ use tinwright::{BmcId, Id, PowerJobId, TenantName, id};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::Error;
 use crate::bmc_client;
 use crate::bmcs::Login;
+use crate::enrolment::Enrolment;
+use crate::hardware_directory::HardwareDirectory;
 use crate::jobs::Jobs;
 use crate::plan::{self, Timing};
 use crate::reconcile;
-use crate::redfish::Power;
 use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
 use crate::tenant_view;
@@ -45,6 +49,8 @@ pub struct Api {
     /// By the id and the revision of the BMC's record.
     readings: SharedReadings<(String, i64), Reading>,
     timing: Timing,
+    /// None if this process has no client of the hardware service.
+    enrolment: Option<Enrolment>,
     stop: CancellationToken,
 }
 
@@ -54,7 +60,16 @@ impl Api {
         let bmc_mirror = Mirror::new(jobs.bmcs().records().clone());
         let job_mirror = Mirror::new(jobs.records().clone());
         let readings = SharedReadings::new(stop.clone());
-        Self { jobs, bmc_mirror, job_mirror, readings, timing, stop }
+        Self { jobs, bmc_mirror, job_mirror, readings, timing, enrolment: None, stop }
+    }
+
+    /// Sets the service to which inventories of BMCs go, and in which machines are enrolled.
+    pub fn with_hardware(self, hardware: HardwareDirectory) -> Self {
+        Self { enrolment: Some(Enrolment::new(self.jobs.clone(), hardware)), ..self }
+    }
+
+    fn enrolment(&self) -> Result<&Enrolment, Error> {
+        self.enrolment.as_ref().ok_or(Error::NoHardware)
     }
 
     /// Converts it into a service for a tonic router.
@@ -81,7 +96,7 @@ impl Api {
     /// Follows the records and carries out jobs until `stop`, which must come after the end of the watches. A running job
     /// continues at the next start.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { jobs, bmc_mirror, job_mirror, readings, timing, stop: _ } = self;
+        let Self { jobs, bmc_mirror, job_mirror, readings, timing, .. } = self;
         let followed = job_mirror.clone();
         let (bmcs, (), ()) = tokio::join!(
             serving::run(bmc_mirror, stop.clone()),
@@ -210,7 +225,6 @@ impl PowerService for Api {
         &self,
         request: Request<pb::GetPowerStateRequest>,
     ) -> Result<Response<pb::GetPowerStateResponse>, Status> {
-        use pb::get_power_state_response::PowerState;
         let hardware = hardware_id(&request.get_ref().hardware_id)?;
         let bmcs = self.jobs.bmcs();
         let bmc = bmcs.get_by_hardware(&hardware).await?;
@@ -223,13 +237,38 @@ impl PowerService for Api {
         let reading = reading.ok_or_else(|| Status::internal("the BMC could not be read"))?;
         let bmc_client::Reading { system, certificate } = (*reading).as_ref()?;
         bmcs.pin(bmc, *certificate).await?;
-        let power_state = match system.power {
-            Power::On => PowerState::On,
-            Power::Off => PowerState::Off,
-            Power::Changing => PowerState::Changing,
-        };
+        let power_state = PowerState::from(system.power);
         let boot = Some(plan::boot::to_proto(&system.boot));
         Ok(Response::new(pb::GetPowerStateResponse { power_state: power_state.into(), boot }))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn read_bmc_inventory(
+        &self,
+        request: Request<pb::ReadBmcInventoryRequest>,
+    ) -> Result<Response<pb::ReadBmcInventoryResponse>, Status> {
+        let hardware = hardware_id(&request.get_ref().hardware_id)?;
+        let enrolment = self.enrolment()?.clone();
+        let bmc = self.jobs.bmcs().get_by_hardware(&hardware).await?;
+        // It ends with a logout even if the caller goes away.
+        let read = async move { Ok(enrolment.read_inventory(bmc).await?) };
+        let (power, inventory) = serving::to_the_end(read).await?;
+        Ok(Response::new(pb::ReadBmcInventoryResponse {
+            inventory: Some(inventory),
+            power_state: PowerState::from(power).into(),
+        }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn enrol_bmc(
+        &self,
+        request: Request<pb::EnrolBmcRequest>,
+    ) -> Result<Response<pb::EnrolBmcResponse>, Status> {
+        let (enrolment, request) = (self.enrolment()?.clone(), request.into_inner());
+        let enrol = async move { Ok(Box::pin(enrolment.enrol(request)).await?) };
+        let mut enrolled = serving::to_the_end(enrol).await?;
+        enrolled.discovery = enrolled.discovery.map(Secrets::without_secrets);
+        Ok(Response::new(enrolled))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -287,7 +326,8 @@ impl PowerService for Api {
         request: Request<pb::ReleasePowerJobRequest>,
     ) -> Result<Response<pb::ReleasePowerJobResponse>, Status> {
         let job = self.jobs.release_held(parse("id", &request.get_ref().id)?).await?;
-        Ok(Response::new(pb::ReleasePowerJobResponse { power_job: Some(job) }))
+        let power_job = Some(job.without_secrets());
+        Ok(Response::new(pb::ReleasePowerJobResponse { power_job }))
     }
 
     #[tracing::instrument(skip_all, fields(job.id = request.get_ref().id))]
@@ -351,9 +391,9 @@ fn check_hold(request: &Request<pb::CreatePowerJobRequest>) -> Result<(), Status
     Ok(())
 }
 
-/// Returns what shows a job to a caller who is limited to the objects of `tenant`, or to others.
+/// Returns what shows a job, without its secrets, to a caller who is limited to the objects of `tenant`, or to others.
 fn show(tenant: Option<&TenantName>) -> fn(pb::PowerJob) -> pb::PowerJob {
-    if tenant.is_some() { tenant_view::view } else { |job| job }
+    if tenant.is_some() { tenant_view::view } else { Secrets::without_secrets }
 }
 
 fn require(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {

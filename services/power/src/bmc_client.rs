@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tinwright::hardware::v1::BmcInventory;
+
 use crate::ipmi::{self, Ipmi};
-use crate::plan::Call;
+use crate::plan::{Call, DriveKind};
 use crate::redfish::{self, Redfish, System};
 
 /// Timeout of all requests of one reading in a session of its own.
@@ -39,10 +41,21 @@ pub struct Reading {
 /// Reads the state of the system of `target` in a session of its own.
 pub async fn read_system(target: BmcAddress) -> Result<Reading, Error> {
     let mut bmc = BmcClient::new(target)?;
-    let system = bmc.system_within(READING_TIMEOUT).await;
+    let system = bmc.system_within(READING_TIMEOUT, None).await;
     let certificate = bmc.certificate();
     bmc.close().await;
     Ok(Reading { system: system?, certificate })
+}
+
+/// Reads the state and the inventory of the system of `target` in a session of its own, within a minute.
+pub async fn read_inventory(target: BmcAddress) -> Result<(Reading, BmcInventory), Error> {
+    let mut bmc = BmcClient::new(target)?;
+    let read = async { Ok((bmc.system().await?, bmc.inventory().await?)) };
+    let read = tokio::time::timeout(READING_TIMEOUT, read).await;
+    let certificate = bmc.certificate();
+    bmc.close().await;
+    let (system, inventory) = read.unwrap_or(Err(Error::Timeout(READING_TIMEOUT)))?;
+    Ok((Reading { system, certificate }, inventory))
 }
 
 impl BmcClient {
@@ -62,10 +75,14 @@ impl BmcClient {
         }
     }
 
-    /// Reads the state of the system within `limit`, or within a minute.
-    pub async fn system_within(&mut self, limit: Duration) -> Result<System, Error> {
+    /// Reads the state of the system within `limit`, or within a minute, with its virtual drive of the kind `drive`.
+    pub async fn system_within(
+        &mut self,
+        limit: Duration,
+        drive: Option<DriveKind>,
+    ) -> Result<System, Error> {
         let limit = limit.min(READING_TIMEOUT);
-        let system = tokio::time::timeout(limit, self.system()).await;
+        let system = tokio::time::timeout(limit, self.system_with(drive)).await;
         system.unwrap_or(Err(Error::Timeout(limit)))
     }
 
@@ -80,11 +97,28 @@ impl BmcClient {
         response.unwrap_or(Err(Error::Timeout(limit)))
     }
 
+    /// Reads the state of the system and of its virtual drive. IPMI has none.
+    async fn system_with(&mut self, drive: Option<DriveKind>) -> Result<System, Error> {
+        let mut system = self.system().await?;
+        if let (Self::Redfish(bmc), Some(kind)) = (self, drive) {
+            system.drive = bmc.drive(kind).await?;
+        }
+        Ok(system)
+    }
+
     /// Reads the state of the system.
     async fn system(&mut self) -> Result<System, Error> {
         Ok(match self {
             Self::Redfish(bmc) => bmc.system().await?,
             Self::Ipmi(bmc) => bmc.system().await?,
+        })
+    }
+
+    /// Reads the inventory of the machine.
+    async fn inventory(&mut self) -> Result<BmcInventory, Error> {
+        Ok(match self {
+            Self::Redfish(bmc) => bmc.inventory().await?,
+            Self::Ipmi(bmc) => bmc.inventory().await?,
         })
     }
 

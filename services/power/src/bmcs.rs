@@ -12,14 +12,15 @@ use runtime::secret::Secret;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Kind as _, Listing, Records};
 use store::{Commit, Expect, ScopedStore, Store};
-use tinwright::BmcId;
 use tinwright::field_mask;
+use tinwright::hardware::v1::BmcInventory;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::status::Violations;
+use tinwright::{BmcId, HardwareId};
 
 use crate::Error;
-use crate::bmc_client::{self, BmcAddress};
+use crate::bmc_client::{self, BmcAddress, Reading};
 use crate::check;
 use crate::conflicts::retry;
 use crate::ipmi;
@@ -96,6 +97,35 @@ impl Bmcs {
         Ok(self.records.create(&bmc, password, request.as_ref()).await?)
     }
 
+    /// Returns `bmc`, whose machine is not created yet, in its stored form, but with its password.
+    pub(crate) fn check_new(&self, bmc: pb::Bmc) -> Result<pb::Bmc, Error> {
+        let machine = HardwareId::new().to_string();
+        Ok(check::bmc(pb::Bmc { hardware_id: machine, ..bmc }, self.plaintext)?)
+    }
+
+    /// Logs in to a BMC without a record, and reads the state and the inventory of its machine.
+    pub(crate) async fn log_in_to_new(
+        &self,
+        bmc: &pb::Bmc,
+    ) -> Result<(Reading, BmcInventory), Error> {
+        let target = target(bmc, Secret::new(bmc.password.clone()))?;
+        Ok(bmc_client::read_inventory(target).await?)
+    }
+
+    /// Returns the BMC with the address and the system of `wanted`, if there is one.
+    pub(crate) async fn find_by_address(&self, wanted: &pb::Bmc) -> Result<Option<pb::Bmc>, Error> {
+        let mut after = String::new();
+        loop {
+            let is_same = |bmc: &pb::Bmc| address(bmc) == address(wanted);
+            let page = self.records.list(&after, 1, is_same).await?;
+            match (page.records.into_iter().next(), page.next) {
+                (Some(found), _) => return Ok(Some(found)),
+                (None, Some(next)) => after = next,
+                (None, None) => return Ok(None),
+            }
+        }
+    }
+
     /// Returns the BMC with this id.
     pub async fn get(&self, id: BmcId) -> Result<pb::Bmc, Error> {
         Ok(self.records.require(&id.to_string()).await?)
@@ -131,7 +161,7 @@ impl Bmcs {
         let has_password = paths.iter().any(|path| path == "password")
             || !update.password.is_empty() && paths.is_empty();
         let mut new = check::bmc(field_mask::merge(&old, &update, paths)?, self.plaintext)?;
-        if address(&new) != address(&old) && !has_password {
+        if host(&new) != host(&old) && !has_password {
             return Err(Violations::single("password", "is required to change the address").into());
         }
         let password = Secret::new(std::mem::take(&mut new.password));
@@ -277,7 +307,7 @@ async fn log_in(bmc: &mut pb::Bmc, password: Secret<String>) -> Result<(), Error
 }
 
 /// Sets the certificate of a BMC that has none. True if it is set.
-fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) -> bool {
+pub(crate) fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) -> bool {
     match (&mut bmc.protocol, certificate) {
         (Some(Protocol::Redfish(redfish)), Some(digest))
             if redfish.certificate_sha256.is_empty() && !redfish.signed_by_root =>
@@ -291,7 +321,7 @@ fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) -> bool {
 
 /// Empties the certificate in `new` if it is that of `old`, which has another address.
 fn forget_certificate(old: &pb::Bmc, new: &mut pb::Bmc) {
-    let is_moved = address(old) != address(new);
+    let is_moved = host(old) != host(new);
     if let (Some(Protocol::Redfish(old)), Some(Protocol::Redfish(new))) =
         (&old.protocol, &mut new.protocol)
         && is_moved
@@ -301,8 +331,17 @@ fn forget_certificate(old: &pb::Bmc, new: &mut pb::Bmc) {
     }
 }
 
+/// Returns the address of a BMC, and the system that it is for: no two records have the same.
+pub(crate) fn address(bmc: &pb::Bmc) -> Option<(&str, u16, &str)> {
+    let system = match &bmc.protocol {
+        Some(Protocol::Redfish(redfish)) => redfish.system_id.as_str(),
+        Some(Protocol::Ipmi(_)) | None => "",
+    };
+    host(bmc).map(|(host, port)| (host, port, system))
+}
+
 /// Returns the address to which a BMC's password is sent.
-fn address(bmc: &pb::Bmc) -> Option<(&str, u16)> {
+fn host(bmc: &pb::Bmc) -> Option<(&str, u16)> {
     bmc.protocol.as_ref().map(|protocol| match protocol {
         Protocol::Redfish(redfish) => (redfish.url.as_str(), 0),
         Protocol::Ipmi(ipmi) => (ipmi.host.as_str(), check::port(ipmi)),

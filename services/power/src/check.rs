@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use reqwest::Url;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
-use tinwright::power::v1::operation::{Boot, Power, What, boot};
+use tinwright::power::v1::operation::{Boot, Drive, InsertMedia, Power, What, boot};
 use tinwright::status::Violations;
 use tinwright::{HardwareId, check};
 
@@ -17,6 +17,8 @@ use crate::ipmi;
 
 /// The longest system id, user name and password.
 const MAX_TEXT_BYTES: usize = 255;
+/// The longest URL of an image.
+const MAX_URL_BYTES: usize = 2048;
 /// The longest time for a graceful shutdown.
 const MAX_SOFT_OFF_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// The most operations of a job.
@@ -152,6 +154,14 @@ pub fn job(
                 wrong.take(field("soft_off_limit"), soft_off_limit(operation, *number));
             }
             Some(What::Boot(boot)) => wrong.add_nested(&field("boot"), boot_violations(boot)),
+            Some(What::InsertMedia(media)) => {
+                wrong.add_nested(&field("insert_media"), media_violations(media));
+            }
+            Some(What::EjectMedia(drive)) => {
+                if Drive::try_from(*drive).is_err() {
+                    wrong.add(field("eject_media"), format!("{drive} is not a drive"));
+                }
+            }
         }
     }
     wrong.into_result(())
@@ -169,9 +179,29 @@ fn soft_off_limit(operation: &pb::Operation, power: i32) -> Result<(), String> {
     }
 }
 
+fn media_violations(media: &InsertMedia) -> Violations {
+    let mut wrong = Violations::default();
+    let InsertMedia { image_url, drive } = media;
+    wrong.take("image_url", check::length(image_url, MAX_URL_BYTES));
+    // The error must not quote the URL, which may have a token.
+    if check::url(image_url, &["http", "https"]).is_err() {
+        wrong.add("image_url", "is no URL with http or https");
+    }
+    if Drive::try_from(*drive).is_err() {
+        wrong.add("drive", format!("{drive} is not a drive"));
+    }
+    wrong
+}
+
 fn boot_violations(boot: &Boot) -> Violations {
     let mut wrong = Violations::default();
-    let Boot { device, persistent: _, mode } = boot;
+    let Boot { device, persistent: _, mode, http_url } = boot;
+    if !http_url.is_empty() {
+        wrong.take("http_url", check::url(http_url, &["http", "https"]));
+        if boot.device() != boot::Device::UefiHttp {
+            wrong.add("http_url", "is for DEVICE_UEFI_HTTP only");
+        }
+    }
     if !boot::Device::try_from(*device).is_ok_and(|device| device != boot::Device::Unspecified) {
         wrong.add("device", format!("{device} is not a boot device"));
     }
@@ -281,8 +311,8 @@ mod tests {
     fn a_job_has_one_to_sixteen_complete_operations() {
         let on = pb::Operation { what: Some(What::Power(Power::On.into())), soft_off_limit: None };
         let operations = |all: &[_]| job(all, &BTreeMap::new());
-        assert!(operations(&[on; 16]).is_ok());
-        assert!(operations(&[on; 17]).is_err());
+        assert!(operations(&vec![on.clone(); 16]).is_ok());
+        assert!(operations(&vec![on.clone(); 17]).is_err());
         assert!(operations(&[]).is_err());
         assert!(job(&[on], &BTreeMap::from([(String::new(), String::new())])).is_err());
         for what in

@@ -6,7 +6,7 @@ use store::records;
 use tinwright::status::{self, Violations};
 use tonic::Status;
 
-use crate::{bmc_client, tenant_machines};
+use crate::{bmc_client, hardware_directory, tenant_machines};
 
 /// A failed request about BMCs or jobs.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,15 @@ pub enum Error {
     /// The password cannot be encrypted.
     #[error(transparent)]
     Refused(#[from] CryptoError),
+    /// The hardware service refused a call, or did not answer.
+    #[error(transparent)]
+    Hardware(#[from] hardware_directory::Error),
+    /// This process has no client of the hardware service.
+    #[error("machines are not enrolled here")]
+    NoHardware,
+    /// Another call enrols the same BMC.
+    #[error("this BMC is being enrolled by another call")]
+    EnrolmentRuns,
     /// The BMC refused, or did not respond.
     #[error(transparent)]
     Bmc(#[from] bmc_client::Error),
@@ -55,6 +64,9 @@ impl From<Error> for Status {
                 Self::data_loss(text)
             }
             Error::Refused(_) => Self::internal(text),
+            Error::Hardware(error) => error.into(),
+            Error::NoHardware => Self::unimplemented(text),
+            Error::EnrolmentRuns => Self::aborted(text),
             Error::Bmc(error) => Self::from(&error),
         }
     }

@@ -5,12 +5,14 @@
 
 mod boot_flags;
 mod error;
+mod fru;
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use runtime::secret::Secret;
+use tinwright::hardware::v1 as hw;
 use tokio::process::Command;
 
 use self::boot_flags::BootFlags;
@@ -43,6 +45,8 @@ const RESETS: [(&str, &str); 4] =
 const GET_BOOT_FLAGS: [&str; 6] = ["raw", "0x00", "0x09", "0x05", "0x00", "0x00"];
 /// Set System Boot Options, parameter 3: the flags stay valid even if the machine does not start within a minute.
 const KEEP_BOOT_FLAGS: [&str; 5] = ["raw", "0x00", "0x08", "0x03", "0x08"];
+/// Prints the FRU data of the BMC itself.
+const PRINT_FRU: [&str; 3] = ["fru", "print", "0"];
 /// Set System Boot Options, parameter 5.
 const SET_BOOT_FLAGS: [&str; 4] = ["raw", "0x00", "0x08", "0x05"];
 
@@ -87,6 +91,15 @@ impl Ipmi {
         Ok(System { protocol: Protocol::Ipmi, power, reset_types, boot, ..System::default() })
     }
 
+    /// Reads the inventory of the machine: its identity, if the BMC has FRU data. IPMI tells nothing of processors, memory and interfaces.
+    pub async fn inventory(&self) -> Result<hw::BmcInventory, Error> {
+        match self.run(&PRINT_FRU).await {
+            Ok(text) => Ok(fru::read(&text)),
+            Err(Error::Refused { .. }) => Ok(hw::BmcInventory::default()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sends `call`. The caller has to read the system again to verify the effect.
     pub async fn call(&self, call: &Call) -> Result<(), Error> {
         match call {
@@ -107,6 +120,7 @@ impl Ipmi {
                 let set = SET_BOOT_FLAGS.into_iter().chain(bytes.iter().map(String::as_str));
                 self.run(&set.collect::<Vec<_>>()).await?;
             }
+            Call::Media(_) => return Err(Error::Unsupported("virtual media".into())),
         }
         Ok(())
     }

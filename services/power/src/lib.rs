@@ -11,6 +11,8 @@
 //! - [`plan`]: the next request for a BMC in a given state; pure. [`bmc_client`]: a client of a BMC, by [`redfish`] or [`ipmi`].
 //! - [`reconcile`]: carries out jobs, one at a time per BMC. [`stored`]: the messages in the store.
 //! - `shared_readings`: one reading of a BMC at a time for all callers of GetPowerState.
+//! - [`enrolment`]: machines that are known by their BMC only, and the inventories that BMCs list. [`hardware_directory`]: the records of
+//!   machines.
 //! - [`tenant_machines`]: the instances on machines, and what tenants may switch. [`tenant_view`]: what tenants see of jobs.
 //! - [`claim`]: decides which of several processes carries out a machine's jobs.
 //!
@@ -20,11 +22,14 @@
 
 pub mod api;
 pub mod bmc_client;
+mod bmc_text;
 pub mod bmcs;
 pub mod check;
 pub mod claim;
 mod conflicts;
+pub mod enrolment;
 mod error;
+pub mod hardware_directory;
 pub mod ipmi;
 pub mod jobs;
 pub mod migration;
@@ -41,7 +46,9 @@ mod test_store;
 
 pub use api::Api;
 pub use bmcs::{Bmcs, Login, PlaintextHttp};
+pub use enrolment::Enrolment;
 pub use error::Error;
+pub use hardware_directory::HardwareDirectory;
 pub use jobs::Jobs;
 pub use plan::Timing;
 pub use tenant_machines::TenantMachines;

@@ -4,11 +4,13 @@
 //! may leave no other sign. An effect that is there already needs no request.
 
 pub(crate) mod boot;
+mod media;
 mod power;
 
 use std::time::Duration;
 
 use runtime::retry::Backoff;
+use runtime::secret::Secret;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::What;
 
@@ -92,6 +94,52 @@ pub enum Call {
         /// True for the system's settings resource, false for the system itself.
         in_settings: bool,
     },
+    /// A change of the virtual drive that was read.
+    Media(MediaCall),
+}
+
+/// A kind of virtual drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveKind {
+    /// CD or DVD.
+    Cd,
+    /// USB stick or floppy disk.
+    Usb,
+}
+
+/// A change of a virtual drive. The URL of an image may have a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediaCall {
+    /// `VirtualMedia.InsertMedia` of this image, with all usual parameters.
+    Insert(Secret<String>),
+    /// The same with the image as its only parameter.
+    InsertImageOnly(Secret<String>),
+    /// A PATCH of the drive with this image.
+    PatchImage(Secret<String>),
+    /// `VirtualMedia.EjectMedia`.
+    Eject,
+    /// A PATCH of the drive without an image.
+    PatchNoImage,
+}
+
+/// Returns the virtual drive that has to be read for `operation`.
+pub fn drive_of(operation: &pb::Operation) -> Option<DriveKind> {
+    match &operation.what {
+        Some(What::InsertMedia(media)) => Some(DriveKind::of(media.drive)),
+        Some(What::EjectMedia(drive)) => Some(DriveKind::of(*drive)),
+        Some(What::Power(_) | What::Boot(_)) | None => None,
+    }
+}
+
+/// Returns `text`, which quotes a BMC, without the URL of the image of `operation`.
+pub fn without_image(operation: Option<&pb::Operation>, text: String) -> String {
+    match operation.and_then(|operation| operation.what.as_ref()) {
+        Some(What::InsertMedia(media)) if !media.image_url.is_empty() => {
+            text.replace(&media.image_url, "(URL of the image)")
+        }
+        Some(What::InsertMedia(_) | What::EjectMedia(_) | What::Power(_) | What::Boot(_))
+        | None => text,
+    }
 }
 
 /// The override that is requested, with Redfish's values.
@@ -103,6 +151,8 @@ pub struct BootRequest {
     pub target: Option<&'static str>,
     /// `UEFI` or `Legacy`. None: unchanged.
     pub mode: Option<&'static str>,
+    /// The file of a UEFI HTTP boot. Empty: unchanged.
+    pub http_url: String,
 }
 
 /// Returns the next action for `operation`; `now` is in milliseconds since 1970.
@@ -120,6 +170,8 @@ pub fn next(
             let limit = soft_off_limit(operation, timing);
             power::next((*wanted).try_into().unwrap_or_default(), system, choice, limit)
         }
+        Some(What::InsertMedia(wanted)) => media::insert(wanted, system, choice),
+        Some(What::EjectMedia(drive)) => media::eject(*drive, system, choice),
         None => Next::Impossible("the operation is empty".into()),
     }
 }

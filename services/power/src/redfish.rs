@@ -4,9 +4,12 @@
 //! only to the origin in the BMC's record, and links and redirects to other origins are refused.
 //!
 //! - [`system`]: the state of a system, parsed from its resources.
+//! - `inventory`: the parts of a machine. `media`: virtual drives.
 //! - [`error`]: failed requests, and the decision to retry them.
 
 pub mod error;
+mod inventory;
+pub mod media;
 mod monitor;
 mod response;
 pub mod system;
@@ -22,6 +25,7 @@ use runtime::secret::Secret;
 use serde_json::{Value, json};
 
 pub use self::error::Error;
+pub use self::media::VirtualDrive;
 use self::response::{Response, id, link};
 pub use self::system::{BootOverride, Power, Protocol, System};
 use self::trust::CertificatePin;
@@ -139,6 +143,10 @@ impl Redfish {
     /// Sends `call` to `system`, and waits for the task that it starts. The caller has to read the system again to verify the
     /// effect.
     pub async fn call(&mut self, system: &System, call: &Call) -> Result<(), Error> {
+        if let Call::Media(change) = call {
+            let no_drive = || Error::Protocol("the virtual drive was not read".into());
+            return self.change_drive(system.drive.as_ref().ok_or_else(no_drive)?, change).await;
+        }
         let missing = |name: &str| Error::Protocol(format!("the system has no {name}"));
         let (method, url, body, etag) = match call {
             Call::Reset(reset_type) => {
@@ -154,6 +162,7 @@ impl Redfish {
                 let etag = system.settings_etag.as_deref();
                 (Method::PATCH, self.resolve(url)?, boot_body(request), etag)
             }
+            Call::Media(_) => return Err(missing("drive")),
         };
         let response = self.send(method, &url, Some(&body), etag).await?;
         monitor::wait_for_task(self, response).await
@@ -319,13 +328,16 @@ impl Redfish {
 
 /// Returns the PATCH that sets a boot override.
 fn boot_body(request: &BootRequest) -> Value {
-    let BootRequest { enabled, target, mode } = request;
+    let BootRequest { enabled, target, mode, http_url } = request;
     let mut boot = json!({"BootSourceOverrideEnabled": enabled});
     if let Some(target) = target {
         boot["BootSourceOverrideTarget"] = json!(target);
     }
     if let Some(mode) = mode {
         boot["BootSourceOverrideMode"] = json!(mode);
+    }
+    if !http_url.is_empty() {
+        boot["HttpBootUri"] = json!(http_url);
     }
     json!({"Boot": boot})
 }

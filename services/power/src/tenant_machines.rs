@@ -185,7 +185,7 @@ pub fn check_operations(operations: &[pb::Operation]) -> Result<(), Violations> 
                 let power = Power::try_from(power);
                 matches!(power, Ok(Power::On | Power::Off | Power::Cycle))
             }
-            Some(What::Boot(_)) | None => false,
+            Some(What::Boot(_) | What::InsertMedia(_) | What::EjectMedia(_)) | None => false,
         };
         if !is_allowed {
             wrong.add(format!("operations[{n}]"), "is none of on, off, cycle: a tenant has these");

@@ -2,11 +2,12 @@
 
 use tinwright::power::v1::PowerJob;
 use tinwright::power::v1::power_job::State;
+use tinwright::secret::Secrets as _;
 
 /// Returns what a tenant sees of `job`.
 pub fn view(job: PowerJob) -> PowerJob {
     let state_reason = state_reason(&job).to_owned();
-    PowerJob { state_reason, downgrades: Vec::new(), ..job }
+    PowerJob { state_reason, downgrades: Vec::new(), ..job.without_secrets() }
 }
 
 /// Returns the reason of the state of `job` without texts that quote the BMC. Before its start a job has none.

@@ -8,7 +8,7 @@ use tinwright::InstanceId;
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, on_machine};
 
-/// Calls that change nothing in this site: they need an edge, a power job, an active or failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need an edge, a BMC that answers, a power job, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/Authenticate",
@@ -19,6 +19,8 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
     "PowerService/CancelPowerJob",
+    "PowerService/EnrolBmc",
+    "PowerService/ReadBmcInventory",
     "PowerService/ReleasePowerJob",
     "StoreService/Backup",
     "WorkerService/AppendLog",
@@ -56,6 +58,10 @@ fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
         ("HardwareService/SetHardwareState", state),
         (
             "HardwareService/RecordInventory",
+            json!({"hardware_id": site.id("spare"), "inventory": {"serial": "x"}}),
+        ),
+        (
+            "HardwareService/RecordBmcInventory",
             json!({"hardware_id": site.id("spare"), "inventory": {"serial": "x"}}),
         ),
         ("HardwareService/DeleteHardware", json!({"id": site.id("spare")})),

@@ -100,7 +100,9 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "power",
         &[
+            "/tinwright.hardware.v1.HardwareService/CreateHardware",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.hardware.v1.HardwareService/RecordBmcInventory",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
         ],

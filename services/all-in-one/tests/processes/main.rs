@@ -8,6 +8,10 @@ mod backup;
 mod boots;
 mod certificate_end;
 mod edge;
+#[path = "../../../power/tests/bmc/emulator.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod emulator;
+mod enrol;
 mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]

@@ -2,14 +2,13 @@
 //! other users of the computer could read it.
 
 mod change;
-mod password;
 
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use tinwright::BmcId;
 use tinwright::power::v1 as pb;
-use tinwright::power::v1::bmc::{Ipmi, Protocol, Redfish};
+use tinwright::power::v1::bmc::{Protocol, Redfish};
 use tinwright::power::v1::get_bmc_request::By;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -18,11 +17,11 @@ use self::change::{SetPassword, UpdateBmc};
 use super::client;
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row, print_line, print_list};
 use crate::resource::{
     self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
-use crate::{hardware, input};
+use crate::{bmc_address, hardware, input, password};
 
 /// Commands on BMCs.
 #[derive(Debug, clap::Subcommand)]
@@ -35,6 +34,15 @@ pub enum BmcCommand {
     SetPassword(SetPassword),
     /// Log in to a BMC, and show the power state of its machine
     Test {
+        /// The BMC
+        #[arg(value_name = "ID|MACHINE")]
+        bmc: String,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Read what a BMC lists of its machine, and store it in the machine's record
+    Inventory {
         /// The BMC
         #[arg(value_name = "ID|MACHINE")]
         bmc: String,
@@ -105,6 +113,12 @@ pub(super) async fn run(
             let table = |state: &_| output::table(std::slice::from_ref(state));
             output::print_one(out, &state, output, table)
         }
+        BmcCommand::Inventory { bmc, output } => {
+            let bmc = pb::Bmc::find(channel, &bmc, View::Basic).await?;
+            let request = pb::ReadBmcInventoryRequest { hardware_id: bmc.hardware_id };
+            let read = client(channel).read_bmc_inventory(request).await?.into_inner();
+            print_line(out, &output::one(&read, output)?)
+        }
         BmcCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -115,7 +129,7 @@ async fn create(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     let protocol = match &options.ipmi {
-        Some(address) => Protocol::Ipmi(ipmi(address, options.cipher_suite)?),
+        Some(address) => Protocol::Ipmi(bmc_address::ipmi(address, options.cipher_suite)?),
         None => Protocol::Redfish(Redfish {
             url: options.url.unwrap_or_default(),
             system_id: options.system.unwrap_or_default(),
@@ -137,32 +151,6 @@ async fn create(
     print_list(out, created.bmc.as_slice(), options.output)
 }
 
-/// Parses HOST, HOST:PORT, an IPv6 address or \[ADDRESS\]:PORT.
-fn ipmi(address: &str, cipher_suite: Option<u32>) -> anyhow::Result<Ipmi> {
-    let (host, port) = match address.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            let port: u16 = port.parse().map_err(|_| anyhow::anyhow!("{port:?} is not a port"))?;
-            (host, u32::from(port))
-        }
-        Some(_) | None => (address, 0),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(Ipmi { host, port, cipher_suite: cipher_suite.unwrap_or_default() })
-}
-
-/// Returns the address of a BMC as people write it.
-fn address(bmc: &pb::Bmc) -> String {
-    match &bmc.protocol {
-        Some(Protocol::Redfish(redfish)) => redfish.url.clone(),
-        Some(Protocol::Ipmi(Ipmi { host, port: 0, .. })) => format!("ipmi://{host}"),
-        Some(Protocol::Ipmi(Ipmi { host, port, .. })) if host.contains(':') => {
-            format!("ipmi://[{host}]:{port}")
-        }
-        Some(Protocol::Ipmi(Ipmi { host, port, .. })) => format!("ipmi://{host}:{port}"),
-        None => String::new(), // a protocol that only a newer server knows
-    }
-}
-
 impl Row for pb::Bmc {
     const COLUMNS: &'static [&'static str] = &["ID", "HARDWARE", "ADDRESS", "USERNAME", "AGE"];
 
@@ -170,7 +158,7 @@ impl Row for pb::Bmc {
         vec![
             self.id.clone(),
             self.hardware_id.clone(),
-            address(self),
+            bmc_address::text(self),
             self.username.clone(),
             output::age(self.create_time, now),
         ]
@@ -226,21 +214,4 @@ impl Resource for pb::Bmc {
 
 async fn get(channel: &Channel, by: By) -> Result<Option<pb::Bmc>, Status> {
     Ok(client(channel).get_bmc(pb::GetBmcRequest { by: Some(by) }).await?.into_inner().bmc)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn an_ipmi_address_may_have_a_port() {
-        for (text, host, port) in [
-            ("192.0.2.1", "192.0.2.1", 0),
-            ("bmc1:6230", "bmc1", 6230),
-            ("2001:db8::1", "2001:db8::1", 0),
-            ("[2001:db8::1]:623", "2001:db8::1", 623),
-        ] {
-            let ipmi = super::ipmi(text, None).unwrap();
-            assert_eq!((ipmi.host.as_str(), ipmi.port), (host, port));
-        }
-        assert!(super::ipmi("bmc1:x", None).is_err());
-    }
 }

@@ -2,7 +2,7 @@
 
 use tinwright::power::v1::Operation;
 use tinwright::power::v1::operation::boot::Mode;
-use tinwright::power::v1::operation::{Boot, Power, What};
+use tinwright::power::v1::operation::{Boot, Drive, Power, What};
 
 use crate::output::word;
 
@@ -13,7 +13,17 @@ pub(super) fn operation(operation: &Operation) -> String {
             word(Power::try_from(*power).unwrap_or_default().as_str_name(), "POWER_")
         }
         Some(What::Boot(to)) => format!("boot {}", boot(to)),
+        Some(What::InsertMedia(media)) => format!("insert-media {}", drive(media.drive)),
+        Some(What::EjectMedia(from)) => format!("eject-media {}", drive(*from)),
         None => String::new(), // a kind that only a newer server knows
+    }
+}
+
+/// Returns `cd` or `usb`.
+fn drive(drive: i32) -> String {
+    match Drive::try_from(drive).unwrap_or_default() {
+        Drive::Unspecified | Drive::Cd => "cd".into(),
+        Drive::Usb => "usb".into(),
     }
 }
 

@@ -84,6 +84,7 @@ mod machines {
             set_hardware_state: SetHardwareStateRequest => SetHardwareStateResponse,
             delete_hardware: DeleteHardwareRequest => DeleteHardwareResponse,
             record_inventory: RecordInventoryRequest => RecordInventoryResponse,
+            record_bmc_inventory: RecordBmcInventoryRequest => RecordBmcInventoryResponse,
         }
     }
 }

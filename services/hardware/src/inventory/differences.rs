@@ -26,12 +26,17 @@ fn machine(old: &pb::Inventory, new: &pb::Inventory, found: &mut Vec<String>) {
         changed(part, old.clone(), new.clone(), found);
     }
     changed("firmware", firmware(old), firmware(new), found);
-    changed("processors", processors(old), processors(new), found);
+    changed("processors", processors(&old.processors), processors(&new.processors), found);
     changed("memory", memory(old.memory_bytes), memory(new.memory_bytes), found);
 }
 
 /// Adds that `part` is `new` and was `old`, unless both are equal.
-fn changed(part: impl std::fmt::Display, old: String, new: String, found: &mut Vec<String>) {
+pub(super) fn changed(
+    part: impl std::fmt::Display,
+    old: String,
+    new: String,
+    found: &mut Vec<String>,
+) {
     let shown = |text: String| if text.is_empty() { "unknown".to_owned() } else { text };
     if old != new {
         found.push(format!("{part} is {}, was {}", shown(new), shown(old)));
@@ -119,8 +124,8 @@ fn firmware(inventory: &pb::Inventory) -> String {
     .into()
 }
 
-fn processors(inventory: &pb::Inventory) -> String {
-    let Some(pb::Processors { model, sockets, cores, threads }) = &inventory.processors else {
+pub(super) fn processors(processors: &Option<pb::Processors>) -> String {
+    let Some(pb::Processors { model, sockets, cores, threads }) = processors else {
         return String::new();
     };
     format!("{sockets} x {model} with {cores} cores and {threads} threads")
@@ -130,6 +135,6 @@ fn medium(disk: &pb::InventoryDisk) -> String {
     medium_word(disk.medium()).into()
 }
 
-fn memory(bytes: u64) -> String {
+pub(super) fn memory(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!("{} MiB", bytes >> 20) }
 }

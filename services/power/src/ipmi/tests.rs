@@ -33,9 +33,15 @@ fn boot_flags_are_read_as_an_override() {
 
 #[test]
 fn a_request_has_the_flags_that_read_back() {
-    let pxe = BootRequest { enabled: "Continuous", target: Some("Pxe"), mode: Some("UEFI") };
+    let pxe = BootRequest {
+        enabled: "Continuous",
+        target: Some("Pxe"),
+        mode: Some("UEFI"),
+        http_url: String::new(),
+    };
     assert_eq!(BootFlags::of(&pxe).unwrap().bytes(), [0xe0, 0x04, 0, 0, 0]);
-    let clear = BootRequest { enabled: "Disabled", target: None, mode: None };
+    let clear =
+        BootRequest { enabled: "Disabled", target: None, mode: None, http_url: String::new() };
     assert_eq!(BootFlags::of(&clear).unwrap().bytes(), [0x80, 0, 0, 0, 0]);
     assert_eq!(BootFlags::of(&BootRequest { target: Some("UefiHttp"), ..pxe }), None);
 }

@@ -70,6 +70,12 @@ fn deviations(
         }
         _ => return None,
     }
+    if wanted.http_url != read.http_url && !wanted.http_url.is_empty() {
+        if !choice.progress.accepted {
+            return None;
+        }
+        deviations.push(format!("the file to boot reads back as {:?}", read.http_url));
+    }
     if let Some(mode) = mode(wanted.mode()).filter(|mode| *mode != read.mode) {
         // Over IPMI there is no request without a mode.
         let is_last = match protocol {
@@ -88,9 +94,9 @@ fn deviations(
 fn requests(wanted: &Boot, system: &System) -> Vec<Request> {
     let requests = match wanted.device() {
         Device::None => vec![
-            ("clear", BootRequest { enabled: "Disabled", target: None, mode: None }),
-            ("clear target", BootRequest { enabled: "Disabled", target: Some("None"), mode: None }),
-            (DISK, BootRequest { enabled: "Continuous", target: Some("Hdd"), mode: None }),
+            ("clear", request("Disabled", None, None)),
+            ("clear target", request("Disabled", Some("None"), None)),
+            (DISK, request("Continuous", Some("Hdd"), None)),
         ],
         Device::Unspecified
         | Device::Pxe
@@ -120,7 +126,10 @@ fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, B
         return Vec::new();
     }
     let enabled = if wanted.persistent { "Continuous" } else { "Once" };
-    let with = |mode| BootRequest { enabled, target: Some(target), mode };
+    let with = |mode| {
+        let http_url = wanted.http_url.clone();
+        BootRequest { http_url, ..request(enabled, Some(target), mode) }
+    };
     match (mode(wanted.mode()), system.protocol) {
         // The boot flags always say a mode: the present one stays.
         (None, Protocol::Ipmi) => vec![(WITH_MODE, with(present_mode(system)))],
@@ -131,6 +140,14 @@ fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, B
         }
         (Some(_), Protocol::Redfish) => vec![(WITHOUT_MODE, with(None))],
     }
+}
+
+fn request(
+    enabled: &'static str,
+    target: Option<&'static str>,
+    mode: Option<&'static str>,
+) -> BootRequest {
+    BootRequest { enabled, target, mode, http_url: String::new() }
 }
 
 /// Returns the mode that the system reports.
@@ -157,5 +174,6 @@ pub(crate) fn to_proto(read: &BootOverride) -> Boot {
         device: device.unwrap_or_default().into(),
         persistent,
         mode: mode.unwrap_or_default().into(),
+        http_url: if is_off { String::new() } else { read.http_url.clone() },
     }
 }

@@ -11,7 +11,7 @@ fn power(power: Wanted) -> pb::Operation {
 }
 
 fn boot(device: Device, mode: Mode) -> pb::Operation {
-    let boot = Boot { device: device.into(), persistent: false, mode: mode.into() };
+    let boot = Boot { device: device.into(), mode: mode.into(), ..Boot::default() };
     pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }
 
@@ -128,7 +128,8 @@ fn a_boot_once_that_reads_as_continuous_counts_only_after_a_request() {
     let pxe = boot(Device::Pxe, Mode::Unspecified);
     let system = reads("Continuous", "Pxe");
     let Next::Send(request) = next_of(&pxe, &system, &Progress::default(), 0) else { panic!() };
-    let wanted = BootRequest { enabled: "Once", target: Some("Pxe"), mode: None };
+    let wanted =
+        BootRequest { enabled: "Once", target: Some("Pxe"), mode: None, http_url: String::new() };
     assert_eq!(request.call, Call::Boot { request: wanted, in_settings: false });
     let done = next_of(&pxe, &system, &sent("boot", true), 0);
     assert_eq!(done, Next::Done(vec!["boot once reads back as continuous".into()]));
@@ -280,4 +281,42 @@ proptest! {
             prop_assert!(progress.was_off);
         }
     }
+}
+
+#[test]
+fn a_text_of_the_bmc_is_stored_without_the_url_of_an_image() {
+    let image_url = "http://192.0.2.1/token/a.iso".to_owned();
+    let media = pb::operation::InsertMedia { image_url, ..Default::default() };
+    let insert = pb::Operation { what: Some(What::InsertMedia(media)), ..Default::default() };
+    let text = "cannot fetch http://192.0.2.1/token/a.iso: 404".to_owned();
+    assert_eq!(without_image(Some(&insert), text.clone()), "cannot fetch (URL of the image): 404");
+    assert_eq!(without_image(None, text.clone()), text);
+}
+
+#[test]
+fn a_file_for_a_http_boot_is_read_back() {
+    let boot = Boot {
+        device: Device::UefiHttp.into(),
+        http_url: "http://192.0.2.1/ipxe.efi".into(),
+        ..Boot::default()
+    };
+    let wanted = pb::Operation { what: Some(What::Boot(boot.clone())), ..Default::default() };
+    let reads = |http_url: &str| System {
+        boot: BootOverride {
+            enabled: "Once".into(),
+            target: "UefiHttp".into(),
+            http_url: http_url.into(),
+            ..BootOverride::default()
+        },
+        ..System::default()
+    };
+    let (timing, fresh) = (Timing::default(), Progress::default());
+    let Next::Send(request) = next(&wanted, &reads(""), &fresh, &timing, 0) else { panic!() };
+    let Call::Boot { request: sent, .. } = &request.call else { panic!() };
+    assert_eq!((sent.target, &sent.http_url), (Some("UefiHttp"), &boot.http_url));
+    let done = next(&wanted, &reads(&boot.http_url), &fresh, &timing, 0);
+    assert_eq!(done, Next::Done(vec![]));
+    let accepted = Progress { request: request.name, accepted: true, ..fresh };
+    let Next::Done(downgrades) = next(&wanted, &reads(""), &accepted, &timing, 0) else { panic!() };
+    assert_eq!(downgrades, ["the file to boot reads back as \"\""]);
 }

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use runtime::retry::Backoff;
 use store::records;
-use tinwright::power::v1::PowerJob;
+use tinwright::power::v1::{Operation, PowerJob};
 
 use crate::Error;
 use crate::bmc_client::{self, BmcClient};
 use crate::claim::{ClaimOwner, ClaimView};
 use crate::jobs::{Head, Jobs};
-use crate::plan::{self, Next, Request, Timing};
+use crate::plan::{self, DriveKind, Next, Request, Timing};
 use crate::redfish::System;
 use crate::state::Event;
 use crate::stored::{Progress, Queue};
@@ -98,7 +98,8 @@ impl Worker {
             return self.record(&head, Event::Begin, Some(progress)).await.map(at_once);
         };
         // The machine is read before deadlines are checked: an operation that is done counts, however late.
-        match self.read(remaining(&progress, self.jobs.clock().wall())).await {
+        let drive = present_operation(&head.job).and_then(plan::drive_of);
+        match self.read(remaining(&progress, self.jobs.clock().wall()), drive).await {
             Ok(system) => {
                 let progress = plan::observe(progress, &system);
                 self.advance(head, progress, &system).await
@@ -156,7 +157,7 @@ impl Worker {
     ) -> Result<Option<Duration>, Error> {
         let (job, now) = (&head.job, millis(self.jobs.clock().wall()));
         let number = usize::try_from(job.completed_operations).unwrap_or_default();
-        let Some(operation) = job.operations.get(number) else {
+        let Some(operation) = present_operation(job) else {
             return self.fail(&head, "the job has no further operation".into()).await;
         };
         match plan::next(operation, system, &progress, &self.timing, now) {
@@ -214,10 +215,12 @@ impl Worker {
             return self.record(&head, note, Some(progress)).await.map(at_once);
         };
         let refused = error.is_refusal() || error.is_internal() && attempt >= MAX_INTERNAL_ERRORS;
+        // The BMC may quote the URL of an image, which is secret.
+        let reason = plan::without_image(present_operation(&head.job), error.in_full());
         if !refused && !error.is_transient() {
-            return self.fail(&head, error.in_full()).await;
+            return self.fail(&head, reason).await;
         }
-        let note = Event::Note(format!("{name}: {}", error.in_full()));
+        let note = Event::Note(format!("{name}: {reason}"));
         let delay = self.timing.retry_delay(attempt, error.retry_after());
         if refused {
             progress.refused.push(name);
@@ -276,7 +279,7 @@ impl Worker {
     }
 
     /// Reads the system from the machine's BMC.
-    async fn read(&mut self, limit: Duration) -> Result<System, Error> {
+    async fn read(&mut self, limit: Duration, drive: Option<DriveKind>) -> Result<System, Error> {
         let bmcs = self.jobs.bmcs();
         let record = bmcs.get_by_hardware(&self.hardware).await?;
         if let Some((_, old)) = self.bmc.take_if(|(revision, _)| *revision != record.revision) {
@@ -286,7 +289,7 @@ impl Worker {
             Some(current) => current,
             none => none.insert((record.revision, BmcClient::new(bmcs.target(&record).await?)?)),
         };
-        let system = bmc.system_within(limit).await?;
+        let system = bmc.system_within(limit, drive).await?;
         *revision = bmcs.pin(record, bmc.certificate()).await?.revision;
         Ok(system)
     }
@@ -298,6 +301,11 @@ impl Worker {
         let deadline = self.jobs.clock().wall() + timeout;
         Progress { deadline: millis(deadline), ..Progress::default() }
     }
+}
+
+/// Returns the operation that `job` is at; none if all are done.
+fn present_operation(job: &PowerJob) -> Option<&Operation> {
+    job.operations.get(usize::try_from(job.completed_operations).ok()?)
 }
 
 /// Returns the reason for which an operation is not done: `last`, or that an accepted request had no effect.

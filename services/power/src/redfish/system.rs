@@ -1,7 +1,9 @@
 //! The readings of a system (DSP2046, ComputerSystem) that power and boot need. No property has to be present.
 
 use serde_json::Value;
+use tinwright::power::v1::get_power_state_response::PowerState;
 
+use super::media::VirtualDrive;
 use super::response::link;
 
 /// The power state of a machine.
@@ -14,6 +16,16 @@ pub enum Power {
     /// Changing, paused, or not reported.
     #[default]
     Changing,
+}
+
+impl From<Power> for PowerState {
+    fn from(power: Power) -> Self {
+        match power {
+            Power::On => Self::On,
+            Power::Off => Self::Off,
+            Power::Changing => Self::Changing,
+        }
+    }
 }
 
 /// The protocol of a reading.
@@ -35,6 +47,8 @@ pub struct BootOverride {
     pub target: String,
     /// `UEFI` or `Legacy`.
     pub mode: String,
+    /// The file of a UEFI HTTP boot; empty if there is none.
+    pub http_url: String,
     /// The targets that the BMC lists as allowed; empty if it lists none.
     pub targets: Vec<String>,
     /// The modes that the BMC lists as allowed; empty if it lists none.
@@ -62,6 +76,8 @@ pub struct System {
     pub settings: Option<String>,
     /// The boot override for the next start.
     pub pending: Option<BootOverride>,
+    /// The virtual drive, if it was asked for and there is one.
+    pub drive: Option<VirtualDrive>,
     /// The version of the system resource.
     pub etag: Option<String>,
     /// The version of the settings resource.
@@ -89,6 +105,7 @@ impl System {
             boot: BootOverride::read(body),
             settings: settings.and_then(|settings| link(settings, "SettingsObject")),
             pending: None,
+            drive: None,
             etag,
             settings_etag: None,
         }
@@ -106,6 +123,7 @@ impl BootOverride {
             enabled: text(boot, "BootSourceOverrideEnabled"),
             target: text(boot, "BootSourceOverrideTarget"),
             mode: text(boot, "BootSourceOverrideMode"),
+            http_url: text(boot, "HttpBootUri"),
             targets: allowable(boot, "BootSourceOverrideTarget"),
             modes: allowable(boot, "BootSourceOverrideMode"),
         }

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 pub(crate) static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let peers = crate_root.join("../../target/peers");
-    let done = Command::new(crate_root.join("tests/peers.sh")).arg(&peers).status().unwrap();
+    let script = crate_root.join("../power/tests/peers.sh");
+    let done = Command::new(script).arg(&peers).status().unwrap();
     assert!(done.success(), "tests/peers.sh could not fetch the emulator: {done}");
     peers.canonicalize().unwrap()
 });
@@ -39,12 +40,24 @@ impl Emulator {
         Self::start(systems, "http", String::new(), |_| String::new())
     }
 
+    /// An emulator over http without a password, of the machine of libvirt's test driver, which has memory and processors.
+    pub(crate) fn of_libvirt() -> Self {
+        let drivers =
+            "SUSHY_EMULATOR_FAKE_DRIVER = False\nSUSHY_EMULATOR_LIBVIRT_URI = 'test:///default'\n";
+        Self::start(&[], "http", String::new(), |_| drivers.to_owned())
+    }
+
     /// An emulator with TLS, a password and one system.
     pub(crate) fn guarded(system: &str) -> Self {
+        Self::guarded_rack(&[system.to_owned()])
+    }
+
+    /// An emulator with TLS, a password and systems of these names, all off.
+    pub(crate) fn guarded_rack(systems: &[String]) -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["bmc.invalid".into()]).unwrap();
         let digest = sha256(made.cert.der());
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-        Self::start(&[system.to_owned()], "https", digest, |directory| {
+        Self::start(systems, "https", digest, |directory| {
             fs::write(directory.join("cert.pem"), &certificate).unwrap();
             fs::write(directory.join("key.pem"), &key).unwrap();
             fs::write(directory.join("htpasswd"), htpasswd()).unwrap();
@@ -119,8 +132,16 @@ pub(crate) fn id(n: usize) -> String {
     format!("00000000-0000-4000-8000-{n:012}")
 }
 
+/// The MAC of system number `n`, below 65,536.
+pub(crate) fn mac(n: usize) -> String {
+    format!("02:00:5e:00:{:02x}:{:02x}", n / 256, n % 256)
+}
+
 fn fake(n: usize, name: &str) -> String {
-    format!("{{'uuid': '{}', 'name': '{name}', 'power_state': 'Off', 'nics': []}}", id(n))
+    let (id, mac) = (id(n), mac(n));
+    format!(
+        "{{'uuid': '{id}', 'name': '{name}', 'power_state': 'Off', 'nics': [{{'mac': '{mac}'}}]}}"
+    )
 }
 
 /// The password file, hashed with bcrypt.

@@ -42,8 +42,9 @@ done
 /// The commands that make its management controller.
 const EMULATOR_COMMANDS: &str = "mc_setbmc 0x20
 mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
-mc_enable 0x20
 ";
+/// The command that makes it answer.
+const ENABLE: &str = "mc_enable 0x20\n";
 
 /// A running ipmi_sim with one machine, which is off.
 pub(crate) struct IpmiSim {
@@ -54,6 +55,17 @@ pub(crate) struct IpmiSim {
 
 impl IpmiSim {
     pub(crate) fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// One that has this FRU data.
+    pub(crate) fn with_fru(data: &[u8]) -> Self {
+        let bytes: Vec<_> = data.iter().map(|byte| format!("{byte:#04x}")).collect();
+        let (size, bytes) = (data.len(), bytes.join(" "));
+        Self::start_with(&format!("mc_add_fru_data 0x20 0 {size} data {bytes}\n"))
+    }
+
+    fn start_with(commands: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let at = |name: &str| directory.path().join(name);
         let port = free_port();
@@ -71,7 +83,7 @@ impl IpmiSim {
             control.display()
         );
         fs::write(at("lan.conf"), configuration).unwrap();
-        fs::write(at("commands"), EMULATOR_COMMANDS).unwrap();
+        fs::write(at("commands"), format!("{EMULATOR_COMMANDS}{commands}{ENABLE}")).unwrap();
         let mut command = Command::new("ipmi_sim");
         command.arg("-c").arg(at("lan.conf")).arg("-f").arg(at("commands"));
         command.arg("-s").arg(at("state")).arg("-n").stdin(Stdio::null()).stdout(Stdio::null());

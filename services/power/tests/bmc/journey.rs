@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::directory::FakeHardware;
 use crate::emulator::Emulator;
 use crate::site::{self, TIMING, bmc, boot, power};
 use power::Api;
@@ -32,9 +33,18 @@ pub(crate) async fn service() -> Service {
     service_over(Arc::new(MemoryStore::default())).await
 }
 
+/// The service, with this service of machines.
+pub(crate) async fn service_with(machines: &FakeHardware) -> Service {
+    serve(Arc::new(MemoryStore::default()), |api| api.with_hardware(machines.directory())).await
+}
+
 async fn service_over(store: Arc<MemoryStore>) -> Service {
+    serve(store, |api| api).await
+}
+
+async fn serve(store: Arc<MemoryStore>, with: impl FnOnce(Api) -> Api) -> Service {
     let stop = CancellationToken::new();
-    let api = Api::new(site::jobs(store), TIMING, stop.clone());
+    let api = with(Api::new(site::jobs(store), TIMING, stop.clone()));
     let (channel, accepted) = in_process::pair();
     let mut tasks = JoinSet::new();
     let (run, end) = (api.clone(), stop.clone());
@@ -71,14 +81,22 @@ impl Service {
         Ok(self.client.update_bmc(request).await?.into_inner().bmc.unwrap())
     }
 
-    async fn job(&mut self, hardware: HardwareId, operations: Vec<pb::Operation>) -> pb::PowerJob {
+    pub(crate) async fn job(
+        &mut self,
+        hardware: HardwareId,
+        operations: Vec<pb::Operation>,
+    ) -> pb::PowerJob {
         let hardware_id = hardware.to_string();
         let request = pb::CreatePowerJobRequest { hardware_id, operations, ..Default::default() };
         self.client.create_power_job(request).await.unwrap().into_inner().power_job.unwrap()
     }
 
     /// Waits until the job is as `wanted`.
-    async fn until(&mut self, id: &str, wanted: impl Fn(&pb::PowerJob) -> bool) -> pb::PowerJob {
+    pub(crate) async fn until(
+        &mut self,
+        id: &str,
+        wanted: impl Fn(&pb::PowerJob) -> bool,
+    ) -> pb::PowerJob {
         let request = pb::WatchPowerJobsRequest { id: id.into() };
         let mut watch = self.client.watch_power_jobs(request).await.unwrap().into_inner();
         let found = async {

@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod crash;
+mod directory;
 mod emulator;
+mod enrolment;
 mod faults;
 mod ipmi;
 mod journey;
+mod media;
 mod power_state;
 mod proxy;
 mod replicas;

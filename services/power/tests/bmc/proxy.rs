@@ -46,6 +46,8 @@ pub(crate) struct Extras {
     pub(crate) sessions: bool,
     /// Etags: a PATCH must carry the present one.
     pub(crate) etags: bool,
+    /// Virtual media as of an older service: at the manager only, and changed by a PATCH of the drive.
+    pub(crate) old_media: bool,
 }
 
 #[derive(Debug, Default)]
@@ -133,6 +135,8 @@ async fn respond(State(bmc): State<Bmc>, request: Request) -> Response {
         return read_task(&bmc).await;
     }
     record(&bmc, &request);
+    let old_media = bmc.lock().unwrap().extras.old_media;
+    let request = if old_media { as_action(request) } else { request };
     match take_fault(&bmc, request.method()) {
         None => forward(&bmc, request).await,
         Some(Fault::Cut) => {
@@ -270,5 +274,32 @@ async fn forward(bmc: &Bmc, request: Request<Bytes>) -> Response {
         root["Links"] = json!({"Sessions": {"@odata.id": "/sessions"}});
         bytes = root.to_string().into();
     }
+    if extras.old_media {
+        bytes = without_new_media(&bytes);
+    }
     (status, headers, bytes).into_response()
+}
+
+/// Returns the action that the PATCH of a virtual drive stands for; any other request as it is.
+fn as_action(request: Request<Bytes>) -> Request<Bytes> {
+    let (mut parts, body) = request.into_parts();
+    if parts.method == Method::PATCH && parts.uri.path().contains("/VirtualMedia/") {
+        let patch: Value = serde_json::from_slice(&body).unwrap();
+        let action = if patch["Image"].is_null() { "EjectMedia" } else { "InsertMedia" };
+        let path = format!("{}/Actions/VirtualMedia.{action}", parts.uri.path());
+        (parts.method, parts.uri) = (Method::POST, path.parse().unwrap());
+    }
+    Request::from_parts(parts, body)
+}
+
+/// Returns `body` without the drives of a system, and without the actions of a drive.
+fn without_new_media(body: &Bytes) -> Bytes {
+    let Ok(Value::Object(mut resource)) = serde_json::from_slice(body) else { return body.clone() };
+    let kind = resource.get("@odata.type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if kind.starts_with("#ComputerSystem.") {
+        resource.remove("VirtualMedia");
+    } else if kind.starts_with("#VirtualMedia.") {
+        resource.remove("Actions");
+    }
+    Value::Object(resource).to_string().into()
 }

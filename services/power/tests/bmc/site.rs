@@ -13,7 +13,7 @@ use store::Store;
 use tinwright::HardwareId;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
-use tinwright::power::v1::operation::boot::{Device, Mode};
+use tinwright::power::v1::operation::boot::Device;
 use tinwright::power::v1::operation::{Boot, Power, What};
 
 /// Limits as short as the emulator allows.
@@ -66,7 +66,7 @@ pub(crate) fn power(power: Power) -> pb::Operation {
 
 /// An operation that sets the device of the next boot.
 pub(crate) fn boot(device: Device) -> pb::Operation {
-    let boot = Boot { device: device.into(), persistent: false, mode: Mode::Unspecified.into() };
+    let boot = Boot { device: device.into(), ..Boot::default() };
     pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }
 

@@ -53,7 +53,7 @@ impl Rig {
 }
 
 fn boot(device: Device, persistent: bool, mode: Mode) -> pb::Operation {
-    let boot = Boot { device: device.into(), persistent, mode: mode.into() };
+    let boot = Boot { device: device.into(), persistent, mode: mode.into(), ..Boot::default() };
     pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }
 

@@ -196,6 +196,6 @@ pub(super) fn power(power: Power) -> pb::Operation {
 
 /// Sets the boot device, for the next boot or for all if `persistent`.
 pub(super) fn boot(device: boot::Device, persistent: bool) -> pb::Operation {
-    let boot = Boot { device: device.into(), persistent, mode: boot::Mode::Unspecified.into() };
+    let boot = Boot { device: device.into(), persistent, ..Boot::default() };
     pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
 }

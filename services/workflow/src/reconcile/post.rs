@@ -25,7 +25,7 @@ async fn clean_up(bmcs: &BmcClient, workflow: &pb::Workflow) -> Result<(), Power
             None => Ok(()),
         };
     }
-    let with = |first: Operation| -> Vec<_> { [first].into_iter().chain(off).collect() };
+    let with = |first: Operation| -> Vec<_> { [first].into_iter().chain(off.clone()).collect() };
     match run_job(bmcs, workflow, "post", &with(boot(Device::None, false))).await {
         // Some BMCs cannot clear an override, only replace it.
         Err(PowerJobError::Failed(first)) => {

@@ -154,6 +154,13 @@ impl HardwareService for FakeHardware {
         Ok(Response::new(pb::RecordInventoryResponse {}))
     }
 
+    async fn record_bmc_inventory(
+        &self,
+        _: Request<pb::RecordBmcInventoryRequest>,
+    ) -> Answer<pb::RecordBmcInventoryResponse> {
+        closed()
+    }
+
     type WatchHardwareStream =
         Pin<Box<dyn Stream<Item = Result<pb::WatchHardwareResponse, Status>> + Send>>;
 

@@ -107,6 +107,7 @@ fn operation(operation: &pb::Operation) -> String {
     match operation.what.as_ref().unwrap() {
         What::Power(power) => Switch::try_from(*power).unwrap().as_str_name().to_owned(),
         What::Boot(boot) => boot.device().as_str_name().to_owned(),
+        What::InsertMedia(_) | What::EjectMedia(_) => panic!("workflows use no virtual media"),
     }
 }
 
@@ -189,6 +190,17 @@ impl PowerService for FakePower {
         Pin<Box<dyn Stream<Item = Result<pb::WatchBmcsResponse, Status>> + Send>>;
 
     async fn watch_bmcs(&self, _: Request<pb::WatchBmcsRequest>) -> Answer<Self::WatchBmcsStream> {
+        closed()
+    }
+
+    async fn read_bmc_inventory(
+        &self,
+        _: Request<pb::ReadBmcInventoryRequest>,
+    ) -> Answer<pb::ReadBmcInventoryResponse> {
+        closed()
+    }
+
+    async fn enrol_bmc(&self, _: Request<pb::EnrolBmcRequest>) -> Answer<pb::EnrolBmcResponse> {
         closed()
     }
 

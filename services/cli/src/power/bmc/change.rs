@@ -7,11 +7,11 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
 use tonic::transport::Channel;
 
-use super::{client, ipmi, password};
+use super::client;
 use crate::connect::View;
-use crate::input;
 use crate::output::{Format, print_list};
 use crate::resource::Resource as _;
+use crate::{bmc_address, input, password};
 
 /// Changes of a BMC. A new address requires the password again.
 #[derive(Debug, clap::Args)]
@@ -117,7 +117,7 @@ fn apply(bmc: &mut pb::Bmc, options: UpdateBmc) -> anyhow::Result<()> {
     }
     bmc.labels.extend(options.labels);
     if let Some(address) = &options.ipmi {
-        bmc.protocol = Some(Protocol::Ipmi(ipmi(address, None)?));
+        bmc.protocol = Some(Protocol::Ipmi(bmc_address::ipmi(address, None)?));
     }
     if let Some(url) = options.url {
         match &mut bmc.protocol {

@@ -112,6 +112,7 @@ impl HardwareService for Site {
         update_hardware(hw::UpdateHardwareRequest) -> hw::UpdateHardwareResponse;
         delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
         record_inventory(hw::RecordInventoryRequest) -> hw::RecordInventoryResponse;
+        record_bmc_inventory(hw::RecordBmcInventoryRequest) -> hw::RecordBmcInventoryResponse;
         watch_hardware(hw::WatchHardwareRequest) -> Self::WatchHardwareStream;
     }
 }
@@ -335,6 +336,8 @@ impl PowerService for Site {
         delete_bmc(power::DeleteBmcRequest) -> power::DeleteBmcResponse;
         watch_bmcs(power::WatchBmcsRequest) -> Self::WatchBmcsStream;
         get_power_state(power::GetPowerStateRequest) -> power::GetPowerStateResponse;
+        read_bmc_inventory(power::ReadBmcInventoryRequest) -> power::ReadBmcInventoryResponse;
+        enrol_bmc(power::EnrolBmcRequest) -> power::EnrolBmcResponse;
         get_power_job(power::GetPowerJobRequest) -> power::GetPowerJobResponse;
         list_power_jobs(power::ListPowerJobsRequest) -> power::ListPowerJobsResponse;
         watch_power_jobs(power::WatchPowerJobsRequest) -> Self::WatchPowerJobsStream;

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::input;
 
 /// Reads the password from `file`, where `-` is standard input. Without a file, a terminal is asked for it.
-pub(super) fn read(file: Option<&Path>) -> anyhow::Result<String> {
+pub(crate) fn read(file: Option<&Path>) -> anyhow::Result<String> {
     let stdin = Path::new("-");
     let is_typed = file.is_none_or(|file| file == stdin) && std::io::stdin().is_terminal();
     let password = match is_typed {
