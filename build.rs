@@ -40,6 +40,7 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
     // With ordered maps, equal messages have equal bytes. The conversion to JSON finds descriptors by type name.
     config.btree_map(["."]).enable_type_names();
     // On the heap, so that objects without these fields take no more memory.
+    config.boxed(".tinwright.hardware.v1.Hardware.enrolment");
     config.boxed(".tinwright.hardware.v1.Hardware.inventory");
     config.boxed(".tinwright.hardware.v1.Hardware.bmc_inventory");
     config.boxed(".tinwright.hardware.v1.Hardware.root_disk");

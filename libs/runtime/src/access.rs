@@ -111,6 +111,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.event.v1.OwnerEventService/WatchOwnerEvents", Audience::Services),
     ("/tinwright.hardware.v1.HardwareService/CreateHardware", Audience::Operators),
     ("/tinwright.hardware.v1.HardwareService/DeleteHardware", Audience::Operators),
+    ("/tinwright.hardware.v1.HardwareService/EnrolMachine", Audience::Services),
     ("/tinwright.hardware.v1.HardwareService/GetHardware", Audience::Viewers),
     ("/tinwright.hardware.v1.HardwareService/ListHardware", Audience::Viewers),
     ("/tinwright.hardware.v1.HardwareService/RecordBmcInventory", Audience::Services),

@@ -9,6 +9,12 @@
 //! purpose: associated data
 //! ```
 //!
+//! The token of a machine without a record says who may enrol in place of the machine and its epoch ([`EnrolmentClaims`]):
+//!
+//! ```text
+//! AES-256-GCM( expiry, u64 ‖ enrolment id (16) ‖ UUID (16) ‖ MAC (6) ‖ prefix length (1) ‖ address (4 or 16) )
+//! ```
+//!
 //! An edge (module [`edge`](crate::edge)) makes tokens with its own key, and writes its name and a dot before them. A process with the
 //! site's key derives that key from the name; to another edge such a token is foreign.
 //!
@@ -20,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::aead::NONCE_LEN;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tinwright::HardwareId;
+use tinwright::{HardwareId, Mac};
 
 use crate::edge::EdgeName;
 use crate::revocation::Revocations;
@@ -40,6 +46,8 @@ pub enum Purpose {
     Files,
     /// Getting a certificate for the machine's worker, once.
     Identity,
+    /// Getting a certificate with which a machine without a record reports itself, once.
+    Enrol,
 }
 
 /// The validity of a token.
@@ -58,11 +66,28 @@ pub struct Claims {
     pub expiry: u64,
 }
 
+/// The content of the token of a machine without a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnrolmentClaims {
+    /// The id of the enrolment, new in each boot script. The identity and the record get it.
+    pub id: HardwareId,
+    /// The SMBIOS UUID that the machine presented.
+    pub uuid: [u8; 16],
+    /// The interface that asked for the boot.
+    pub mac: Mac,
+    /// The address it was given to.
+    pub address: IpAddr,
+    /// Bits of the prefix of the network of that address.
+    pub prefix_length: u8,
+    /// The end of its validity, in seconds since 1970.
+    pub expiry: u64,
+}
+
 /// A valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VerifiedToken {
+pub struct VerifiedToken<C = Claims> {
     /// Its content.
-    pub claims: Claims,
+    pub claims: C,
     /// Its nonce, which no other token has.
     pub nonce: [u8; NONCE_LEN],
 }
@@ -141,10 +166,23 @@ impl BootTokens {
         now: SystemTime,
     ) -> Result<String, CryptoError> {
         let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
-        let claims = Claims { hardware, boot_epoch, address, expiry };
+        self.seal(purpose, &Claims { hardware, boot_epoch, address, expiry }.encode())
+    }
+
+    /// Makes a token for a machine without a record, valid for [`LIFETIME`] from `now`, whatever its expiry says.
+    pub fn mint_for_enrolment(
+        &self,
+        claims: EnrolmentClaims,
+        now: SystemTime,
+    ) -> Result<String, CryptoError> {
+        let expiry = seconds(now).saturating_add(LIFETIME.as_secs());
+        self.seal(Purpose::Enrol, &EnrolmentClaims { expiry, ..claims }.encode())
+    }
+
+    fn seal(&self, purpose: Purpose, plain: &[u8]) -> Result<String, CryptoError> {
         let keys = self.keys.get();
         let own = &keys.newest;
-        let token = URL_SAFE_NO_PAD.encode(own.seal.seal(purpose.name(), &claims.encode())?);
+        let token = URL_SAFE_NO_PAD.encode(own.seal.seal(purpose.name(), plain)?);
         Ok(match own.key.edge() {
             Some(edge) => format!("{edge}{SEPARATOR}{token}"),
             None => token,
@@ -158,6 +196,35 @@ impl BootTokens {
         token: &str,
         now: SystemTime,
     ) -> Result<VerifiedToken, InvalidToken> {
+        let (plain, nonce) = self.unseal(purpose, token, now)?;
+        let claims = Claims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
+        match claims.expiry > seconds(now) {
+            true => Ok(VerifiedToken { claims, nonce }),
+            false => Err(InvalidToken::Expired),
+        }
+    }
+
+    /// Returns the content of the token of a machine without a record if it is valid at `now`.
+    pub fn open_for_enrolment(
+        &self,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<VerifiedToken<EnrolmentClaims>, InvalidToken> {
+        let (plain, nonce) = self.unseal(Purpose::Enrol, token, now)?;
+        let claims = EnrolmentClaims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
+        match claims.expiry > seconds(now) {
+            true => Ok(VerifiedToken { claims, nonce }),
+            false => Err(InvalidToken::Expired),
+        }
+    }
+
+    /// Returns the sealed bytes of `token` and its nonce.
+    fn unseal(
+        &self,
+        purpose: Purpose,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<(Secret<Vec<u8>>, [u8; NONCE_LEN]), InvalidToken> {
         let (edge, token) = match token.split_once(SEPARATOR) {
             Some((edge, token)) => (Some(edge.parse().map_err(|_| InvalidToken::Foreign)?), token),
             None => (None, token),
@@ -170,11 +237,7 @@ impl BootTokens {
         if let Some(edge) = edge.filter(|it| keys.all().all(|own| own.key.edge() != Some(it))) {
             self.check_edge(&edge, now)?;
         }
-        let claims = Claims::decode(opened.expose()).ok_or(InvalidToken::Foreign)?;
-        match claims.expiry > seconds(now) {
-            true => Ok(VerifiedToken { claims, nonce }),
-            false => Err(InvalidToken::Expired),
-        }
+        Ok((opened, nonce))
     }
 
     /// Refuses what `edge`, another process, made if its certificate is not valid.
@@ -193,6 +256,7 @@ impl Purpose {
         match self {
             Self::Files => "files",
             Self::Identity => "identity",
+            Self::Enrol => "enrol",
         }
     }
 }
@@ -210,16 +274,52 @@ impl Claims {
     fn decode(plain: &[u8]) -> Option<Self> {
         let (expiry, rest) = plain.split_first_chunk()?;
         let (boot_epoch, rest) = rest.split_first_chunk()?;
-        let (hardware, address) = rest.split_first_chunk()?;
-        let v4 = || <[u8; 4]>::try_from(address).ok().map(IpAddr::from);
-        let v6 = || <[u8; 16]>::try_from(address).ok().map(IpAddr::from);
+        let (hardware, rest) = rest.split_first_chunk()?;
         Some(Self {
             hardware: HardwareId::from_bytes(*hardware),
             boot_epoch: u64::from_be_bytes(*boot_epoch),
-            address: v4().or_else(v6)?,
+            address: address(rest)?,
             expiry: u64::from_be_bytes(*expiry),
         })
     }
+}
+
+impl EnrolmentClaims {
+    fn encode(&self) -> Vec<u8> {
+        let mut plain = self.expiry.to_be_bytes().to_vec();
+        plain.extend(self.id.to_bytes());
+        plain.extend(self.uuid);
+        plain.extend(self.mac.0);
+        plain.push(self.prefix_length);
+        match self.address {
+            IpAddr::V4(address) => plain.extend(address.octets()),
+            IpAddr::V6(address) => plain.extend(address.octets()),
+        }
+        plain
+    }
+
+    fn decode(plain: &[u8]) -> Option<Self> {
+        let (expiry, rest) = plain.split_first_chunk()?;
+        let (id, rest) = rest.split_first_chunk()?;
+        let (uuid, rest) = rest.split_first_chunk()?;
+        let (mac, rest) = rest.split_first_chunk()?;
+        let (prefix_length, rest) = rest.split_first()?;
+        Some(Self {
+            id: HardwareId::from_bytes(*id),
+            uuid: *uuid,
+            mac: Mac(*mac),
+            address: address(rest)?,
+            prefix_length: *prefix_length,
+            expiry: u64::from_be_bytes(*expiry),
+        })
+    }
+}
+
+/// Returns the address of these octets.
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(octets).ok().map(IpAddr::from);
+    let v6 = || <[u8; 16]>::try_from(octets).ok().map(IpAddr::from);
+    v4().or_else(v6)
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -319,6 +419,27 @@ mod tests {
         let token = tokens.mint(Purpose::Files, hardware, 0, there, at(0)).unwrap();
         assert_eq!(tokens.open(Purpose::Files, &token, at(0)).unwrap().claims.address, there);
         assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')));
+    }
+
+    #[test]
+    fn a_token_for_enrolment_names_who_asked_and_is_good_for_nothing_else() {
+        let (id, mac) = (HardwareId::new(), Mac([2, 0, 0, 0, 0, 1]));
+        for address in [ADDRESS, "2001:db8::7".parse().unwrap()] {
+            let claims =
+                EnrolmentClaims { id, uuid: [7; 16], mac, address, prefix_length: 24, expiry: 0 };
+            let token = tokens(1).mint_for_enrolment(claims, at(0)).unwrap();
+            let opened = tokens(1).open_for_enrolment(&token, at(899)).unwrap();
+            let expiry = opened.claims.expiry;
+            assert_eq!(opened.claims, EnrolmentClaims { expiry, ..claims });
+            let late = tokens(1).open_for_enrolment(&token, at(900));
+            assert_eq!(late, Err(InvalidToken::Expired));
+            assert_eq!(tokens(2).open_for_enrolment(&token, at(1)), Err(InvalidToken::Foreign));
+            for purpose in [Purpose::Identity, Purpose::Files] {
+                assert_eq!(tokens(1).open(purpose, &token, at(1)), Err(InvalidToken::Foreign));
+            }
+        }
+        let worker = tokens(1).mint(Purpose::Identity, id, 0, ADDRESS, at(0)).unwrap();
+        assert_eq!(tokens(1).open_for_enrolment(&worker, at(1)), Err(InvalidToken::Foreign));
     }
 
     #[test]

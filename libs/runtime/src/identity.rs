@@ -170,6 +170,11 @@ impl Caller {
         Self { boot_epoch, ..Role::worker(machine).into() }
     }
 
+    /// Returns the caller that is the worker on a machine without a record, in the boot of the enrolment `id`.
+    pub fn enrolling(id: HardwareId) -> Self {
+        Role::Machine(id, MachinePurpose::Enrol).into()
+    }
+
     /// The boot epoch of a machine: the number of times that it was restarted under our control. An identity of an earlier epoch
     /// is refused. 0 before the first such restart, and for other roles.
     pub fn boot_epoch(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! Commands on machines.
 
 mod effective_state;
+mod enrolment;
 mod update;
 
 use std::path::Path;
@@ -31,6 +32,21 @@ pub enum HardwareCommand {
     Enrol(Box<enrol::EnrolHardware>),
     /// Replace machines from files, each of which must have its id; or set fields of machines
     Update(update::UpdateHardware),
+    /// Accept machines that have enrolled: instances may be created on them
+    Accept {
+        /// The machines
+        #[arg(value_name = pb::Hardware::NAMES, required = true)]
+        names: Vec<String>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// List machines that asked the boot server for an address and have no record
+    Discover {
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
     /// Change the state of a machine
     SetState {
         /// The machine
@@ -140,6 +156,12 @@ pub async fn run(
         }
         HardwareCommand::Enrol(options) => enrol::run(*options, channel, out).await,
         HardwareCommand::Update(options) => update::run(options, channel, out).await,
+        HardwareCommand::Accept { names, output } => {
+            print_list(out, &enrolment::accept(&names, channel).await?, output)
+        }
+        HardwareCommand::Discover { output } => {
+            print_list(out, &enrolment::discover(channel).await?, output)
+        }
         HardwareCommand::SetState { machine, state, reason, output } => {
             let (id, state) = (id(channel, &machine).await?, state as i32);
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };

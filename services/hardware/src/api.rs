@@ -3,6 +3,8 @@
 mod locations;
 mod models;
 
+use std::time::Duration;
+
 use runtime::{Caller, Role, access};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Selector};
@@ -18,6 +20,8 @@ use tinwright::{HardwareId, Mac, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::enrolment::Report;
+use crate::enrolments::Enrolments;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::interrupted;
@@ -28,10 +32,14 @@ use crate::place::LocationKind;
 use crate::records::{HardwareKind, HardwareRecords};
 use crate::{scripts, tenant};
 
+/// Pause of a machine before it repeats an enrolment that came with too many others.
+const ENROLMENT_RETRY: Duration = Duration::from_secs(1);
+
 /// Serves [`HardwareRecords`], and the locations and models beside them, over gRPC.
 #[derive(Clone, Debug)]
 pub struct Api {
     records: HardwareRecords,
+    enrolments: Enrolments,
     locations: Locations,
     models: Models,
     mirror: Mirror<HardwareKind>,
@@ -48,6 +56,7 @@ impl Api {
         let locations = Locations::new(store.clone(), clock.clone());
         let models = Models::new(store.clone(), clock.clone());
         Self {
+            enrolments: Enrolments::new(records.clone()),
             mirror: Mirror::new(records.records().clone()),
             location_mirror: Mirror::new(locations.records().clone()),
             model_mirror: Mirror::new(models.records().clone()),
@@ -109,7 +118,8 @@ impl Api {
         let machines = self.records.records().check(repair).await?;
         let locations = self.locations.records().check(repair).await?;
         let models = self.models.records().check(repair).await?;
-        Ok(machines.and(locations).and(models))
+        let enrolments = self.enrolments.log().check(repair).await?;
+        Ok(machines.and(locations).and(models).and(enrolments))
     }
 
     /// Follows the records, and continues interrupted deletes, until `stop`, which must come after the end of the watches.
@@ -261,6 +271,16 @@ impl HardwareService for Api {
         Ok(Response::new(pb::RecordBmcInventoryResponse {}))
     }
 
+    #[tracing::instrument(skip_all)]
+    async fn enrol_machine(
+        &self,
+        request: Request<pb::EnrolMachineRequest>,
+    ) -> Result<Response<pb::EnrolMachineResponse>, Status> {
+        let report = Report::new(request.into_inner())?;
+        let hardware = self.enrolments.enrol(&report).await?;
+        Ok(Response::new(pb::EnrolMachineResponse { hardware: Some(hardware.without_secrets()) }))
+    }
+
     type WatchHardwareStream = serving::Events<pb::WatchHardwareResponse>;
 
     #[tracing::instrument(skip_all)]
@@ -311,6 +331,7 @@ impl From<Error> for Status {
             Error::Precondition { reason, subject, text } => {
                 status::failed_precondition(reason, &subject, text)
             }
+            Error::TooManyEnrolments => status::overloaded(error.to_string(), ENROLMENT_RETRY),
             Error::Peers(error) => error.into(),
             Error::Records(error) => error.into(),
         }

@@ -28,6 +28,9 @@ pub enum Error {
         /// The reason for people.
         text: String,
     },
+    /// More machines enrol than are let through at once.
+    #[error("too many machines enrol at once")]
+    TooManyEnrolments,
     /// The machine is in use, or another service could not be called.
     #[error(transparent)]
     Peers(#[from] peers::Error),
@@ -42,9 +45,11 @@ impl Error {
         match self {
             Self::Protected(_) => true,
             Self::Peers(error) => error.is_refusal(),
-            Self::Invalid(_) | Self::Illegal(_) | Self::Precondition { .. } | Self::Records(_) => {
-                false
-            }
+            Self::Invalid(_)
+            | Self::Illegal(_)
+            | Self::Precondition { .. }
+            | Self::TooManyEnrolments
+            | Self::Records(_) => false,
         }
     }
 }

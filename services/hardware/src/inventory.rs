@@ -40,7 +40,16 @@ pub(crate) fn normalize(mut inventory: pb::Inventory) -> Result<pb::Inventory, V
 }
 
 fn check_texts(inventory: &pb::Inventory, wrong: &mut Violations) {
-    let pb::Inventory { serial, vendor, product, bmc_url, tpm_version, processors, .. } = inventory;
+    let pb::Inventory {
+        serial,
+        vendor,
+        product,
+        bmc_url,
+        tpm_version,
+        architecture,
+        processors,
+        ..
+    } = inventory;
     let model = processors.as_ref().map_or("", |processors| &processors.model);
     for (field, text) in [
         ("serial", serial.as_str()),
@@ -48,6 +57,7 @@ fn check_texts(inventory: &pb::Inventory, wrong: &mut Violations) {
         ("product", product),
         ("bmc_url", bmc_url),
         ("tpm_version", tpm_version),
+        ("architecture", architecture),
         ("processors.model", model),
     ] {
         check_text(field, text, wrong);

@@ -6,6 +6,7 @@
 //! - [`records`]: the records in the store; no gRPC.
 //! - [`locations`], [`models`]: where machines stand, and which are alike; their records and rules. [`place`]: the location of a machine.
 //! - [`matching`]: the machines of a model; no I/O. `filter`: those of a list.
+//! - [`enrolment`]: the rules by which a machine without a record gets one; no I/O. [`enrolments`]: the records of that.
 //! - `scripts`: the scripts that an update leaves unchanged.
 //! - [`peers`]: what the other services have for a machine.
 //! - `tenant`: the parts of machines, locations and models that tenants see.
@@ -17,6 +18,8 @@
 
 pub mod api;
 pub mod check;
+pub mod enrolment;
+pub mod enrolments;
 mod error;
 #[cfg(test)]
 mod fake_peers;

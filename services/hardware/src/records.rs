@@ -32,7 +32,7 @@ use crate::scripts;
 use crate::state;
 
 /// The repetitions of a step that another writer preceded.
-const MAX_REPETITIONS: usize = 8;
+pub(crate) const MAX_REPETITIONS: usize = 8;
 
 /// The kind of hardware records.
 #[derive(Debug)]
@@ -138,6 +138,11 @@ impl HardwareRecords {
     /// The records underneath.
     pub fn records(&self) -> &Records<HardwareKind> {
         &self.records
+    }
+
+    /// The records of locations.
+    pub(crate) fn locations(&self) -> &Records<LocationKind> {
+        &self.locations
     }
 
     /// Creates a machine. A repeated `request` returns the first result.
@@ -333,7 +338,7 @@ impl HardwareRecords {
     }
 
     /// Returns `new`, which replaces `old`, with the present time as its update time, and as its state's if that is another one.
-    fn updated(&self, old: &pb::Hardware, new: pb::Hardware) -> pb::Hardware {
+    pub(crate) fn updated(&self, old: &pb::Hardware, new: pb::Hardware) -> pb::Hardware {
         let now = Some(self.clock.wall().into());
         let has_moved = old.state != new.state;
         let state_time = if has_moved { now } else { new.state_time };
@@ -360,7 +365,7 @@ fn is_of_location(error: &records::Error, machine: &pb::Hardware) -> bool {
     matches!(error, records::Error::Changed { id, .. } if *id == machine.location_id && *id != machine.id)
 }
 
-fn changed(id: &str) -> Error {
+pub(crate) fn changed(id: &str) -> Error {
     records::Error::Changed { noun: HardwareKind::NOUN, id: id.to_owned() }.into()
 }
 
@@ -378,6 +383,7 @@ fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardwar
     (hardware.state_reason, hardware.overdue) = (String::new(), false);
     (hardware.inventory, hardware.bmc_inventory) = (None, None);
     hardware.inventory_warning.clear();
+    hardware.enrolment = None;
     hardware.state_time = hardware.create_time;
     Ok(hardware)
 }

@@ -127,6 +127,20 @@ impl Allocator {
         }
     }
 
+    /// Returns the client that leases `source` and the network of that, if its subnet enrols machines without a record and the client is
+    /// the one that the request names. Otherwise as [`boots_unknown`](Self::boots_unknown).
+    pub fn enrols(
+        &self,
+        named: Option<Mac>,
+        source: IpAddr,
+        holder: Option<Mac>,
+    ) -> Option<(Mac, Ipv4Net)> {
+        let IpAddr::V4(address) = source else { return None };
+        let subnet = self.subnet(address).filter(|subnet| subnet.unknown == Unknown::Enrol)?;
+        let holder = holder.filter(|holder| named.is_none_or(|named| named == *holder))?;
+        Some((holder, subnet.network))
+    }
+
     /// Returns the client's subnet, and the address that it has there or had last.
     pub fn pool(
         &self,
@@ -253,15 +267,17 @@ impl Allocator {
     pub fn record_unknown(&self, applicant: Applicant<'_>, now: SystemTime) {
         let Applicant { request, link, .. } = applicant;
         let vendor_class = request.packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
+        let subnet = self.subnet_of(applicant);
         let client = UnknownMachine {
             relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
             circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
             architectures: request.packet.architectures().map(u32::from).collect(),
             vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
+            subnet: subnet.map_or_else(String::new, |subnet| subnet.network.to_string()),
+            server_address: link.id.to_string(),
             ..UnknownMachine::default()
         };
         let is_logged = self.unknown.record(Mac(request.mac), client, now);
-        let subnet = self.subnet_of(applicant);
         if is_logged && subnet.is_some_and(|subnet| subnet.unknown != Unknown::Ignore) {
             let (mac, relay) = (Mac(request.mac), request.packet.giaddr);
             tracing::info!(%mac, %relay, "DHCP request of a machine without a record");

@@ -7,6 +7,7 @@
 //! [`BootScripts::apply`] applies the [`Effects`]. [`BootScripts::simulate`] discards them.
 //!
 //! - `source_check`: the owner of the address that asks.
+//! - `enrolment`: the scripts of machines without a record.
 //! - `evidence`: what was seen of a boot, without which it gets nothing.
 //! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
@@ -14,6 +15,7 @@
 //!   from virtual media.
 
 pub mod custom;
+mod enrolment;
 mod events;
 mod evidence;
 pub mod files;
@@ -329,12 +331,8 @@ impl BootScripts {
             None => self.index.at(source, holder),
         };
         let Some(machine) = machine else {
-            let in_pool =
-                |allocator: &Allocator| allocator.boots_unknown(request.mac, source, holder());
-            let boot_unknown = self.allocator.as_deref().is_some_and(in_pool);
-            let decision = self.decision(None, feed, boot_unknown);
-            let fact = decision.fact;
-            return Ok((None, fact, self.render(None, decision, request, now, warnings)?));
+            let (fact, script) = self.select_unknown(request, feed, holder(), now, warnings)?;
+            return Ok((None, fact, script));
         };
         let is_its_own = self.is_mac_only(request)
             || machine.has(source)
@@ -352,7 +350,7 @@ impl BootScripts {
         let script = match decision.opens_a_boot()
             && self.gate_asks_uuid(&machine, &decision, uuid, source, warnings)?
         {
-            true => self.ask_uuid(&machine, request)?,
+            true => self.ask_uuid(machine.mac, request)?,
             false => self.render(Some(&machine), decision, request, now, warnings)?,
         };
         Ok((Some(machine), fact, script))
@@ -372,7 +370,7 @@ impl BootScripts {
         let (kind, text) = match (boot, machine) {
             (BootTarget::Later, _) => return Err(BootRefusal::later(fact)),
             (BootTarget::Worker, _) => {
-                (ScriptKind::Worker, self.worker(machine, request, now, warnings)?)
+                (ScriptKind::Worker, self.worker(machine, request, None, now, warnings)?)
             }
             (BootTarget::LocalDisk, _) => {
                 let sanboot = machine.is_some_and(MachineView::wants_sanboot);
@@ -385,7 +383,7 @@ impl BootScripts {
                 return Err(no_pxelinux());
             }
             (BootTarget::Generic, _) => {
-                (ScriptKind::Generic, self.worker(None, request, now, warnings)?)
+                (ScriptKind::Generic, self.worker(None, request, None, now, warnings)?)
             }
             (BootTarget::Shell, _) => (ScriptKind::Shell, ipxe::SHELL.into()),
             (BootTarget::CustomScript(script), Some(machine)) => {

@@ -10,6 +10,8 @@ use crate::Mac;
 
 /// The number of clients that are remembered. For a new one the one with the oldest last request is forgotten.
 const MAX_CLIENTS: usize = 4096;
+/// The time after which a client that makes no more requests is forgotten.
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The interval at which the same client is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest vendor class and circuit id that are stored.
@@ -59,6 +61,20 @@ impl UnknownClients {
         page.truncate(limit);
         let next = page.last().filter(|_| more).map(|(mac, _)| **mac);
         (page.into_iter().map(|(_, (client, _))| client.clone()).collect(), next)
+    }
+
+    /// Forgets the clients that have a record now, as `is_known` says, and those that made no request for a week.
+    pub fn forget(&self, is_known: impl Fn(Mac) -> bool, now: SystemTime) {
+        let mut all = self.all();
+        let is_over = |client: &UnknownMachine| {
+            let last = client.last_seen_time.and_then(|last| SystemTime::try_from(last).ok());
+            last.is_none_or(|last| now.duration_since(last).is_ok_and(|age| age > MAX_AGE))
+        };
+        let gone = all.iter().filter(|(mac, (client, _))| is_known(**mac) || is_over(client));
+        let gone: Vec<_> = gone.map(|(mac, _)| *mac).collect();
+        for mac in gone {
+            all.remove(&mac);
+        }
     }
 
     /// Returns the number of clients.
@@ -114,6 +130,18 @@ mod tests {
         );
         assert_eq!(next, Some(mac(2)));
         assert_eq!(all.page(Some(mac(4095)), 9).0[0].mac, mac(9999).to_string());
+    }
+
+    #[test]
+    fn clients_that_got_a_record_or_went_away_are_forgotten() {
+        let all = UnknownClients::default();
+        let week = 7 * 24 * 60 * 60;
+        for (n, seconds) in [(1, 0), (2, 10), (3, 10)] {
+            all.record(mac(n), client(), at(seconds));
+        }
+        all.forget(|known| known == mac(3), at(week + 5));
+        let macs: Vec<_> = all.page(None, 9).0.into_iter().map(|it| it.mac).collect();
+        assert_eq!(macs, [mac(2).to_string()]);
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub fn collect(root: &Path) -> pb::Inventory {
         disks,
         interfaces,
         tpm_version: machine::tpm_version(root),
+        architecture: std::env::consts::ARCH.to_owned(),
     }
 }
 

@@ -188,8 +188,9 @@ impl Api {
         let workflows = self.workflows.records().check(repair).await?;
         let logs = self.logs.records().check(repair).await?;
         let spent = self.enrollment.records().check(repair).await?;
+        let enrolments = self.enrollment.enrolments().records().check(repair).await?;
         let epochs = self.workflows.epochs().records().check(repair).await?;
-        Ok(templates.and(workflows).and(logs).and(spent).and(epochs))
+        Ok(templates.and(workflows).and(logs).and(spent).and(epochs).and(enrolments))
     }
 }
 
@@ -199,6 +200,10 @@ async fn delete_expired_tokens(enrollment: WorkerEnrollment, clock: Clock) {
         interval.tick().await;
         if let Err(error) = enrollment.delete_expired(clock.wall()).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "expired tokens not deleted");
+        }
+        if let Err(error) = enrollment.enrolments().delete_ended(clock.wall()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "ended enrolments not deleted");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! - [`templates`], [`workflows`], [`logs`]: the records in the store; no gRPC. [`record`]: a workflow's record and its
 //!   lifecycle value, converted into each other.
 //! - [`queue`]: the queues of all machines, in memory. [`dispatch`]: the next action for a worker. [`progress`]: the latest
-//!   progress, in memory. [`machine_gate`]: machines on which no step is taken. [`unexpected_boots`]: machines that do not boot
+//!   progress, in memory. [`machine_enrolments`]: machines without a record that have an identity. [`machine_gate`]: machines on which no step is taken. [`unexpected_boots`]: machines that do not boot
 //!   their disk. [`log_reader`]: reads a growing log.
 //! - [`occupancy`]: the instances that occupy machines. [`worker_enrollment`]: certificates for workers. [`boot_epochs`]: after a
 //!   machine was switched off, what its tenant got hold of is good for nothing.
@@ -22,6 +22,7 @@ pub mod dispatch;
 pub mod lifecycle;
 pub mod log_reader;
 pub mod logs;
+pub mod machine_enrolments;
 pub mod machine_gate;
 pub mod occupancy;
 pub mod progress;

@@ -14,7 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use runtime::Caller;
-use runtime::boot_token::{BootTokens, InvalidToken, LIFETIME, Purpose, VerifiedToken};
+use runtime::boot_token::{
+    BootTokens, EnrolmentClaims, InvalidToken, LIFETIME, Purpose, VerifiedToken,
+};
 use sha2::{Digest as _, Sha256};
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
@@ -25,6 +27,7 @@ use tinwright::{BootId, HardwareId};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use crate::boot_epochs::BootEpochs;
+use crate::machine_enrolments::MachineEnrolments;
 use crate::workflows::WorkflowKind;
 
 /// The time that a spent token is stored after its expiry, as clocks differ.
@@ -77,6 +80,9 @@ pub enum Error {
     /// It was used with another key.
     #[error("the boot token was used with another key")]
     Spent,
+    /// Too many machines without a record wait for their reports.
+    #[error("too many machines enrol at once")]
+    TooManyEnrolments,
     /// It was used by another boot of the machine.
     #[error("the boot token was used by another boot")]
     OtherBoot,
@@ -138,6 +144,7 @@ pub struct WorkerEnrollment {
     records: Records<SpentTokenKind>,
     workflows: Records<WorkflowKind>,
     epochs: BootEpochs,
+    enrolments: MachineEnrolments,
     tokens: Arc<BootTokens>,
     issuer: Arc<dyn Issuer>,
 }
@@ -152,7 +159,8 @@ impl WorkerEnrollment {
     /// Enrols workers, with the spent tokens and the workflows in `store`.
     pub fn new(store: ScopedStore, tokens: Arc<BootTokens>, issuer: Arc<dyn Issuer>) -> Self {
         let (records, workflows) = (Records::new(store.clone()), Records::new(store.clone()));
-        Self { records, workflows, epochs: BootEpochs::new(store), tokens, issuer }
+        let enrolments = MachineEnrolments::new(store.clone());
+        Self { records, workflows, epochs: BootEpochs::new(store), enrolments, tokens, issuer }
     }
 
     /// The underlying records.
@@ -218,6 +226,36 @@ impl WorkerEnrollment {
         self.issuer.issue(&Caller::worker(machine, epoch), csr)
     }
 
+    /// Returns the claims of `token` if it is one of a machine without a record, and was issued to the caller's address, if that is known.
+    pub fn verify_for_enrolment(
+        &self,
+        token: &str,
+        csr: &[u8],
+        from: Option<IpAddr>,
+        now: SystemTime,
+    ) -> Result<EnrolmentClaims, Error> {
+        key_hash(csr)?;
+        let opened = self.tokens.open_for_enrolment(token, now).map_err(Error::InvalidToken)?;
+        let elsewhere = from.filter(|from| from.to_canonical() != opened.claims.address);
+        elsewhere.map_or(Ok(opened.claims), |from| Err(Error::WrongAddress(from.to_canonical())))
+    }
+
+    /// Issues a certificate of purpose `enrol` to `boot` of the machine without a record that `claims` names.
+    pub async fn redeem_for_enrolment(
+        &self,
+        claims: &EnrolmentClaims,
+        csr: &[u8],
+        boot: &BootId,
+    ) -> Result<IssuedCertificate, Error> {
+        self.enrolments.begin(claims, key_hash(csr)?, boot).await?;
+        Ok(self.issuer.issue(&Caller::enrolling(claims.id), csr)?)
+    }
+
+    /// The machines without a record that have an identity.
+    pub fn enrolments(&self) -> &MachineEnrolments {
+        &self.enrolments
+    }
+
     async fn spend(&self, spent: SpentToken) -> Result<(), Error> {
         let first = match self.records.commit(self.records.to_create(&spent)).await {
             Ok(_) => return Ok(()),
@@ -276,7 +314,7 @@ fn is_prepared(holder: &pb::Workflow, made_at: u64) -> bool {
 }
 
 /// The hash of the public key in a certificate request.
-fn key_hash(csr: &[u8]) -> Result<Vec<u8>, IssueError> {
+pub(crate) fn key_hash(csr: &[u8]) -> Result<Vec<u8>, IssueError> {
     let (_, request) = X509CertificationRequest::from_der(csr).map_err(|_| IssueError::Request)?;
     Ok(Sha256::digest(request.certification_request_info.subject_pki.raw).to_vec())
 }

@@ -3,7 +3,7 @@
 use prost_reflect::Value as Field;
 use runtime::authority::request_certificate;
 use serde_json::{Value, json};
-use tinwright::InstanceId;
+use tinwright::{HardwareId, InstanceId};
 
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, on_machine};
@@ -64,8 +64,20 @@ fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
             "HardwareService/RecordBmcInventory",
             json!({"hardware_id": site.id("spare"), "inventory": {"serial": "x"}}),
         ),
+        ("HardwareService/EnrolMachine", enrolment()),
         ("HardwareService/DeleteHardware", json!({"id": site.id("spare")})),
     ]
+}
+
+/// The report of a machine without a record.
+fn enrolment() -> Value {
+    let uuid = "1b4e28ba-2fa1-11d2-883f-0016d3cca427";
+    let (id, mac) = (HardwareId::new().to_string(), "02:00:00:00:02:00");
+    json!({
+        "enrolment": {"id": id, "mac": mac, "network": "192.0.2.0/24"},
+        "uuid": uuid,
+        "inventory": {"uuid": uuid, "interfaces": [{"name": "eth0", "mac": mac}]},
+    })
 }
 
 fn places(site: &Site) -> Vec<(&'static str, Value)> {

@@ -110,6 +110,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "workflow",
         &[
+            "/tinwright.hardware.v1.HardwareService/EnrolMachine",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/RecordInventory",
             "/tinwright.identity.v1.TenantService/GetTenant",

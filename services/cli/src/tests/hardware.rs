@@ -85,6 +85,7 @@ mod machines {
             delete_hardware: DeleteHardwareRequest => DeleteHardwareResponse,
             record_inventory: RecordInventoryRequest => RecordInventoryResponse,
             record_bmc_inventory: RecordBmcInventoryRequest => RecordBmcInventoryResponse,
+            enrol_machine: EnrolMachineRequest => EnrolMachineResponse,
         }
     }
 }

@@ -22,6 +22,7 @@ fn machine(old: &pb::Inventory, new: &pb::Inventory, found: &mut Vec<String>) {
         ("product", &old.product, &new.product),
         ("BMC", &old.bmc_url, &new.bmc_url),
         ("TPM", &old.tpm_version, &new.tpm_version),
+        ("architecture", &old.architecture, &new.architecture),
     ] {
         changed(part, old.clone(), new.clone(), found);
     }

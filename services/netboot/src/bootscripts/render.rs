@@ -25,19 +25,23 @@ pub(super) struct BootUrls {
 }
 
 impl BootScripts {
-    /// Renders the worker's environment. A worker has no identity on a machine without a record, and where the client may be
-    /// another machine behind the same address.
+    /// Renders the worker's environment. A worker has no identity where the client may be another machine behind the same address; on a
+    /// machine without a record it has the token `enrolment`, if there is one.
     pub(super) fn worker(
         &self,
         machine: Option<&MachineView>,
         request: &ScriptRequest,
+        enrolment: Option<String>,
         now: SystemTime,
         warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
         let unknown = || (HardwareId::from_bytes(NO_HARDWARE), 0);
         let id = machine.map_or_else(unknown, |machine| (machine.id, machine.boot_epoch()));
         let with_identity = machine.is_some() && !self.is_mac_only(request);
-        let boot = self.boot_urls(id, request.source, with_identity, now)?;
+        let mut boot = self.boot_urls(id, request.source, with_identity, now)?;
+        if let Some(token) = enrolment.filter(|_| machine.is_none()) {
+            boot.identity = token;
+        }
         let arguments = self.arguments(machine, &boot, "", now)?;
         // The arguments of machines without a record are the site's. They are not logged at each request of a stranger.
         if machine.is_some() {
@@ -75,16 +79,12 @@ impl BootScripts {
         format!("{}{mac}/auto.ipxe", self.base_url)
     }
 
-    /// Renders the script that comes back with the machine's UUID.
-    pub(super) fn ask_uuid(
-        &self,
-        machine: &MachineView,
-        request: &ScriptRequest,
-    ) -> BootResult<super::Script> {
+    /// Renders the script that comes back with the UUID of the machine with the interface `mac`.
+    pub(super) fn ask_uuid(&self, mac: Mac, request: &ScriptRequest) -> BootResult<super::Script> {
         if request.format == ScriptFormat::Pxelinux {
             return Err(super::no_pxelinux());
         }
-        let text = ipxe::with_uuid(&format!("{}/{}", self.base_url, machine.mac.dashed()));
+        let text = ipxe::with_uuid(&format!("{}/{}", self.base_url, mac.dashed()));
         Ok(super::Script { kind: super::ScriptKind::AskUuid, text: text.map_err(broken)? })
     }
 

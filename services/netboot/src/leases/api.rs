@@ -119,7 +119,11 @@ impl LeaseService for Api {
             "" => None,
             token => Some(Violations::parse("page_token", token)?),
         };
-        let (unknown_machines, next) = self.unknown.page(after, serving::page_size(page_size)?);
+        let size = serving::page_size(page_size)?;
+        let now = self.leases.clock.wall();
+        let is_known = |mac| self.index.by_mac(mac).is_some();
+        self.unknown.forget(is_known, now);
+        let (unknown_machines, next) = self.unknown.page(after, size);
         let next_page_token = next.map_or_else(String::new, |mac| mac.to_string());
         Ok(Response::new(pb::ListUnknownMachinesResponse { unknown_machines, next_page_token }))
     }

@@ -107,13 +107,19 @@ fn a_machine_without_a_record_is_ignored_or_enrolled() {
     drop(ignoring);
     let lab = Lab::with_pool(subnet(range, Unknown::Enrol), Vec::new(), store(&directory));
     let address = udhcpc(&lab).expect("an address");
-    let curl = |from: &str| {
+    let curl = |from: &str, query: &str| {
         lab.client(&format!("ip addr add {from}/24 dev v1"));
-        let script = "http://198.51.100.1:7080/52-54-00-00-00-02/auto.ipxe";
+        let script = format!("http://198.51.100.1:7080/52-54-00-00-00-02/auto.ipxe{query}");
         let got = lab.client(&format!("curl -s --interface {from} {script}"));
         String::from_utf8_lossy(&got.stdout).into_owned()
     };
-    let script = curl(&address);
-    assert!(script.contains("worker_id=${mac}") && !script.contains("boot_token"), "{script}");
-    assert_eq!(curl("198.51.100.77"), "", "not its leased address");
+    let script = curl(&address, "");
+    assert!(
+        script.contains("auto.ipxe?uuid=${uuid}") && !script.contains("boot_token"),
+        "{script}"
+    );
+    let uuid = "?uuid=4c4c4544-0042-3010-8052-b4c04f4d3232";
+    let script = curl(&address, uuid);
+    assert!(script.contains("worker_id=${mac}") && script.contains("boot_token="), "{script}");
+    assert_eq!(curl("198.51.100.77", uuid), "", "not its leased address");
 }

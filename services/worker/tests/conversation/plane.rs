@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) renewals: Vec<Caller>,
     /// Inventories with the number of NextAction calls before them.
     pub(crate) inventories: Vec<(ReportInventoryRequest, usize)>,
+    /// The machine has no record: its certificate is to enrol.
+    pub(crate) enrols: bool,
     pub(crate) refuse_inventory: bool,
     pub(crate) polls: Vec<(NextActionRequest, Caller)>,
     pub(crate) starts: Vec<StartActionRequest>,
@@ -253,6 +255,7 @@ impl WorkerService for Service {
             certificate: self.issue(csr, hardware),
             hardware_id: hardware.to_string(),
             expire_time: self.expire_time(),
+            enrols: self.record(|state| state.enrols),
         }))
     }
 
@@ -344,7 +347,7 @@ impl WorkerService for Service {
         });
         match refuse {
             true => Err(Status::invalid_argument("inventory is too large")),
-            false => Ok(Response::new(ReportInventoryResponse {})),
+            false => Ok(Response::new(ReportInventoryResponse::default())),
         }
     }
 

@@ -245,3 +245,28 @@ async fn the_inventory_is_reported_before_the_first_action_and_a_refusal_blocks_
     machine.until_logged("inventory not reported").await;
     assert_eq!(machine.disk_link("virtio-ROOT1"), Path::new("../../vda"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_without_a_record_reports_itself_and_powers_off() {
+    let plane = ControlPlane::serve([]).await;
+    plane.update(|state| state.enrols = true);
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    assert!(machine.ended().await);
+    assert!(machine.console().contains("would power off"), "{}", machine.console());
+    let state = plane.state();
+    assert_eq!((state.inventories.len(), state.polls.len()), (1, 0), "it asks for no action");
+    let architecture = state.inventories[0].0.inventory.as_ref().unwrap().architecture.clone();
+    assert_eq!(architecture, std::env::consts::ARCH);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_may_not_enrol_says_so_and_powers_off() {
+    let plane = ControlPlane::serve([]).await;
+    plane.update(|state| (state.enrols, state.refuse_inventory) = (true, true));
+    let files = Files::serve(plane.ca(), Vec::new()).await;
+    let mut machine = Machine::boot(&plane, &files);
+    assert!(machine.ended().await);
+    assert!(machine.console().contains("not enrolled"), "{}", machine.console());
+    assert!(machine.console().contains("would power off"));
+}

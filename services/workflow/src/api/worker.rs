@@ -1,8 +1,10 @@
 //! The calls of workers.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use prost_types::Timestamp;
+use runtime::boot_token::InvalidToken;
 use runtime::neighbour::{self, SourceCheck};
 use runtime::serve::ConnectionAddresses;
 use runtime::{Caller, MachinePurpose, Role};
@@ -12,8 +14,9 @@ use tinwright::hardware::v1 as hw;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
-use tinwright::{BootId, HardwareId, LeaseId, WorkflowId, check};
+use tinwright::{BootId, HardwareId, LeaseId, Mac, WorkflowId, check};
 use tonic::{Code, Request, Response, Status};
+use tonic_types::StatusExt as _;
 
 use super::Api;
 use crate::dispatch::MAX_HOLD;
@@ -25,6 +28,8 @@ use crate::record::size::{MAX_HOLDER_ID_BYTES, MAX_REASON_BYTES};
 use crate::worker_enrollment::{self, IssueError};
 use crate::workflows::{Error, refuse_two_boots};
 
+/// Pause of a machine that enrols while too many others do.
+const ENROLMENT_RETRY: Duration = Duration::from_secs(20);
 /// The most bytes of a tail that are stored.
 const MAX_TAIL_BYTES: usize = 4096;
 
@@ -38,15 +43,22 @@ impl WorkerService for Api {
         let from = peer(&request);
         let pb::RedeemRequest { boot_token, csr, holder } = request.into_inner();
         let boot = redeeming_boot(holder)?;
-        let opened = self.enrollment.verify(&boot_token, &csr, from, self.clock.wall())?;
+        let opened = match self.enrollment.verify(&boot_token, &csr, from, self.clock.wall()) {
+            Err(worker_enrollment::Error::InvalidToken(InvalidToken::Foreign)) => {
+                return self.redeem_for_enrolment(&boot_token, &csr, from, &boot).await;
+            }
+            result => result?,
+        };
         let record = self.record(opened.claims.hardware).await?;
-        self.check_neighbour(&record, from).await?;
+        let macs = record.interfaces.iter().filter_map(|interface| interface.mac.parse().ok());
+        self.check_neighbour(&record.id, macs, from).await?;
         let (machine, issued) = self.enrollment.redeem(&opened, &csr, &boot).await?;
         tracing::info!(hardware.id = %machine, "worker enrolled");
         Ok(Response::new(pb::RedeemResponse {
             certificate: issued.certificate,
             hardware_id: machine.to_string(),
             expire_time: Some(issued.expires.into()),
+            enrols: false,
         }))
     }
 
@@ -166,12 +178,15 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::ReportInventoryRequest>,
     ) -> Result<Response<pb::ReportInventoryResponse>, Status> {
+        if let Some(id) = enrolling(&request) {
+            return self.enrol(id, request.into_inner()).await;
+        }
         let MachineCaller { machine, .. } = self.present_machine(&request).await?;
         let inventory = Violations::require("inventory", request.into_inner().inventory)?;
         let (hardware_id, inventory) = (machine.to_string(), Some(inventory));
         let record = hw::RecordInventoryRequest { hardware_id, inventory };
         match self.hardware.clone().record_inventory(record).await {
-            Ok(_) => Ok(Response::new(pb::ReportInventoryResponse {})),
+            Ok(_) => Ok(Response::new(pb::ReportInventoryResponse::default())),
             Err(status) if status.code() == Code::NotFound => {
                 Err(Status::permission_denied("the machine has no record"))
             }
@@ -185,6 +200,62 @@ impl WorkerService for Api {
 }
 
 impl Api {
+    /// Redeems the token of a machine without a record.
+    async fn redeem_for_enrolment(
+        &self,
+        token: &str,
+        csr: &[u8],
+        from: Option<IpAddr>,
+        boot: &BootId,
+    ) -> Result<Response<pb::RedeemResponse>, Status> {
+        let claims = self.enrollment.verify_for_enrolment(token, csr, from, self.clock.wall())?;
+        let id = claims.id.to_string();
+        self.check_neighbour(&id, [claims.mac].into_iter(), from).await?;
+        let issued = self.enrollment.redeem_for_enrolment(&claims, csr, boot).await?;
+        tracing::info!(enrolment.id = id, mac = %claims.mac, "machine without a record identified");
+        Ok(Response::new(pb::RedeemResponse {
+            certificate: issued.certificate,
+            hardware_id: id,
+            expire_time: Some(issued.expires.into()),
+            enrols: true,
+        }))
+    }
+
+    /// Creates or completes the record of the machine with the enrolment `id`. The machine does not learn which record it resembles.
+    async fn enrol(
+        &self,
+        id: HardwareId,
+        request: pb::ReportInventoryRequest,
+    ) -> Result<Response<pb::ReportInventoryResponse>, Status> {
+        let inventory = Violations::require("inventory", request.inventory)?;
+        let begun = self.enrollment.enrolments().current(id, self.clock.wall()).await?;
+        let ended = || Status::permission_denied("the enrolment of this boot has ended");
+        let begun = begun.ok_or_else(ended)?;
+        let (uuid, mac, network) = (begun.uuid, begun.mac, begun.network);
+        let enrolment = hw::Enrolment { id: begun.id, mac, network, time: None };
+        let (enrolment, inventory) = (Some(enrolment), Some(inventory));
+        let request = hw::EnrolMachineRequest { enrolment, uuid, inventory };
+        match self.hardware.clone().enrol_machine(request).await {
+            Ok(made) => {
+                let hw::Hardware { id, name, .. } = made.into_inner().hardware.unwrap_or_default();
+                Ok(Response::new(pb::ReportInventoryResponse { hardware_id: id, name }))
+            }
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                tracing::warn!(enrolment.id = %id, %status, "enrolment refused");
+                Err(refused_enrolment(&status))
+            }
+            Err(status)
+                if matches!(status.code(), Code::InvalidArgument | Code::ResourceExhausted) =>
+            {
+                Err(status)
+            }
+            Err(status) => {
+                tracing::warn!(enrolment.id = %id, %status, "machine not enrolled");
+                Err(Status::unavailable("the machine cannot be enrolled now"))
+            }
+        }
+    }
+
     /// Returns the calling machine, whose identity must be of its present boot epoch.
     async fn present_machine<T>(&self, request: &Request<T>) -> Result<MachineCaller, Status> {
         let caller = machine(request)?;
@@ -200,10 +271,11 @@ impl Api {
         self.record(machine).await.map(drop)
     }
 
-    /// Refuses a caller at `from` that is not the machine of `record`, as far as the owner of the address on our link shows.
+    /// Refuses a caller at `from` that is not the machine `id` with these interfaces, as far as the owner of the address on our link shows.
     async fn check_neighbour(
         &self,
-        record: &hw::Hardware,
+        id: &str,
+        macs: impl Iterator<Item = Mac>,
         from: Option<IpAddr>,
     ) -> Result<(), Status> {
         let (Some(from), Some(neighbours)) = (from, &self.neighbours) else { return Ok(()) };
@@ -211,9 +283,8 @@ impl Api {
             return Ok(());
         }
         let owner = neighbour::owner_of(neighbours, from).await;
-        let macs = record.interfaces.iter().filter_map(|interface| interface.mac.parse().ok());
         self.source.admits(macs, owner).map_err(|rejected| {
-            tracing::error!(hardware.id = record.id, address = %from, ?owner, "boot token refused: {rejected}");
+            tracing::error!(hardware.id = id, address = %from, ?owner, "boot token refused: {rejected}");
             Status::permission_denied(rejected.to_string())
         })
     }
@@ -322,6 +393,31 @@ struct MachineCaller {
     epoch: u64,
 }
 
+/// Returns the refusal of an enrolment as the machine gets it.
+fn refused_enrolment(status: &Status) -> Status {
+    let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+    let (reason, text) = match reason.as_str() {
+        "ENROLMENT_LIMIT" => ("ENROLMENT_LIMIT", "too many machines wait for acceptance"),
+        _ => ("KNOWN_MACHINE", "the machine has the UUID or a MAC of a known one"),
+    };
+    tinwright::status::failed_precondition(reason, "enrolment", text)
+}
+
+/// Returns the id of the enrolment of the caller, if it has an identity of that purpose.
+fn enrolling<T>(request: &Request<T>) -> Option<HardwareId> {
+    match request.extensions().get::<Caller>()?.role() {
+        Role::Machine(id, MachinePurpose::Enrol) => Some(id),
+        Role::Machine(_, MachinePurpose::Work | MachinePurpose::Node)
+        | Role::Admin
+        | Role::Operator
+        | Role::Viewer
+        | Role::Service
+        | Role::Edge
+        | Role::Door
+        | Role::Builder => None,
+    }
+}
+
 /// Returns the calling machine.
 fn machine<T>(request: &Request<T>) -> Result<MachineCaller, Status> {
     let caller = request.extensions().get::<Caller>();
@@ -389,6 +485,9 @@ impl From<worker_enrollment::Error> for Status {
             | Cause::OtherEpoch
             | Cause::Spent
             | Cause::OtherBoot => Self::permission_denied(error.to_string()),
+            Cause::TooManyEnrolments => {
+                tinwright::status::overloaded(error.to_string(), ENROLMENT_RETRY)
+            }
             Cause::NotIssued(IssueError::Request) => Violations::single("csr", error).into(),
             Cause::NotIssued(IssueError::Authority(cause)) => {
                 let error = cause.as_ref() as &dyn std::error::Error;

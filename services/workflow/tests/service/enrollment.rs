@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use runtime::boot_token::Purpose;
+use runtime::boot_token::{EnrolmentClaims, Purpose};
 use runtime::{Caller, Clock, Role};
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
@@ -10,7 +10,7 @@ use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tonic::{Code, Status};
 
-use crate::machines::NO_MACHINE;
+use crate::machines::{KNOWN_MAC, NO_MACHINE, SECRET};
 use crate::power::JobEnd;
 use crate::site::{Site, TWO};
 
@@ -112,4 +112,65 @@ async fn an_inventory_is_recorded_for_the_calling_machine_in_its_boot_epoch() {
     let refused = worker.report_inventory(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert_eq!(site.hardware.inventories(), recorded);
+}
+
+/// A token for the machine without a record that has this MAC.
+fn token_to_enrol(site: &Site, mac: &str) -> (HardwareId, String) {
+    let (id, address) = (HardwareId::new(), [192, 0, 2, 7].into());
+    let mac = mac.parse().unwrap();
+    let claims = EnrolmentClaims { id, uuid: [7; 16], mac, address, prefix_length: 24, expiry: 0 };
+    (id, site.tokens.mint_for_enrolment(claims, SystemTime::now()).unwrap())
+}
+
+fn report() -> pb::ReportInventoryRequest {
+    let inventory = hw::Inventory { serial: "S1".into(), ..hw::Inventory::default() };
+    pb::ReportInventoryRequest { inventory: Some(inventory) }
+}
+
+#[tokio::test]
+async fn a_machine_without_a_record_enrols_with_its_token_as_the_one_that_asked() {
+    let mut site = Site::new().await;
+    let (id, token) = token_to_enrol(&site, "02:00:00:00:00:01");
+    let certificate = redeem(&mut site, &token).await.unwrap();
+    assert_eq!(certificate, format!("tinwright:machine:{id}?purpose=enrol"));
+    let again = redeem(&mut site, &token).await;
+    assert_eq!(code(again), Code::PermissionDenied, "another key with the same token");
+    let mut machine = WorkerServiceClient::new(site.channel_of(Some(Caller::enrolling(id))));
+    let made = machine.report_inventory(report()).await.unwrap().into_inner();
+    assert_eq!((made.hardware_id, made.name.as_str()), (id.to_string(), "sn-1"));
+    let [reported] = &site.hardware.enrolments()[..] else { panic!("one report") };
+    let enrolment = reported.enrolment.as_ref().unwrap();
+    assert_eq!((enrolment.id.as_str(), &*enrolment.mac), (&*id.to_string(), "02:00:00:00:00:01"));
+    assert_eq!(enrolment.network, "192.0.2.0/24");
+    assert_eq!(reported.uuid, "07070707-0707-0707-0707-070707070707");
+    assert_eq!(reported.inventory, report().inventory);
+    assert!(site.hardware.inventories().is_empty(), "no other machine's inventory is changed");
+}
+
+#[tokio::test]
+async fn an_identity_to_enrol_is_good_for_its_own_enrolment_only() {
+    let mut site = Site::new().await;
+    let stranger = Caller::enrolling(HardwareId::new());
+    let mut machine = WorkerServiceClient::new(site.channel_of(Some(stranger)));
+    let refused = machine.report_inventory(report()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "nobody redeemed a token for it");
+    let (id, token) = token_to_enrol(&site, "02:00:00:00:00:01");
+    redeem(&mut site, &token).await.unwrap();
+    let mut machine = WorkerServiceClient::new(site.channel_of(Some(Caller::enrolling(id))));
+    let refused = machine.renew(pb::RenewRequest { csr: csr() }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    let refused = machine.next_action(pb::NextActionRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_refused_machine_does_not_learn_which_record_it_resembles() {
+    let mut site = Site::new().await;
+    let (id, token) = token_to_enrol(&site, KNOWN_MAC);
+    redeem(&mut site, &token).await.unwrap();
+    let mut machine = WorkerServiceClient::new(site.channel_of(Some(Caller::enrolling(id))));
+    let refused = machine.report_inventory(report()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let text = refused.message();
+    assert!(!text.contains(SECRET) && !text.contains(NO_MACHINE), "{text}");
 }

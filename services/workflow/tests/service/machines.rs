@@ -19,6 +19,7 @@ pub(crate) struct FakeHardware {
     states: Arc<Mutex<BTreeMap<String, Option<pb::State>>>>,
     disks: Arc<Mutex<BTreeMap<String, Disks>>>,
     inventories: Arc<Mutex<Vec<pb::RecordInventoryRequest>>>,
+    enrolments: Arc<Mutex<Vec<pb::EnrolMachineRequest>>>,
 }
 
 /// The hint and the inventory of a machine.
@@ -26,6 +27,9 @@ type Disks = (Option<Box<pb::DiskHint>>, Option<Box<pb::Inventory>>);
 
 /// The id of a protected machine.
 pub(crate) const PROTECTED_MACHINE: &str = "00000000-0000-7000-8000-0000000005af";
+
+/// A MAC that another machine has.
+pub(crate) const KNOWN_MAC: &str = "02:00:00:00:00:0d";
 
 /// The id of no machine.
 pub(crate) const NO_MACHINE: &str = "00000000-0000-7000-8000-00000000dead";
@@ -44,6 +48,11 @@ impl FakeHardware {
     /// Returns the inventories that were recorded.
     pub(crate) fn inventories(&self) -> Vec<pb::RecordInventoryRequest> {
         self.inventories.lock().unwrap().clone()
+    }
+
+    /// Returns the reports of machines that enrolled.
+    pub(crate) fn enrolments(&self) -> Vec<pb::EnrolMachineRequest> {
+        self.enrolments.lock().unwrap().clone()
     }
 
     /// Sets the disks of a machine, by their serial numbers, and the hint to its root disk.
@@ -159,6 +168,21 @@ impl HardwareService for FakeHardware {
         _: Request<pb::RecordBmcInventoryRequest>,
     ) -> Answer<pb::RecordBmcInventoryResponse> {
         closed()
+    }
+
+    async fn enrol_machine(
+        &self,
+        request: Request<pb::EnrolMachineRequest>,
+    ) -> Answer<pb::EnrolMachineResponse> {
+        let request = request.into_inner();
+        let asked = request.enrolment.clone().unwrap();
+        if asked.mac == KNOWN_MAC {
+            let subject = format!("hardware/{NO_MACHINE}");
+            return Err(status::failed_precondition("KNOWN_MACHINE", &subject, SECRET));
+        }
+        self.enrolments.lock().unwrap().push(request);
+        let made = pb::Hardware { id: asked.id, name: "sn-1".into(), ..pb::Hardware::default() };
+        Ok(Response::new(pb::EnrolMachineResponse { hardware: Some(made) }))
     }
 
     type WatchHardwareStream =

@@ -113,6 +113,7 @@ impl HardwareService for Site {
         delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
         record_inventory(hw::RecordInventoryRequest) -> hw::RecordInventoryResponse;
         record_bmc_inventory(hw::RecordBmcInventoryRequest) -> hw::RecordBmcInventoryResponse;
+        enrol_machine(hw::EnrolMachineRequest) -> hw::EnrolMachineResponse;
         watch_hardware(hw::WatchHardwareRequest) -> Self::WatchHardwareStream;
     }
 }

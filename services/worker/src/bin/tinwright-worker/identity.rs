@@ -40,6 +40,7 @@ struct IssuedCertificate {
     pem: String,
     hardware_id: String,
     expires: SystemTime,
+    enrols: bool,
 }
 
 /// The key of one boot.
@@ -79,6 +80,11 @@ impl WorkerIdentity {
     /// Returns the id of the machine's hardware record.
     pub(crate) fn hardware_id(&self) -> &str {
         &self.certificate.hardware_id
+    }
+
+    /// True if the machine has no record yet: it may report its inventory, and nothing else.
+    pub(crate) fn enrols(&self) -> bool {
+        self.certificate.enrols
     }
 
     /// Renews the certificate each time half of its lifetime has passed. Running actions continue. Returns when the certificate
@@ -169,10 +175,11 @@ async fn redeem(
     let request = RedeemRequest { boot_token, csr, holder };
     let redeem = async || link.redeem(request.clone()).await;
     let redeemed = until_given_up("boot token refused", redeem).await;
-    let Some(RedeemResponse { certificate: pem, hardware_id, expire_time }) = redeemed else {
+    let Some(RedeemResponse { certificate: pem, hardware_id, expire_time, enrols }) = redeemed
+    else {
         return Ok(None);
     };
-    Ok(Some(IssuedCertificate { pem, hardware_id, expires: time(expire_time)? }))
+    Ok(Some(IssuedCertificate { pem, hardware_id, expires: time(expire_time)?, enrols }))
 }
 
 fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {

@@ -4,12 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use runtime::retry::is_final;
-use tinwright::workflow::v1::ReportInventoryRequest;
+use tinwright::workflow::v1::{ReportInventoryRequest, ReportInventoryResponse};
 
 use crate::link::ControlPlaneClient;
 
 /// Attempts to report the inventory. The next boot reports it again.
 const MAX_ATTEMPTS: u32 = 3;
+/// Attempts to enrol: ten minutes.
+const MAX_ENROLMENT_ATTEMPTS: u32 = 60;
+/// The pause between two of them.
+const ENROLMENT_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -34,6 +38,30 @@ impl MachineFiles {
         if let Ok(Err(error)) = refreshed.await {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "links to disks not made");
+        }
+    }
+
+    /// Reports the inventory of a machine without a record, by which it gets one. Repeats the call for ten minutes, or until its error is final.
+    pub(crate) async fn enrol(&self, link: &ControlPlaneClient) {
+        let root = self.root.clone();
+        let collected = tokio::task::spawn_blocking(move || worker::inventory::collect(&root));
+        let Ok(inventory) = collected.await else {
+            return tracing::error!("not enrolled: collecting the inventory failed");
+        };
+        let request = ReportInventoryRequest { inventory: Some(inventory) };
+        for attempt in 1..=MAX_ENROLMENT_ATTEMPTS {
+            let status = match link.report_inventory(request.clone()).await {
+                Ok(ReportInventoryResponse { hardware_id, name }) => {
+                    return tracing::info!(hardware.id = hardware_id, name, "machine enrolled");
+                }
+                Err(status) => status,
+            };
+            let error = &status as &dyn std::error::Error;
+            if attempt == MAX_ENROLMENT_ATTEMPTS || is_final(status.code()) {
+                return tracing::error!(error, "not enrolled");
+            }
+            tracing::warn!(error, "not enrolled yet");
+            tokio::time::sleep(ENROLMENT_RETRY_DELAY).await;
         }
     }
 

@@ -11,6 +11,8 @@
 //! - [`inventory`]: the report of this machine's parts, and the links to its disks.
 //! - [`power`]: the end of this boot.
 //!
+//! A machine without a record reports its inventory, by which it gets one, and powers off: an operator accepts it.
+//!
 //! Init sets up mounts and network. Errors are printed on the console. The machine reboots after its token was refused for ten
 //! minutes, and when its certificate is expired: the next boot has a new token.
 
@@ -155,6 +157,10 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     tracing::info!(hardware.id = hardware_id, "identity established");
 
     let machine = MachineFiles { root: arguments.root.clone(), makes_links: arguments.disk_links };
+    if identity.enrols() {
+        machine.enrol(&link).await;
+        return Ok(power.end_boot(Terminal::PowerOff)?);
+    }
     let (link, journal) = (link.clone(), journal.clone());
     let session = Session {
         link: link.clone(),
