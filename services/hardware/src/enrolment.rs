@@ -133,7 +133,8 @@ impl Report {
     fn is_uuid_of(&self, machine: &pb::Hardware) -> bool {
         let own = machine.inventory.as_ref().map(|own| &own.uuid);
         let of_bmc = machine.bmc_inventory.as_ref().map(|listed| &listed.uuid);
-        let mut uuids = own.into_iter().chain(of_bmc).filter_map(|it| it.parse::<HardwareId>().ok());
+        let mut uuids =
+            own.into_iter().chain(of_bmc).filter_map(|it| it.parse::<HardwareId>().ok());
         uuids.any(|uuid| uuid == self.uuid || swapped(uuid) == self.uuid)
     }
 

@@ -14,7 +14,10 @@ use crate::output::{self, Row};
 use crate::resource::{PAGE_SIZE, Resource as _, required};
 
 /// Makes the enrolled machines with these names provisionable. All are found, and are enrolled, before the first is changed.
-pub(super) async fn accept(names: &[String], channel: &Channel) -> anyhow::Result<Vec<hw::Hardware>> {
+pub(super) async fn accept(
+    names: &[String],
+    channel: &Channel,
+) -> anyhow::Result<Vec<hw::Hardware>> {
     let mut machines = Vec::new();
     for name in names {
         let machine = hw::Hardware::find(channel, name, View::Basic).await?;

@@ -112,6 +112,13 @@ impl HardwareService for FakeHardware {
         closed()
     }
 
+    async fn enrol_machine(
+        &self,
+        _: Request<pb::EnrolMachineRequest>,
+    ) -> Answer<pb::EnrolMachineResponse> {
+        closed()
+    }
+
     async fn update_hardware(
         &self,
         _: Request<pb::UpdateHardwareRequest>,
