@@ -1,5 +1,6 @@
 //! Machines run by libvirt: firmware, a network interface on the bridge, a disk file, a serial log.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use anyhow::Context as _;
 
 use crate::lab::{Lab, wait};
 use setup::run;
+use tinwright::hardware::v1::{DiskMedium, FirmwareMode, Inventory};
 
 /// A machine's firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub struct Machine {
     pub firmware: Firmware,
     /// The disk image, a sparse file.
     pub disk: PathBuf,
-    /// Further disks, which it does not boot from.
+    /// Further disks. It boots from them last.
     pub scsi_disks: Vec<ScsiDisk>,
     /// Offset by which its hardware clock is behind at power on.
     pub clock_behind: Duration,
@@ -99,6 +101,29 @@ impl Machine {
         Self { clock_behind, ..self }
     }
 
+    /// Checks that `inventory` is what the hypervisor gave the machine. Panics if it is not.
+    pub fn assert_inventory(&self, inventory: &Inventory) {
+        let mode = match self.firmware {
+            Firmware::Bios => FirmwareMode::Bios,
+            Firmware::Uefi => FirmwareMode::Uefi,
+        };
+        assert_eq!(inventory.uuid, self.uuid);
+        assert_eq!(inventory.firmware_mode(), mode);
+        assert_eq!((inventory.memory_bytes, inventory.tpm_version.as_str()), (MEMORY_BYTES, ""));
+        assert_eq!(inventory.processors.as_ref().map(|it| (it.sockets, it.cores)), Some((1, 1)));
+        let macs: Vec<_> = inventory.interfaces.iter().map(|it| it.mac.as_str()).collect();
+        assert_eq!(macs, [self.mac.as_str()]);
+        // A set: the kernel names them in any order.
+        let found = inventory.disks.iter().map(|disk| {
+            let wwn = disk.wwn.trim_start_matches("0x");
+            (disk.serial.as_str(), wwn, disk.size_bytes, disk.medium() == DiskMedium::Ssd)
+        });
+        let disks = self.scsi_disks.iter();
+        let given = disks.map(|it| (it.serial.as_str(), it.wwn.as_str(), it.bytes, it.is_ssd));
+        let given = given.chain([("", "", DISK_BYTES, false)]);
+        assert_eq!(found.collect::<BTreeSet<_>>(), given.collect());
+    }
+
     /// Returns the output of its serial port.
     pub fn console(&self, lab: &Lab) -> String {
         let bytes = std::fs::read(lab.path(format!("{}.serial", self.name))).unwrap_or_default();
@@ -123,17 +148,18 @@ impl Machine {
         };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
         let behind = clock_behind.as_secs();
-        let scsi_disks: String = self.scsi_disks.iter().zip('a'..).map(ScsiDisk::device).collect();
+        let scsi_disks: String =
+            self.scsi_disks.iter().zip('a'..).zip(3..).map(ScsiDisk::device).collect();
         format!(
             "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{MEMORY_MIB}</memory>
 <vcpu>1</vcpu><os><type arch='x86_64' machine='{chipset}'>hvm</type>{loader}
-<boot dev='network'/><boot dev='hd'/></os>{settings}<features><acpi/></features>
+</os>{settings}<features><acpi/></features>
 <clock offset='variable' adjustment='-{behind}' basis='utc'/>
 <cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>
 <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
-<source file='{disk}'/><target dev='vda' bus='virtio'/></disk>{scsi_disks}
-<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/>{rom}</interface>
+<source file='{disk}'/><target dev='vda' bus='virtio'/><boot order='2'/></disk>{scsi_disks}
+<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/><boot order='1'/>{rom}</interface>
 <controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
 <serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
             serial = serial.display()
@@ -142,15 +168,15 @@ impl Machine {
 }
 
 impl ScsiDisk {
-    /// Returns libvirt's description of the disk with the letter `letter`.
-    fn device((disk, letter): (&Self, char)) -> String {
+    /// Returns libvirt's description of the disk with this letter and place in the boot order.
+    fn device(((disk, letter), place): ((&Self, char), u8)) -> String {
         let Self { file, serial, wwn, is_ssd, .. } = disk;
         // SBC-4 §6.6.10: 1 is a disk that does not rotate, another number its rotations per minute.
         let rotation = if *is_ssd { 1 } else { 7200 };
         let file = file.display();
         format!(
             "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
-<source file='{file}'/><target dev='sd{letter}' bus='scsi' rotation_rate='{rotation}'/><serial>{serial}</serial><wwn>{wwn}</wwn></disk>"
+<source file='{file}'/><target dev='sd{letter}' bus='scsi' rotation_rate='{rotation}'/><boot order='{place}'/><serial>{serial}</serial><wwn>{wwn}</wwn></disk>"
         )
     }
 }
@@ -224,6 +250,11 @@ impl Hypervisor {
     pub fn is_on(&self, machine: &Machine) -> anyhow::Result<bool> {
         let state = self.virsh().args(["domstate", &machine.name]).output()?;
         Ok(matches!(String::from_utf8_lossy(&state.stdout).trim(), "running" | "paused"))
+    }
+
+    /// Switches `machine` on, as somebody who stands before it.
+    pub fn power_on(&self, machine: &Machine) -> anyhow::Result<()> {
+        run(self.virsh().args(["--quiet", "start", &machine.name]))
     }
 
     /// Pauses the CPU of `machine`.

@@ -120,6 +120,28 @@ pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<Str
     }
 }
 
+/// Returns an instance without a machine, named `hostname`, with `image`.
+pub fn instance(template_id: &str, hostname: &str, image: &Image) -> occ::Instance {
+    let values = BTreeMap::from([
+        ("image_url".to_owned(), format!("http://{SERVER}:7080/files/{}", image.name)),
+        ("image_sha256".to_owned(), image.compressed_sha256.clone()),
+    ]);
+    let os = occ::instance::OperatingSystem {
+        distro: "debian".into(),
+        version: "12".into(),
+        ..Default::default()
+    };
+    occ::Instance {
+        hostname: hostname.to_owned(),
+        os: Some(occ::instance::Os::OperatingSystem(os)),
+        template_id: template_id.to_owned(),
+        template_values: values,
+        userdata: USERDATA.into(),
+        ssh_keys: vec![SSH_KEY.into()],
+        ..Default::default()
+    }
+}
+
 /// Returns the hardware record of `machine`, with network boot allowed.
 pub fn record(machine: &Machine) -> hw::Hardware {
     let address = hw::Address {
@@ -207,12 +229,13 @@ impl Operator {
 
     /// Creates the template that installs images. Returns its id.
     pub async fn create_template(&self) -> anyhow::Result<String> {
-        self.create_template_named("debian").await
+        self.create_template_named("debian", "/dev/vda").await
     }
 
-    /// Creates a template that does the same, under another name. Returns its id.
-    pub async fn create_template_named(&self, name: &str) -> anyhow::Result<String> {
+    /// Creates a template that writes the image to `disk`, a path or a placeholder. Returns its id.
+    pub async fn create_template_named(&self, name: &str, disk: &str) -> anyhow::Result<String> {
         let data = TEMPLATE.replace("name: debian", &format!("name: {name}"));
+        let data = data.replace("DEST_DISK: /dev/vda", &format!("DEST_DISK: \"{disk}\""));
         let template = wf::Template { data, ..Default::default() };
         let request = wf::CreateTemplateRequest { template: Some(template), ..Default::default() };
         let created =
@@ -228,29 +251,25 @@ impl Operator {
         hostname: &str,
         image: &Image,
     ) -> anyhow::Result<occ::Instance> {
-        let values = BTreeMap::from([
-            ("image_url".to_owned(), format!("http://{SERVER}:7080/files/{}", image.name)),
-            ("image_sha256".to_owned(), image.compressed_sha256.clone()),
-        ]);
-        let os = occ::instance::OperatingSystem {
-            distro: "debian".into(),
-            version: "12".into(),
-            ..Default::default()
-        };
-        let instance = occ::Instance {
-            hostname: hostname.to_owned(),
-            os: Some(occ::instance::Os::OperatingSystem(os)),
-            hardware_id: id.to_owned(),
-            template_id: template_id.to_owned(),
-            template_values: values,
-            userdata: USERDATA.into(),
-            ssh_keys: vec![SSH_KEY.into()],
-            ..Default::default()
-        };
+        let instance = instance(template_id, hostname, image);
+        self.order(occ::Instance { hardware_id: id.to_owned(), ..instance }).await
+    }
+
+    /// Creates an instance.
+    pub async fn order(&self, instance: occ::Instance) -> anyhow::Result<occ::Instance> {
         let request = occ::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
         let created =
             InstanceServiceClient::new(self.channel.clone()).create_instance(request).await?;
         created.into_inner().instance.context("no instance in the response")
+    }
+
+    /// Returns the machines that are enrolled and not accepted.
+    pub async fn enrolled(&self) -> anyhow::Result<Vec<hw::Hardware>> {
+        let mut request = hw::ListHardwareRequest::default();
+        request.set_state(hw::State::Enrolled);
+        let listed =
+            HardwareServiceClient::new(self.channel.clone()).list_hardware(request).await?;
+        Ok(listed.into_inner().hardware)
     }
 
     /// Waits until the instance `id` is in `state`, for at most `timeout`; `on_update` is called for each update on the way.

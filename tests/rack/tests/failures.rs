@@ -6,12 +6,11 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use rack::machines::{DISK_BYTES, Firmware, MEMORY_BYTES, Machine, reads_as_zeroes};
+use rack::machines::{Firmware, Machine, reads_as_zeroes};
 use rack::provision::{Image, image, images, sha256};
 use rack::server::osie;
 use rack::site::Site;
 use tempfile::TempDir;
-use tinwright::hardware::v1::{DiskMedium, FirmwareMode, Inventory};
 use tinwright::workflow::v1::{ActionState, Workflow, WorkflowState};
 
 /// Writes an image, and leaves the machine as it is.
@@ -151,7 +150,7 @@ impl Fixture {
         );
         assert!(cut.starts_with(&damaged), "{cut}");
         let hardware = self.site.operator.hardware(&self.hardware).await.unwrap();
-        self.check_inventory(hardware.inventory.as_deref().unwrap());
+        self.machine.assert_inventory(hardware.inventory.as_deref().unwrap());
 
         let absent = self.failure_reason(&Values { disk: "/dev/vdz", ..good }, &[]).await;
         let disk = "action \"write\": image2disk: /dev/vdz: no such disk; this machine has /dev/sda, /dev/sdb, /dev/sdc, /dev/vda";
@@ -181,30 +180,6 @@ impl Fixture {
     fn set_root_disk(&self, hint: &str) {
         let output = self.tinwright(&["hardware", "update", &self.hardware, "--root-disk", hint]);
         assert!(output.status.success(), "{}", error(&output));
-    }
-
-    /// Compares the inventory that the machine reported with what the hypervisor gave it.
-    fn check_inventory(&self, inventory: &Inventory) {
-        assert_eq!(inventory.uuid, self.machine.uuid);
-        assert_eq!(inventory.firmware_mode(), FirmwareMode::Bios);
-        assert_eq!((inventory.memory_bytes, inventory.tpm_version.as_str()), (MEMORY_BYTES, ""));
-        assert_eq!(inventory.processors.as_ref().map(|it| (it.sockets, it.cores)), Some((1, 1)));
-        let macs: Vec<_> = inventory.interfaces.iter().map(|it| it.mac.as_str()).collect();
-        assert_eq!(macs, [self.machine.mac.as_str()]);
-        let found = inventory.disks.iter().map(|disk| {
-            let wwn = disk.wwn.trim_start_matches("0x");
-            (disk.serial.as_str(), wwn, disk.size_bytes, disk.medium() == DiskMedium::Ssd)
-        });
-        let disks = self.machine.scsi_disks.iter();
-        let mut given: Vec<_> = disks
-            .map(|disk| (disk.serial.as_str(), disk.wwn.as_str(), disk.bytes, disk.is_ssd))
-            .collect();
-        given.push(("", "", DISK_BYTES, false));
-        // The kernel names them in any order.
-        let mut found: Vec<_> = found.collect();
-        found.sort_unstable();
-        given.sort_unstable();
-        assert_eq!(found, given);
     }
 
     /// Kills the server, which also serves the image, while the image is written, and starts it again.

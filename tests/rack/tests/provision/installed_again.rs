@@ -19,7 +19,7 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Installs `instance` on `machine`, whose hardware id is `id`, with another template, and restarts it. It keeps its ids and addresses.
 pub(crate) async fn install_again(site: &Site, id: &str, machine: &Machine, instance: &Instance) {
     let before = site.operator.instance(&instance.id).await.unwrap().unwrap();
-    let template = site.operator.create_template_named("debian-again").await.unwrap();
+    let template = site.operator.create_template_named("debian-again", "/dev/vda").await.unwrap();
     site.operator.reinstall(&instance.id, &template).await.unwrap();
     let workflows = await_second_workflow(site, id).await;
     assert_eq!(workflows, [before.template_id.clone(), template.clone()]);
