@@ -585,15 +585,15 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_reason() {
-        let (list, create) = (
+        let (list, delete) = (
             "/tinwright.hardware.v1.HardwareService/ListHardware",
-            "/tinwright.hardware.v1.HardwareService/CreateHardware",
+            "/tinwright.hardware.v1.HardwareService/DeleteHardware",
         );
         let caller = |role: Option<Role>| role.map(Caller::from);
         let code = |path, role| refusal(path, caller(role).as_ref()).map(|status| status.code());
         assert_eq!(code(list, Some(Role::Viewer)), None);
-        assert_eq!(code(create, Some(Role::Operator)), None);
-        assert_eq!(code(create, Some(Role::Viewer)), Some(Code::PermissionDenied));
+        assert_eq!(code(delete, Some(Role::Operator)), None);
+        assert_eq!(code(delete, Some(Role::Viewer)), Some(Code::PermissionDenied));
         let machine = Role::worker(HardwareId::new());
         assert_eq!(code(list, Some(machine)), Some(Code::PermissionDenied));
         assert_eq!(code(list, None), Some(Code::Unauthenticated));
@@ -604,12 +604,12 @@ mod tests {
             refusal("/tinwright.power.v1.PowerService/CreateBmc", Some(&of_acme)).unwrap();
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(refused.message().contains("with a tenant"), "{refused}");
-        assert_eq!(code(create, Some(Role::Service)), Some(Code::PermissionDenied));
+        assert_eq!(code(delete, Some(Role::Service)), Some(Code::PermissionDenied));
         let instance = Caller::new(Role::Service, "service:instance").unwrap();
         let code = |path| refusal(path, Some(&instance)).map(|status| status.code());
         assert_eq!(code("/tinwright.hardware.v1.HardwareService/GetHardware"), None);
         assert_eq!(code("/grpc.health.v1.Health/Check"), None);
-        assert_eq!(code(create), Some(Code::PermissionDenied));
+        assert_eq!(code(delete), Some(Code::PermissionDenied));
         assert_eq!(
             code("/tinwright.workflow.v1.WorkerService/Renew"),
             Some(Code::PermissionDenied)
