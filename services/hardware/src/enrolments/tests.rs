@@ -73,6 +73,28 @@ async fn of_machines_that_enrol_at_once_with_one_uuid_one_gets_a_record_and_the_
 }
 
 #[tokio::test]
+async fn a_machine_that_another_one_overtakes_is_not_stored_as_it_was_judged_before() {
+    let enrolments = enrolments();
+    let judged = async |report: &Report| {
+        let log = enrolments.log.get(SITE).await.unwrap();
+        let survey = enrolments.survey(report).await.unwrap();
+        (log, report.evaluate(survey).unwrap())
+    };
+    // The first enrolment of a site creates the log, the second one changes it.
+    for uuid in [1, 2] {
+        let (log, first) = judged(&report(uuid, 10 * uuid)).await;
+        let (same, second) = judged(&report(uuid, 10 * uuid + 1)).await;
+        enrolments.carry_out(log, first).await.unwrap();
+        let overtaken = enrolments.carry_out(same, second).await.unwrap_err();
+        let is_conflict = matches!(
+            overtaken,
+            Error::Records(records::Error::Exists { .. } | records::Error::Changed { .. })
+        );
+        assert!(is_conflict, "{overtaken}");
+    }
+}
+
+#[tokio::test]
 async fn a_refused_machine_changes_no_record_and_is_one_alarm() {
     let enrolments = enrolments();
     let made = enrolments.enrol(&report(1, 1)).await.unwrap();

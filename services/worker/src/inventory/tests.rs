@@ -237,13 +237,14 @@ fn links_lead_to_disks_and_partitions_and_those_of_removed_disks_are_gone() {
 }
 
 #[test]
-fn a_machine_that_shows_nothing_has_an_empty_inventory() {
+fn a_machine_that_shows_nothing_has_the_inventory_of_its_kernel() {
     let tree = Tree::new();
     tree.file("proc/meminfo", "MemTotal:        1009876 kB\n");
     tree.file("sys/firmware/dmi/tables/DMI", [17, 200, 0, 0]);
     let expected = pb::Inventory {
         firmware_mode: FirmwareMode::Bios.into(),
         memory_bytes: 1_009_876 * 1024,
+        architecture: std::env::consts::ARCH.into(),
         ..pb::Inventory::default()
     };
     assert_eq!(collect(tree.path()), expected);
