@@ -109,7 +109,7 @@ impl Client {
                 break;
             }
             let made = self.create(round).await;
-            let changed = self.update(made).await;
+            let changed = Box::pin(self.update(made)).await;
             let read = self.read(&changed.id).await;
             assert_eq!(read, changed);
             if round.is_multiple_of(4) {

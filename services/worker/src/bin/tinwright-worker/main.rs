@@ -133,7 +133,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         clock::set(time).context("setting the clock")?;
         tracing::info!("clock set to the server's time");
     }
-    serve(&arguments, &boot).await
+    Box::pin(serve(&arguments, &boot)).await
 }
 
 /// Connects to the control plane and runs its actions.
