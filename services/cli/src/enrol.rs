@@ -20,7 +20,7 @@ use crate::{bmc_address, input, location, password};
 /// Options of an enrolment.
 #[derive(Debug, clap::Args)]
 pub struct EnrolHardware {
-    /// Enrol the machine of the BMC at this address: https://HOST[:PORT][/redfish/v1/Systems/ID] or ipmi://HOST[:PORT]
+    /// Enrol the machine of the BMC at this address: https://HOST:PORT/redfish/v1/Systems/ID or ipmi://HOST:PORT; port and path may be left out
     #[arg(long, value_name = "URL", required_unless_present = "csv")]
     bmc: Option<String>,
     /// Enrol the machines in this CSV file; - for standard input. Its first line names the columns: bmc, username and password, and if
