@@ -9,7 +9,7 @@
 //! one follower per noun and process, some dozens. Ten thousand followers would turn one commit into ten thousand wake-ups:
 //! watchers of one machine each wait on a [`mirror`](crate::mirror), not here.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use tokio::sync::watch;
 
@@ -41,19 +41,41 @@ struct Ring {
     names: VecDeque<(Revision, String)>,
     floor: Revision,
     revision: Revision,
+    start: Revision,
+    /// The revision that last wrote each kind of key, since `start`. Kinds are few, and all of them are named in the sources.
+    kinds: HashMap<String, Revision>,
+}
+
+/// Returns the part of `key` that names its kind: `<service>/<kind>/`.
+fn kind(key: &str) -> Option<&str> {
+    let (end, _) = key.match_indices('/').nth(1)?;
+    key.get(..=end)
 }
 
 impl Ring {
     fn new(revision: Revision) -> Self {
-        Self { names: VecDeque::new(), floor: revision, revision }
+        let (names, kinds) = (VecDeque::new(), HashMap::new());
+        Self { names, floor: revision, revision, start: revision, kinds }
     }
 
     fn push(&mut self, revision: Revision, key: &str) {
+        if let Some(kind) = kind(key) {
+            match self.kinds.get_mut(kind) {
+                Some(last) => *last = revision,
+                None => drop(self.kinds.insert(kind.to_owned(), revision)),
+            }
+        }
         self.names.push_back((revision, key.to_owned()));
         if self.names.len() > MAX_NAMES {
             self.floor = self.names.pop_front().map_or(self.floor, |(dropped, _)| dropped);
         }
         self.revision = revision;
+    }
+
+    /// True if no key under `prefix`, which is a kind, was written after `after`.
+    fn is_unchanged(&self, prefix: &str, after: Revision) -> bool {
+        let last = self.kinds.get(prefix).copied().unwrap_or(self.start);
+        kind(prefix) == Some(prefix) && last <= after && after <= self.revision
     }
 
     fn since(&self, prefix: &str, after: Revision) -> Option<Changes> {
@@ -147,6 +169,11 @@ impl ChangeFollower {
             }
             self.ring.changed().await.map_err(Error::unavailable)?;
         }
+    }
+
+    /// Implements [`Store::is_unchanged`](crate::Store::is_unchanged) for engines that are the only writers of their data.
+    pub(crate) fn is_unchanged(&self, prefix: &str, after: Revision) -> bool {
+        self.ring.borrow().is_unchanged(prefix, after)
     }
 
     /// Returns the keys that changed after `after`; none if the ring has overtaken the reader.

@@ -93,6 +93,10 @@ impl Store for DeferredStore {
         self.open().await?.changed(prefix, after).await
     }
 
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.opened().is_ok_and(|store| store.is_unchanged(prefix, revision))
+    }
+
     async fn frozen(
         &self,
         after: Revision,

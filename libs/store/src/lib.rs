@@ -186,6 +186,12 @@ pub trait Store: Send + Sync + 'static {
     /// reader that is too far behind and has to list. Values are not included.
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error>;
 
+    /// True if it is certain, without asking another process, that no key under `prefix` was written after `revision`: who has read
+    /// everything up to there need not read again. `prefix` is `<service>/<kind>/`.
+    fn is_unchanged(&self, _prefix: &str, _revision: Revision) -> bool {
+        false
+    }
+
     /// Reads the pairs under `keys` and under those that changed after `after`, all as of one revision; none for a reader that is too
     /// far behind. For backups: writers may wait meanwhile.
     async fn frozen(

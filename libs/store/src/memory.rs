@@ -62,6 +62,10 @@ impl Store for MemoryStore {
         self.feed.follow().changed(prefix, after).await
     }
 
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.feed.follow().is_unchanged(prefix, revision)
+    }
+
     async fn frozen(
         &self,
         after: Revision,

@@ -8,6 +8,9 @@
 //! all records, then [`WatchEvent::Synced`](tinwright::watch::WatchEvent::Synced), then changes, the latest state of each record: a slow watcher
 //! skips states that were overwritten meanwhile, and delays no other. A watcher of one record is woken by that record alone.
 //!
+//! A page of records is read from the table, too, while it certainly has all that is stored ([`Store::is_unchanged`]), and from the
+//! store otherwise.
+//!
 //! A mirror may hold a part of the records only ([`Kind::MIRRORED`]). The changes of the others pass through it: they are stored for a
 //! short time, so that watchers get them, and are in no snapshot.
 
@@ -24,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::{Content, Table};
 pub use self::watcher::{TooSlow, Watcher};
-use crate::records::{Error, Kind, Mirrored, Records};
-use crate::{Changes, Revision, Store};
+use crate::records::{Error, Kind, Mirrored, RecordSource, Records};
+use crate::{Changes, Page, Revision, Store, Versioned};
 
 /// The pause after a failure of the store; doubled up to [`RETRY_DELAY_MAX`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -126,13 +129,13 @@ impl<K: Kind> Mirror<K> {
 
     /// Reads the records that changed since `after`. Returns the revision read up to.
     async fn step(&self, after: Revision) -> Result<Revision, Error> {
-        let prefix = format!("{}/", K::KIND);
-        match self.records.store().changed(&prefix, after).await? {
+        let prefix = Self::prefix();
+        let read_up_to = match self.records.store().changed(&prefix, after).await? {
             Changes::Keys { keys, revision } => {
                 for key in keys {
                     self.read(key.strip_prefix(&prefix).unwrap_or(&key)).await?;
                 }
-                Ok(revision)
+                revision
             }
             Changes::Lost { revision } => {
                 match K::MIRRORED {
@@ -141,9 +144,16 @@ impl<K: Kind> Mirror<K> {
                     Mirrored::Nothing => self.read_again(HashSet::new()).await?,
                 }
                 self.shared.synced.send_replace(true);
-                Ok(revision)
+                revision
             }
-        }
+        };
+        self.shared.write().read_up_to = Some(read_up_to);
+        Ok(read_up_to)
+    }
+
+    /// Returns the beginning of all keys of the records.
+    fn prefix() -> String {
+        format!("{}/", K::KIND)
     }
 
     /// Reads all records, and removes those that no longer exist. The table is locked for a page at a time, so that readers do
@@ -203,6 +213,22 @@ impl<K: Kind> Mirror<K> {
         };
         self.shared.write().set(id, content, K::MIRRORED != Mirrored::All);
         Ok(())
+    }
+}
+
+impl<K: Kind> RecordSource<K> for Mirror<K> {
+    fn records(&self) -> &Records<K> {
+        &self.records
+    }
+
+    fn page_in_memory(&self, after: &str, limit: usize) -> Option<Page> {
+        let (table, prefix) = (self.shared.read(), Self::prefix());
+        let is_complete = K::MIRRORED == Mirrored::All
+            && self.records.store().is_unchanged(&prefix, table.read_up_to?);
+        let pair =
+            |(id, found): (&Arc<str>, &Versioned)| Ok(([&prefix, &**id].concat(), found.clone()));
+        let page = is_complete.then(|| Page::gather(table.held_after(after).map(Ok), limit, pair));
+        page?.ok()
     }
 }
 

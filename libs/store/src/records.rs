@@ -24,7 +24,7 @@ use tinwright::status::Violations;
 
 pub use self::change::Change;
 pub use self::check::CheckReport;
-pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
+pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES, RecordSource};
 use self::requests::{IdempotentRequest, RequestState};
 use crate::{Expect, Page, Revision, ScopedStore, Store, Versioned, seal};
 
@@ -313,10 +313,25 @@ impl<K: Kind> Records<K> {
         limit: usize,
         keep: impl Fn(&K::Record) -> bool,
     ) -> Result<Listing<K::Record>, Error> {
+        self.list_from(self, after, limit, keep).await
+    }
+
+    /// Does the same with the pairs that `source` has in memory, if it has them.
+    pub(crate) async fn list_from(
+        &self,
+        source: &impl RecordSource<K>,
+        after: &str,
+        limit: usize,
+        keep: impl Fn(&K::Record) -> bool,
+    ) -> Result<Listing<K::Record>, Error> {
+        check_page_token::<K>(after)?;
         let mut listing = ListingBuilder::new(limit);
         let (mut last, mut looked) = (after.to_owned(), 0);
         loop {
-            let page = self.pairs("", &last, listing.remaining()).await?;
+            let page = match source.page_in_memory(&last, listing.remaining()) {
+                Some(page) => page,
+                None => self.pairs("", &last, listing.remaining()).await?,
+            };
             let mut pairs = page.pairs.iter();
             while !listing.is_full()
                 && let Some((key, found)) = pairs.next()

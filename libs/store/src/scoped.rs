@@ -118,6 +118,10 @@ impl Store for ScopedStore {
         })
     }
 
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.store.is_unchanged(&self.full(prefix), revision)
+    }
+
     async fn failed(&self) -> Error {
         self.store.failed().await
     }

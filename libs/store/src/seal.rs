@@ -129,6 +129,10 @@ impl Store for SealedStore {
         self.store.changed(prefix, after).await
     }
 
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.store.is_unchanged(prefix, revision)
+    }
+
     async fn frozen(
         &self,
         after: Revision,

@@ -19,7 +19,7 @@ use self::stored_watch::StoredWatch;
 use crate::events::{current_origin, with_origin};
 use crate::mirror::{Mirror, TooSlow, Watcher};
 use crate::records::requests::{self, IdempotentRequest};
-use crate::records::{self, Kind, Listing, Records};
+use crate::records::{self, Kind, Listing, RecordSource};
 
 /// Records of a page if the caller gives no size.
 const DEFAULT_PAGE_RECORDS: i32 = 100;
@@ -54,15 +54,16 @@ pub fn idempotent<M: prost::Message + prost::Name>(
     Ok(IdempotentRequest::new(request_id, body).map(|request| request.in_scope(&scope)))
 }
 
-/// Returns a page of the records that pass the filter `keep`, each changed by `show`, and the token of the next page.
+/// Returns a page of the records of `source` that pass the filter `keep`, each changed by `show`, and the token of the next page.
 pub async fn list<K: Kind>(
-    records: &Records<K>,
+    source: &impl RecordSource<K>,
     size: i32,
     token: &str,
     keep: impl Fn(&K::Record) -> bool,
     show: impl Fn(K::Record) -> K::Record,
 ) -> Result<(Vec<K::Record>, String), Status> {
-    let Listing { records, next } = records.list(token, page_size(size)?, keep).await?;
+    let listing = source.records().list_from(source, token, page_size(size)?, keep).await?;
+    let Listing { records, next } = listing;
     Ok((records.into_iter().map(show).collect(), next.unwrap_or_default()))
 }
 

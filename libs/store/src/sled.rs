@@ -134,6 +134,10 @@ impl Store for Sled {
         self.durable.clone().changed(prefix, after).await
     }
 
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.durable.is_unchanged(prefix, revision)
+    }
+
     async fn frozen(
         &self,
         after: Revision,

@@ -194,7 +194,7 @@ impl HardwareService for Api {
             None => machine.in_view(view),
         };
         let (hardware, next_page_token) =
-            serving::list(self.records.records(), page_size, &page_token, keep, show).await?;
+            serving::list(&self.mirror, page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
     }
 

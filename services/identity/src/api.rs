@@ -158,9 +158,8 @@ impl TenantService for Api {
     ) -> Result<Response<pb::ListTenantsResponse>, Status> {
         let pb::ListTenantsRequest { page_size, page_token, labels } = request.into_inner();
         let keep = |tenant: &pb::Tenant| tenant.has_labels(&labels);
-        let records = self.tenants.records();
         let (tenants, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, |tenant| tenant).await?;
+            serving::list(&self.mirrors.0, page_size, &page_token, keep, |tenant| tenant).await?;
         Ok(Response::new(pb::ListTenantsResponse { tenants, next_page_token }))
     }
 

@@ -1,11 +1,12 @@
 //! The rows of a mirror, in the order in which they last changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::Versioned;
+use crate::{Revision, Versioned};
 
 /// Deletions that are stored. A watcher further behind has to begin again.
 pub(super) const MAX_TOMBSTONES: usize = 16 * 1024;
@@ -43,16 +44,26 @@ impl Content {
             Self::Deleted => None,
         }
     }
+
+    /// The record, if it is held.
+    fn held(&self) -> Option<&Versioned> {
+        match self {
+            Self::Held(found) => Some(found),
+            Self::Passing(_) | Self::Deleted => None,
+        }
+    }
 }
 
 /// Every row, once, at its latest change.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    rows: HashMap<Arc<str>, Row>,
+    rows: BTreeMap<Arc<str>, Row>,
     order: BTreeMap<Seq, Arc<str>>,
     tombstones: BTreeMap<Seq, Arc<str>>,
     passing: BTreeMap<Seq, Arc<str>>,
     passing_bytes: usize,
+    /// The revision up to which all changes were read; none before the first complete read.
+    pub(super) read_up_to: Option<Revision>,
     /// The latest change whose row was dropped.
     pub(super) floor: Seq,
     /// The latest change. Followers of all rows wait on it.
@@ -74,10 +85,13 @@ impl Table {
 
     /// Every record that is held.
     pub(super) fn held(&self) -> impl Iterator<Item = (&Arc<str>, &Versioned)> {
-        self.rows.iter().filter_map(|(id, row)| match &row.content {
-            Content::Held(found) => Some((id, found)),
-            Content::Passing(_) | Content::Deleted => None,
-        })
+        self.rows.iter().filter_map(|(id, row)| Some((id, row.content.held()?)))
+    }
+
+    /// The records that are held, in id order after the id `after`.
+    pub(super) fn held_after(&self, after: &str) -> impl Iterator<Item = (&Arc<str>, &Versioned)> {
+        let rows = self.rows.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        rows.filter_map(|(id, row)| Some((id, row.content.held()?)))
     }
 
     /// The ids of all records.

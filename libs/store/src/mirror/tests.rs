@@ -1,5 +1,6 @@
 //! Following records: everything, then what changed; one reader for all.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -91,6 +92,10 @@ impl Store for Counting {
         let (Changes::Keys { revision, .. } | Changes::Lost { revision }) = changes;
         let lost = self.lost.load(Ordering::Relaxed);
         Ok(if lost { Changes::Lost { revision } } else { changes })
+    }
+
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.store.is_unchanged(prefix, revision)
     }
 }
 
@@ -244,6 +249,58 @@ async fn repeated_changes_of_a_record_take_no_more_memory() {
         while next(&mut watcher).await != WatchEvent::Put(last.clone()) {}
     }
     assert_eq!(f.mirror.shared.read().changes(), 1);
+}
+
+/// Returns the ids of all notes, in pages of two.
+async fn listed(mirror: &Mirror<Notes>) -> Vec<String> {
+    let (mut ids, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = mirror.records().list_from(mirror, &after, 2, |_| true).await.unwrap();
+        ids.extend(page.records.into_iter().map(|note| note.id));
+        match page.next {
+            Some(next) => after = next,
+            None => return ids,
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_are_read_from_memory_while_the_mirror_has_everything() {
+    let fixture = fixture();
+    for id in ["c", "a", "e", "b", "d"] {
+        fixture.write(id, "text").await;
+    }
+    fixture.delete("b").await;
+    let mut watcher = fixture.mirror.watch();
+    while next(&mut watcher).await != WatchEvent::Synced {}
+    // Another kind's change makes no difference.
+    let put = Write::Put("notes/other/x".into(), "y".into());
+    fixture.store.commit(Commit { writes: vec![put], ..Commit::default() }).await.unwrap();
+    let lists = fixture.store.lists.load(Ordering::Relaxed);
+    assert_eq!(listed(&fixture.mirror).await, ["a", "c", "d", "e"]);
+    assert_eq!(fixture.store.lists.load(Ordering::Relaxed), lists);
+}
+
+#[tokio::test]
+async fn a_page_has_what_was_written_before_it_although_the_mirror_is_late() {
+    let fixture = fixture();
+    let mut expected = BTreeSet::new();
+    for n in 0..400 {
+        let id = format!("{:02}", n * 7 % 50);
+        if n % 3 == 2 && expected.remove(&id) {
+            fixture.delete(&id).await;
+        } else {
+            fixture.write(&id, &n.to_string()).await;
+            expected.insert(id);
+        }
+        // The mirror's task gets its turn at some of the writes only.
+        if n % 5 == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(listed(&fixture.mirror).await.iter().eq(&expected), "after write {n}");
+    }
+    let lists = fixture.store.lists.load(Ordering::Relaxed);
+    assert!(lists > 1, "the mirror was never late");
 }
 
 #[tokio::test]

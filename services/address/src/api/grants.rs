@@ -78,9 +78,8 @@ impl GrantService for Api {
                 && (subnet_id.is_empty() || grant.subnet_id == subnet_id)
                 && (wanted == pb::GrantState::Unspecified || grant.state() == wanted)
         };
-        let records = self.grants.records();
         let (grants, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, |grant| grant).await?;
+            serving::list(&self.mirrors.2, page_size, &page_token, keep, |grant| grant).await?;
         Ok(Response::new(pb::ListGrantsResponse { grants, next_page_token }))
     }
 

@@ -51,9 +51,8 @@ impl SubnetService for Api {
     ) -> Result<Response<pb::ListSubnetsResponse>, Status> {
         let pb::ListSubnetsRequest { page_size, page_token, labels } = request.into_inner();
         let keep = |subnet: &pb::Subnet| subnet.has_labels(&labels);
-        let records = self.subnets.records();
         let (subnets, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, |subnet| subnet).await?;
+            serving::list(&self.mirrors.0, page_size, &page_token, keep, |subnet| subnet).await?;
         Ok(Response::new(pb::ListSubnetsResponse { subnets, next_page_token }))
     }
 
@@ -129,9 +128,8 @@ impl SubnetService for Api {
         let keep = |range: &pb::Range| {
             range.has_labels(&labels) && (subnet_id.is_empty() || range.subnet_id == subnet_id)
         };
-        let records = self.ranges.records();
         let (ranges, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, |range| range).await?;
+            serving::list(&self.mirrors.1, page_size, &page_token, keep, |range| range).await?;
         Ok(Response::new(pb::ListRangesResponse { ranges, next_page_token }))
     }
 

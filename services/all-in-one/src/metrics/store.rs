@@ -65,6 +65,10 @@ impl Store for MeasuredStore {
         self.inner.changed(prefix, after).await
     }
 
+    fn is_unchanged(&self, prefix: &str, revision: Revision) -> bool {
+        self.inner.is_unchanged(prefix, revision)
+    }
+
     async fn frozen(
         &self,
         after: Revision,

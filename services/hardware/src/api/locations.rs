@@ -62,9 +62,8 @@ impl LocationService for Api {
             None => location.has_labels(&labels),
         };
         let show = |location| show(tenant.as_ref(), location);
-        let records = self.locations.records();
         let (locations, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, show).await?;
+            serving::list(&self.location_mirror, page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListLocationsResponse { locations, next_page_token }))
     }
 

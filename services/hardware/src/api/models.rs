@@ -68,9 +68,8 @@ impl ModelService for Api {
             Some(_) => labels.is_empty(),
             None => model.has_labels(&labels),
         };
-        let records = self.models.records();
         let (models, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, |model| model).await?;
+            serving::list(&self.model_mirror, page_size, &page_token, keep, |model| model).await?;
         let counts = match count_machines && !models.is_empty() {
             true => self.models.count(&models, &self.peers.occupied_machines(None).await?).await?,
             false => BTreeMap::new(),

@@ -55,9 +55,9 @@ impl LeaseService for Api {
         request: Request<pb::ListLeasesRequest>,
     ) -> Result<Response<pb::ListLeasesResponse>, Status> {
         let pb::ListLeasesRequest { page_size, page_token } = request.into_inner();
-        let (records, show) = (&self.leases.records, |lease| self.current(lease));
+        let (leases, show) = (&self.leases.mirror, |lease| self.current(lease));
         let (leases, next_page_token) =
-            serving::list(records, page_size, &page_token, |_| true, show).await?;
+            serving::list(leases, page_size, &page_token, |_| true, show).await?;
         Ok(Response::new(pb::ListLeasesResponse { leases, next_page_token }))
     }
 

@@ -65,9 +65,8 @@ impl TemplateService for Api {
                 && (tenant.is_empty() || template.tenant == tenant)
         };
         let show = |template| visible(template, view);
-        let records = self.templates.records();
         let (templates, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, show).await?;
+            serving::list(&self.mirrors.0, page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListTemplatesResponse { templates, next_page_token }))
     }
 
