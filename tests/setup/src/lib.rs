@@ -30,6 +30,7 @@ const PACKAGES: &[&str] = &[
     "fdisk",
     "gcc",
     "gzip",
+    "ifupdown",
     "ipmitool",
     "iproute2",
     "ipxe",

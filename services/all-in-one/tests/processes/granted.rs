@@ -1,5 +1,7 @@
 //! Granted addresses that are attached to an instance: its machine has them over DHCP and in metadata until they are detached.
 
+mod guest;
+
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::get_grant_request::By;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
@@ -11,9 +13,10 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::network::{Network, OURS};
+use self::guest::Guest;
+use super::network::{Network, OURS, run_ip};
 use super::peer::free_port;
-use super::process::{Place, arguments, machine, soon};
+use super::process::{Place, Process, arguments, machine, soon};
 use super::scripts;
 
 const MAC: &str = "52:54:00:00:00:01";
@@ -21,6 +24,14 @@ const RESERVED: &str = "198.51.100.50";
 const PRIMARY: &str = "198.51.100.70";
 const SECOND: &str = "198.51.100.71";
 const SIX: &str = "2001:db8::7";
+/// The only address that is leased, where there is a pool.
+const POOLED: &str = "198.51.100.100";
+const POOL: &str = "[[subnets]]
+network = \"198.51.100.0/24\"
+ranges = [\"198.51.100.100-198.51.100.100\"]
+";
+/// A client renews at half of it.
+const LEASE_SECONDS: i64 = 12;
 
 /// The operator of the site.
 #[derive(Clone)]
@@ -42,13 +53,9 @@ impl Operator {
         SubnetServiceClient::new(self.0.clone()).create_subnet(request).await.unwrap();
     }
 
-    /// Creates an instance, in which nothing is installed, on a machine. Returns its id.
-    async fn create_instance(&self) -> String {
-        let mut create = machine(MAC, RESERVED);
-        let hardware = create.hardware.as_mut().unwrap();
-        hardware.set_state(hw::State::Provisionable);
-        let dhcp = hardware.interfaces[0].dhcp.as_mut().unwrap();
-        dhcp.address.as_mut().unwrap().prefix_length = 24;
+    /// Creates an instance, in which nothing is installed, on the machine that `create` creates. Returns its id.
+    async fn create_instance(&self, mut create: hw::CreateHardwareRequest) -> String {
+        create.hardware.as_mut().unwrap().set_state(hw::State::Provisionable);
         let mut machines = HardwareServiceClient::new(self.0.clone());
         let created = machines.create_hardware(create).await.unwrap().into_inner();
         let hardware_id = created.hardware.unwrap().id;
@@ -115,6 +122,15 @@ impl Operator {
     }
 }
 
+/// Returns a machine with the reserved address.
+fn reserved() -> hw::CreateHardwareRequest {
+    let mut create = machine(MAC, RESERVED);
+    let dhcp = create.hardware.as_mut().unwrap().interfaces[0].dhcp.as_mut().unwrap();
+    dhcp.address.as_mut().unwrap().prefix_length = 24;
+    dhcp.lease_time = Some(prost_types::Duration { seconds: LEASE_SECONDS, nanos: 0 });
+    create
+}
+
 /// Returns the address that udhcpc gets on the machine.
 fn udhcpc(network: &Network) -> String {
     let said = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
@@ -148,18 +164,45 @@ async fn until_served(network: &Network, source: &str, name: &str, expected: &st
     soon(served).await;
 }
 
+/// A site that serves machines, and its operator.
+struct Site {
+    flags: Vec<String>,
+    server: Process,
+    operator: Operator,
+}
+
+impl Site {
+    /// Starts it with subnets of both families. Single addresses in `pool` are leased, if there are any.
+    async fn start(pool: &str) -> Self {
+        let (api, metadata_address) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
+        let place = Place::new();
+        let config = place.path("config.toml");
+        std::fs::write(&config, pool).unwrap();
+        let config = config.display().to_string();
+        let flags = ["--config", &config, "--netboot-interface", "br0", "--listen", &api];
+        let flags = arguments(&[&flags[..], &["--metadata-listen", &metadata_address]].concat());
+        let server = place.start(&flags).await;
+        let operator = Operator(server.channel().await);
+        operator.create_subnet("v4", "198.51.100.0/24", "198.51.100.1").await;
+        operator.create_subnet("v6", "2001:db8::/64", "2001:db8::1").await;
+        Self { flags, server, operator }
+    }
+
+    /// Restarts its process.
+    async fn restart(self) -> Self {
+        let server = self.server.terminate().start(&self.flags).await;
+        let operator = Operator(server.channel().await);
+        Self { server, operator, ..self }
+    }
+}
+
 #[test]
 fn a_machine_has_the_addresses_that_are_attached_until_they_are_detached_or_released() {
     let network = Network::new(&[MAC]);
     network.on_site(async || {
-        let (api, metadata_address) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
-        let flags = ["--netboot-interface", "br0", "--listen", &api];
-        let flags = arguments(&[&flags[..], &["--metadata-listen", &metadata_address]].concat());
-        let server = Place::new().start(&flags).await;
-        let operator = Operator(server.channel().await);
-        operator.create_subnet("v4", "198.51.100.0/24", "198.51.100.1").await;
-        operator.create_subnet("v6", "2001:db8::/64", "2001:db8::1").await;
-        let instance = operator.create_instance().await;
+        let site = Site::start("").await;
+        let operator = site.operator.clone();
+        let instance = operator.create_instance(reserved()).await;
         until_leased(&network, RESERVED).await;
 
         let primary = operator.attach(PRIMARY, &instance, true).await;
@@ -177,8 +220,8 @@ fn a_machine_has_the_addresses_that_are_attached_until_they_are_detached_or_rele
             assert!(status == "200" && config.contains(line), "{line} in {config}");
         }
 
-        let server = server.terminate().start(&flags).await;
-        let operator = Operator(server.channel().await);
+        let site = site.restart().await;
+        let operator = site.operator.clone();
         until_leased(&network, PRIMARY).await;
 
         operator.detach(&primary).await;
@@ -198,5 +241,59 @@ fn a_machine_has_the_addresses_that_are_attached_until_they_are_detached_or_rele
         soon(detached).await;
         let gone = operator.attach_grant(&six, &instance, false).await.unwrap_err();
         assert_eq!(gone.code(), Code::NotFound, "{gone}");
+    });
+}
+
+#[test]
+fn a_guest_answers_at_granted_addresses_that_its_network_document_has_until_they_are_released() {
+    let network = Network::new(&[MAC]);
+    network.on_site(async || {
+        run_ip("addr add 2001:db8::1/64 dev br0 nodad");
+        let Site { operator, server: _server, .. } = Site::start(POOL).await;
+        let mut create = machine(MAC, POOLED);
+        create.hardware.as_mut().unwrap().interfaces[0].dhcp = None;
+        let instance = operator.create_instance(create).await;
+        until_leased(&network, POOLED).await;
+        let (guest, all) = (Guest::new(&network), [POOLED, PRIMARY, SECOND, SIX]);
+        guest.start();
+        guest.until_answers(&all, &[POOLED]).await;
+        let interface = format!("latest/meta-data/network/interfaces/macs/{MAC}/local-ipv4s");
+
+        let second = operator.attach(SECOND, &instance, false).await;
+        let six = operator.attach(SIX, &instance, false).await;
+        until_served(&network, POOLED, "ipv6s", SIX).await;
+        guest.restart();
+        guest.until_answers(&all, &[POOLED, SECOND, SIX]).await;
+
+        let primary = operator.attach(PRIMARY, &instance, true).await;
+        until_leased(&network, PRIMARY).await;
+        guest.restart();
+        guest.until_answers(&all, &[PRIMARY, SECOND, SIX]).await;
+        assert_eq!(metadata(&network, SECOND, &interface).1, format!("{PRIMARY}\n{SECOND}"));
+
+        for grant in [&primary, &second, &six] {
+            operator.release(grant).await;
+        }
+        operator.until_addresses(&instance, &[]).await;
+        until_leased(&network, POOLED).await;
+        guest.restart();
+        guest.until_answers(&all, &[POOLED]).await;
+    });
+}
+
+#[test]
+fn a_running_guest_leaves_a_released_primary_address_when_it_renews_its_lease() {
+    let network = Network::new(&[MAC]);
+    network.on_site(async || {
+        let Site { operator, server, .. } = Site::start("").await;
+        let instance = operator.create_instance(reserved()).await;
+        let primary = operator.attach(PRIMARY, &instance, true).await;
+        until_leased(&network, PRIMARY).await;
+        let (guest, all) = (Guest::new(&network), [RESERVED, PRIMARY]);
+        let _client = guest.start_dhcp_client(&server.place.path("udhcpc"));
+        guest.until_answers(&all, &[PRIMARY]).await;
+
+        operator.release(&primary).await;
+        guest.until_answers(&all, &[RESERVED]).await;
     });
 }

@@ -16,12 +16,15 @@ mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod gate;
+mod grant_storm;
 mod granted;
 mod hegel;
 mod history;
+mod kills;
 mod lent;
 mod links;
 mod network;
+mod order_storm;
 mod outage;
 #[path = "../../../../libs/store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]

@@ -115,7 +115,8 @@ fn ip(command: &str) -> Output {
     Command::new("ip").args(command.split(' ')).output().unwrap()
 }
 
-fn run_ip(command: &str) {
+/// Changes the interfaces of the namespace in which this is called.
+pub(crate) fn run_ip(command: &str) {
     let done = ip(command);
     assert!(done.status.success(), "ip {command}: {}", String::from_utf8_lossy(&done.stderr));
 }

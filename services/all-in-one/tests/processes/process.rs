@@ -74,6 +74,15 @@ impl Place {
         self
     }
 
+    /// Compares the records of the store with their indexes, while no process runs here. Panics if they differ.
+    pub(crate) fn check_store(&self) {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["store", "check", "--data"]).arg(self.path("data")).output();
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Starts a process here, and waits until it is ready.
     pub(crate) async fn start(self, arguments: &[String]) -> Process {
         let mut process = self.begin(arguments);
@@ -190,6 +199,13 @@ impl Process {
         let own = site.client(caller).unwrap();
         let endpoint = self.endpoint(&site.authority(), &own.certificate, own.key.expose());
         endpoint.connect().await.unwrap()
+    }
+
+    /// Returns a channel to its API with a certificate for `caller`. It connects again to a process that is started in this one's place.
+    pub(crate) fn lasting_channel(&self, caller: &Caller) -> Channel {
+        let site = SiteAuthority::open(&self.place.secrets()).unwrap();
+        let own = site.client(caller).unwrap();
+        self.endpoint(&site.authority(), &own.certificate, own.key.expose()).connect_lazy()
     }
 
     /// Returns its API, for the holder of a certificate and key, who trusts `authority`. All of them are PEM.
