@@ -12,6 +12,11 @@ use crate::machines::Hypervisor;
 /// Its port, inside the lab.
 const PORT: u16 = 8009;
 
+/// The chassis that sushy-emulator has without configuration.
+const CHASSIS: &str = "/redfish/v1/Chassis/15693887-7984-9484-3272-842188918912";
+/// A virtual CD drive. The machine need not exist.
+const VIRTUAL_MEDIA: &str = "/redfish/v1/Systems/none/VirtualMedia/Cd";
+
 /// The Redfish service of all machines.
 #[derive(Clone, Debug)]
 pub struct Redfish {
@@ -51,14 +56,25 @@ SUSHY_EMULATOR_SECURE_BOOT_DISABLED_NVRAM = '/usr/share/OVMF/OVMF_VARS_4M.fd'
         command.arg("--config").arg(lab.path("sushy.conf"));
         lab.start("sushy-emulator", &mut command)?;
         let url = format!("https://127.0.0.1:{PORT}");
-        wait("the BMCs", Duration::from_secs(60), || {
-            let mut curl = lab.command("curl");
-            curl.args(["--silent", "--insecure", "--output", "/dev/null"]);
-            curl.arg(format!("{url}/redfish/v1/")).status().ok()?.success().then_some(())
-        })
-        .context(lab.log("sushy-emulator"))?;
+        wait("the BMCs", Duration::from_secs(60), || get(lab, &url).ok())
+            .context(lab.log("sushy-emulator"))?;
+        // The emulator creates each database at the first request that needs it, and answers 500 if two such requests meet.
+        for (path, database) in [(CHASSIS, "indicators"), (VIRTUAL_MEDIA, "vmedia")] {
+            get(lab, &format!("{url}{path}"))?;
+            let created = lab.path("sushy").join(format!("{database}.sqlite")).exists();
+            anyhow::ensure!(created, "{path} of sushy-emulator did not create {database}.sqlite");
+        }
         let digest = Sha256::digest(certificate.der());
         let certificate_sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self { url, certificate_sha256 })
     }
+}
+
+/// Requests `url` inside `lab`. The response may have any status.
+fn get(lab: &Lab, url: &str) -> anyhow::Result<()> {
+    let mut curl = lab.command("curl");
+    curl.args(["--silent", "--show-error", "--insecure", "--output", "/dev/null", url]);
+    let status = curl.status()?;
+    anyhow::ensure!(status.success(), "curl {url}: {status}");
+    Ok(())
 }
