@@ -13,7 +13,7 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use self::guest::Guest;
+use self::guest::{Guest, peers};
 use super::network::{Network, OURS, run_ip};
 use super::peer::free_port;
 use super::process::{Place, Process, arguments, machine, soon};
@@ -246,7 +246,7 @@ fn a_machine_has_the_addresses_that_are_attached_until_they_are_detached_or_rele
 
 #[test]
 fn a_guest_answers_at_granted_addresses_that_its_network_document_has_until_they_are_released() {
-    let network = Network::new(&[MAC]);
+    let (peers, network) = (peers(), Network::new(&[MAC]));
     network.on_site(async || {
         run_ip("addr add 2001:db8::1/64 dev br0 nodad");
         let Site { operator, server: _server, .. } = Site::start(POOL).await;
@@ -254,7 +254,7 @@ fn a_guest_answers_at_granted_addresses_that_its_network_document_has_until_they
         create.hardware.as_mut().unwrap().interfaces[0].dhcp = None;
         let instance = operator.create_instance(create).await;
         until_leased(&network, POOLED).await;
-        let (guest, all) = (Guest::new(&network), [POOLED, PRIMARY, SECOND, SIX]);
+        let (guest, all) = (Guest::new(&network, peers), [POOLED, PRIMARY, SECOND, SIX]);
         guest.start();
         guest.until_answers(&all, &[POOLED]).await;
         let interface = format!("latest/meta-data/network/interfaces/macs/{MAC}/local-ipv4s");
@@ -283,13 +283,13 @@ fn a_guest_answers_at_granted_addresses_that_its_network_document_has_until_they
 
 #[test]
 fn a_running_guest_leaves_a_released_primary_address_when_it_renews_its_lease() {
-    let network = Network::new(&[MAC]);
+    let (peers, network) = (peers(), Network::new(&[MAC]));
     network.on_site(async || {
         let Site { operator, server, .. } = Site::start("").await;
         let instance = operator.create_instance(reserved()).await;
         let primary = operator.attach(PRIMARY, &instance, true).await;
         until_leased(&network, PRIMARY).await;
-        let (guest, all) = (Guest::new(&network), [RESERVED, PRIMARY]);
+        let (guest, all) = (Guest::new(&network, peers), [RESERVED, PRIMARY]);
         let _client = guest.start_dhcp_client(&server.place.path("udhcpc"));
         guest.until_answers(&all, &[PRIMARY]).await;
 

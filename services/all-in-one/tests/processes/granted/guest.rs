@@ -45,6 +45,11 @@ ip addr flush dev eth0 scope global
 ip link set eth0 up
 "#;
 
+/// Returns the directory of cloud-init and its Python. They may have to be downloaded, which no namespace of a test can do.
+pub(super) fn peers() -> PathBuf {
+    setup::peers("services/metadata/tests/peers.sh").unwrap()
+}
+
 /// The first machine of a network, with Debian's network tools. It is stopped when this is dropped.
 pub(super) struct Guest<'a> {
     network: &'a Network,
@@ -54,9 +59,9 @@ pub(super) struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    pub(super) fn new(network: &'a Network) -> Self {
-        let (dir, peers) = (tempfile::tempdir().unwrap(), "services/metadata/tests/peers.sh");
-        let peers = setup::peers(peers).unwrap();
+    /// A guest with cloud-init of the directory `peers`.
+    pub(super) fn new(network: &'a Network, peers: PathBuf) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         for (name, text) in [("in-guest", IN_GUEST), ("set", SET), ("start", START), ("stop", STOP)]
         {
             write_script(&dir.path().join(name), text);
