@@ -21,6 +21,7 @@ use netlink_packet_core::{
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -120,6 +121,15 @@ impl Netlink {
     pub fn remove_address(&self, interface: u32, address: IpAddr) -> io::Result<()> {
         let request = RouteNetlinkMessage::DelAddress(host_address(interface, address));
         self.send(request, NLM_F_ACK).map(drop)
+    }
+
+    /// Lets the interface receive all multicast frames, or only those that somebody on this host has joined.
+    pub fn set_all_multicast(&self, interface: u32, is_on: bool) -> io::Result<()> {
+        let mut request = LinkMessage::default();
+        request.header.index = interface;
+        request.header.change_mask = LinkFlags::Allmulti;
+        request.header.flags = if is_on { LinkFlags::Allmulti } else { LinkFlags::empty() };
+        self.send(RouteNetlinkMessage::SetLink(request), NLM_F_ACK).map(drop)
     }
 
     /// Sends a request with these additional flags, and returns the kernel's responses.

@@ -19,6 +19,8 @@ const MAX_TEXT_BYTES: usize = 255;
 const MAX_DISKS: usize = 128;
 /// The most network interfaces.
 const MAX_INTERFACES: usize = 64;
+/// The greatest id of a VLAN.
+const MAX_VLAN_ID: u32 = 4094;
 /// The most links of a disk in one folder.
 const MAX_LINKS: usize = 8;
 
@@ -95,8 +97,11 @@ fn normalize_interface(interface: &mut pb::InventoryInterface, wrong: &mut Viola
     wrong.normalize("mac", mac, |mac| mac.parse::<Mac>());
     check_text("name", name, wrong);
     check_text("driver", driver, wrong);
-    let pb::LldpNeighbour { chassis_id, port_id, system_name } =
+    let pb::LldpNeighbour { chassis_id, port_id, system_name, vlan_id } =
         lldp_neighbour.clone().unwrap_or_default();
+    if vlan_id > MAX_VLAN_ID {
+        wrong.add("lldp_neighbour.vlan_id", format!("is greater than {MAX_VLAN_ID}"));
+    }
     for (field, text) in [
         ("lldp_neighbour.chassis_id", chassis_id),
         ("lldp_neighbour.port_id", port_id),

@@ -14,6 +14,7 @@ use std::path::Path;
 use tinwright::hardware::v1 as pb;
 
 pub use disk_links::refresh as refresh_disk_links;
+pub(crate) use network::device_interfaces;
 
 /// The longest text of an inventory; the rest is cut off.
 const MAX_TEXT_BYTES: usize = 255;
@@ -50,18 +51,18 @@ pub fn collect(root: &Path) -> pb::Inventory {
 }
 
 /// Returns the content of a file with one value; empty if it cannot be read.
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     let content = fs::read(path).unwrap_or_default();
     one_line(&String::from_utf8_lossy(&content))
 }
 
 /// Returns the number in a file with one value.
-fn number(path: &Path) -> Option<u64> {
+pub(crate) fn number(path: &Path) -> Option<u64> {
     text(path).parse().ok()
 }
 
 /// Returns `text` without control characters and surrounding white space, and at most as long as a text of an inventory.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let text: String = text.chars().filter(|character| !character.is_control()).collect();
     let text = text.trim();
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].trim_end().to_owned()

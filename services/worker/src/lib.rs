@@ -18,6 +18,7 @@
 //! - [`context`]: inputs and outcomes of actions; [`action`]: running one; [`reaction`]: the command after a failed one.
 //! - [`environment`]: the variables of an action, validated.
 //! - [`progress`]: progress reports.
+//! - [`inventory`]: the parts of this machine; [`lldp`]: its neighbours on the network.
 //!
 //! This library never retries an action: each run has one [`ActionOutcome`]. A failure is one line with the operation that
 //! failed and its cause. Only the program communicates with the control plane.
@@ -41,6 +42,7 @@ mod grub2disk;
 mod image2disk;
 pub mod inventory;
 mod kexec;
+pub mod lldp;
 mod mounted_root;
 pub mod progress;
 pub mod reaction;

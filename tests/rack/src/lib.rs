@@ -9,7 +9,7 @@
 //!
 //! - [`lab`]: the namespace and its processes; drop ends and removes them.
 //! - [`machines`]: machines run by libvirt; [`bmc`]: their BMCs; [`bare`]: machines without libvirt and BMC.
-//! - [`client`]: another host on the machines' network.
+//! - [`client`]: another host on the machines' network; [`switch`]: its switch, by LLDP.
 //! - [`server`]: the Tinwright server in the lab, and its clients.
 //! - [`provision`]: the operator's calls: hardware records, templates, instances.
 //! - [`site`]: lab, libvirt, BMCs and server together.
@@ -24,6 +24,7 @@ pub mod machines;
 pub mod provision;
 pub mod server;
 pub mod site;
+pub mod switch;
 
 use std::net::Ipv4Addr;
 

@@ -37,6 +37,8 @@ pub struct Machine {
     pub disk: PathBuf,
     /// Further disks. It boots from them last.
     pub scsi_disks: Vec<ScsiDisk>,
+    /// True if it has a TPM 2.0.
+    pub has_tpm: bool,
     /// Offset by which its hardware clock is behind at power on.
     pub clock_behind: Duration,
 }
@@ -61,6 +63,8 @@ pub const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// Disables PXE over IPv6 in OVMF, as operators do in firmware settings: trying it costs more than a minute per boot.
 const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
 <entry name='opt/org.tianocore/IPv6PXESupport'>n</entry></sysinfo>";
+/// A TPM 2.0 by swtpm, which libvirt starts with the machine.
+const TPM: &str = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>";
 /// A machine's memory, in MiB.
 const MEMORY_MIB: u64 = 1280;
 /// A machine's memory, in bytes.
@@ -79,6 +83,7 @@ impl Machine {
             firmware,
             disk,
             scsi_disks: Vec::new(),
+            has_tpm: false,
             clock_behind: Duration::ZERO,
         })
     }
@@ -86,13 +91,22 @@ impl Machine {
     /// Adds an empty SCSI disk of `gib` GiB, with a serial number and a World Wide Name of its own.
     pub fn with_scsi_disk(mut self, lab: &Lab, gib: u64, is_ssd: bool) -> anyhow::Result<Self> {
         let number = self.scsi_disks.len() + 1;
-        let file = lab.path(format!("{}-{number}.raw", self.name));
-        let bytes = gib << 30;
-        std::fs::File::create(&file)?.set_len(bytes)?;
-        let serial = format!("{}-DISK-{number}", self.name.to_uppercase());
-        let wwn = format!("5000c500a1b2c3{number:02x}");
-        self.scsi_disks.push(ScsiDisk { file, serial, wwn, bytes, is_ssd });
+        self.scsi_disks.push(ScsiDisk::new(lab, &self.name, number, gib << 30, is_ssd)?);
         Ok(self)
+    }
+
+    /// Puts another empty disk of the same kind and size into the place of a SCSI disk. Takes effect when the machine is defined again.
+    /// Returns the disk that was taken out.
+    pub fn exchange_disk(&mut self, lab: &Lab, place: usize) -> anyhow::Result<ScsiDisk> {
+        let old = self.scsi_disks.get_mut(place).context("no such disk")?;
+        let new = ScsiDisk::new(lab, &self.name, place + 101, old.bytes, old.is_ssd)?;
+        Ok(std::mem::replace(old, new))
+    }
+
+    /// Adds a TPM.
+    #[must_use]
+    pub fn with_tpm(self) -> Self {
+        Self { has_tpm: true, ..self }
     }
 
     /// Sets the offset of the hardware clock.
@@ -109,7 +123,9 @@ impl Machine {
         };
         assert_eq!(inventory.uuid, self.uuid);
         assert_eq!(inventory.firmware_mode(), mode);
-        assert_eq!((inventory.memory_bytes, inventory.tpm_version.as_str()), (MEMORY_BYTES, ""));
+        let tpm_version = if self.has_tpm { "2.0" } else { "" };
+        assert_eq!(inventory.memory_bytes, MEMORY_BYTES);
+        assert_eq!(inventory.tpm_version, tpm_version, "{}", self.name);
         assert_eq!(inventory.processors.as_ref().map(|it| (it.sockets, it.cores)), Some((1, 1)));
         let macs: Vec<_> = inventory.interfaces.iter().map(|it| it.mac.as_str()).collect();
         assert_eq!(macs, [self.mac.as_str()]);
@@ -147,6 +163,7 @@ impl Machine {
             }
         };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
+        let tpm = if self.has_tpm { TPM } else { "" };
         let behind = clock_behind.as_secs();
         let scsi_disks: String =
             self.scsi_disks.iter().zip('a'..).zip(3..).map(ScsiDisk::device).collect();
@@ -160,7 +177,7 @@ impl Machine {
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
 <source file='{disk}'/><target dev='vda' bus='virtio'/><boot order='2'/></disk>{scsi_disks}
 <interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/><boot order='1'/>{rom}</interface>
-<controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
+{tpm}<controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
 <serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
             serial = serial.display()
         )
@@ -168,6 +185,22 @@ impl Machine {
 }
 
 impl ScsiDisk {
+    /// Creates disk `number` of `machine`, with a serial number and a World Wide Name that no other one has.
+    fn new(
+        lab: &Lab,
+        machine: &str,
+        number: usize,
+        bytes: u64,
+        is_ssd: bool,
+    ) -> anyhow::Result<Self> {
+        let file = lab.path(format!("{machine}-{number}.raw"));
+        std::fs::File::create(&file)?.set_len(bytes)?;
+        let serial = format!("{}-DISK-{number}", machine.to_uppercase());
+        let machine: u8 = machine.trim_start_matches('m').parse()?;
+        let wwn = format!("5000c500a1b2{machine:02x}{number:02x}");
+        Ok(Self { file, serial, wwn, bytes, is_ssd })
+    }
+
     /// Returns libvirt's description of the disk with this letter and place in the boot order.
     fn device(((disk, letter), place): ((&Self, char), u8)) -> String {
         let Self { file, serial, wwn, is_ssd, .. } = disk;
@@ -217,10 +250,12 @@ impl Hypervisor {
         std::fs::write(
             sockets.join("qemu.conf"),
             "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\n\
-             stdio_handler = \"file\"\nremember_owner = 0\nnamespaces = []\n",
+             stdio_handler = \"file\"\nremember_owner = 0\nnamespaces = []\n\
+             swtpm_user = \"root\"\nswtpm_group = \"root\"\n",
         )?;
         let script = format!(
-            "for d in /run/libvirt /var/lib/libvirt /var/log/libvirt /etc/libvirt/qemu; do
+            "for d in /run/libvirt /var/lib/libvirt /var/log/libvirt /etc/libvirt/qemu \\
+               /var/lib/swtpm-localca /var/log/swtpm; do
                mkdir -p $d; mount -t tmpfs t $d; done
              mount --bind {folder}/qemu.conf /etc/libvirt/qemu.conf
              exec libvirtd --config {folder}/libvirtd.conf --pid-file {folder}/libvirtd.pid"
@@ -238,7 +273,7 @@ impl Hypervisor {
         Ok(hypervisor)
     }
 
-    /// Defines `machine`, powered off.
+    /// Defines `machine`, powered off; again after its disks were exchanged.
     pub fn define(&self, lab: &Lab, machine: &Machine) -> anyhow::Result<()> {
         let file = lab.path(format!("{}.xml", machine.name));
         std::fs::write(&file, machine.domain(lab))?;
@@ -255,6 +290,11 @@ impl Hypervisor {
     /// Switches `machine` on, as somebody who stands before it.
     pub fn power_on(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "start", &machine.name]))
+    }
+
+    /// Switches `machine` off, as somebody who stands before it.
+    pub fn power_off(&self, machine: &Machine) -> anyhow::Result<()> {
+        run(self.virsh().args(["--quiet", "destroy", &machine.name]))
     }
 
     /// Pauses the CPU of `machine`.

@@ -397,8 +397,17 @@ impl Operator {
 
     /// Returns the alarms on the object `id`, oldest first.
     pub async fn alarms(&self, id: &str) -> anyhow::Result<Vec<event::Event>> {
+        self.events(id, event::EventKind::Alarm).await
+    }
+
+    /// Returns the events of this kind on the object `id`, oldest first.
+    pub async fn events(
+        &self,
+        id: &str,
+        kind: event::EventKind,
+    ) -> anyhow::Result<Vec<event::Event>> {
         let filter = event::EventFilter {
-            kind: event::EventKind::Alarm.into(),
+            kind: kind.into(),
             object_id: id.to_owned(),
             ..Default::default()
         };

@@ -56,6 +56,8 @@ const PACKAGES: &[&str] = &[
     "python3-dev",
     "python3-venv",
     "qemu-system-x86",
+    "swtpm",
+    "swtpm-tools",
     "syslinux-common",
     "systemd-boot-efi",
     "tcpdump",

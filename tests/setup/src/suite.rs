@@ -11,9 +11,11 @@ use setup::{packages, program, root, run, tools};
 use crate::alone;
 
 /// The tests of the package `rack`, which wait for booting machines most of the time.
-const RACK_TESTS: [&str; 10] = [
+const RACK_TESTS: [&str; 12] = [
     "--test",
     "edges",
+    "--test",
+    "enrolment",
     "--test",
     "failures",
     "--test",

@@ -113,7 +113,11 @@ fn link(interface: &pb::InventoryInterface) -> String {
 fn neighbour(interface: &pb::InventoryInterface) -> String {
     let Some(neighbour) = &interface.lldp_neighbour else { return String::new() };
     let name = Some(&neighbour.system_name).filter(|name| !name.is_empty());
-    format!("port {} of {}", neighbour.port_id, name.unwrap_or(&neighbour.chassis_id))
+    let port = format!("port {} of {}", neighbour.port_id, name.unwrap_or(&neighbour.chassis_id));
+    match neighbour.vlan_id {
+        0 => port,
+        vlan => format!("{port} in VLAN {vlan}"),
+    }
 }
 
 fn firmware(inventory: &pb::Inventory) -> String {

@@ -76,7 +76,11 @@ fn other_parts_are_named_with_their_values_before_and_after() {
 
 #[test]
 fn a_neighbour_is_kept_while_nothing_is_heard_of_another_one() {
-    let neighbour = |port: &str| pb::LldpNeighbour { port_id: port.into(), ..Default::default() };
+    let neighbour = |port: &str| pb::LldpNeighbour {
+        chassis_id: "leaf".into(),
+        port_id: port.into(),
+        ..Default::default()
+    };
     let mut old = inventory();
     old.interfaces[0].lldp_neighbour = Some(neighbour("1"));
     let mut new = inventory();
@@ -86,6 +90,10 @@ fn a_neighbour_is_kept_while_nothing_is_heard_of_another_one() {
     let other = new.clone();
     keep_neighbours(&old, &mut new);
     assert_eq!(new, other);
+    new.interfaces[0].lldp_neighbour.as_mut().unwrap().vlan_id = 7;
+    let expected =
+        "neighbour of interface 02:00:00:00:00:01 is port 2 of leaf in VLAN 7, was port 1 of leaf";
+    assert_eq!(differences(&old, &new), [expected]);
 }
 
 #[test]
@@ -107,6 +115,13 @@ fn each_limit_is_named_with_its_field() {
     for (change, field) in [
         ((|it| it.uuid = "x".into()) as fn(&mut pb::Inventory), "uuid"),
         (|it| it.serial = "s".repeat(256), "serial"),
+        (
+            |it| {
+                let neighbour = pb::LldpNeighbour { vlan_id: 4095, ..Default::default() };
+                it.interfaces[0].lldp_neighbour = Some(neighbour);
+            },
+            "interfaces[0].lldp_neighbour.vlan_id",
+        ),
         (|it| it.vendor = "a\nb".into(), "vendor"),
         (|it| it.interfaces[0].mac = "x".into(), "interfaces[0].mac"),
         (|it| it.disks = vec![disk("a", "b", "c"); 129], "disks"),

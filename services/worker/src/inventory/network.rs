@@ -8,16 +8,22 @@ use tinwright::hardware::v1 as pb;
 
 use super::{names, text};
 
+/// Returns the names of the interfaces that are devices, in order.
+pub(crate) fn device_interfaces(root: &Path) -> Vec<String> {
+    let folder = root.join("sys/class/net");
+    let mut names = names(&folder);
+    names.retain(|name| folder.join(name).join("device").exists());
+    names
+}
+
 /// Returns the Ethernet interfaces that are devices, in the order of their names.
 pub(super) fn interfaces(root: &Path) -> Vec<pb::InventoryInterface> {
     let folder = root.join("sys/class/net");
-    names(&folder).iter().filter_map(|name| interface(&folder.join(name), name)).collect()
+    let names = device_interfaces(root);
+    names.iter().filter_map(|name| interface(&folder.join(name), name)).collect()
 }
 
 fn interface(folder: &Path, name: &str) -> Option<pb::InventoryInterface> {
-    if !folder.join("device").exists() {
-        return None;
-    }
     let mac: Mac = text(&folder.join("address")).parse().ok()?;
     let driver = fs::read_link(folder.join("device/driver")).unwrap_or_default();
     let driver = driver.file_name().unwrap_or_default().to_string_lossy().into_owned();

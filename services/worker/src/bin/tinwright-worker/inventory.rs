@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use runtime::retry::is_final;
+use tinwright::hardware::v1::Inventory;
 use tinwright::workflow::v1::{ReportInventoryRequest, ReportInventoryResponse};
+use worker::lldp::Listener;
 
 use crate::link::ControlPlaneClient;
 
@@ -17,13 +19,15 @@ const ENROLMENT_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// The file systems of this machine.
-#[derive(Clone, Debug)]
+/// The file systems of this machine, and its neighbours.
+#[derive(Debug)]
 pub(crate) struct MachineFiles {
     /// The directory with `sys`, `proc` and `dev`.
     pub(crate) root: PathBuf,
     /// True to make the links to disks in `dev/disk`: nobody else does.
     pub(crate) makes_links: bool,
+    /// Listens for neighbours since the start of this program.
+    pub(crate) neighbours: Listener,
 }
 
 impl MachineFiles {
@@ -41,11 +45,20 @@ impl MachineFiles {
         }
     }
 
-    /// Reports the inventory of a machine without a record, by which it gets one. Repeats the call for ten minutes, or until its error is final.
-    pub(crate) async fn enrol(&self, link: &ControlPlaneClient) {
+    /// Returns the inventory, with the neighbours that were found so far.
+    async fn collect(&self) -> Option<Inventory> {
         let root = self.root.clone();
         let collected = tokio::task::spawn_blocking(move || worker::inventory::collect(&root));
-        let Ok(inventory) = collected.await else {
+        let mut inventory = collected.await.ok()?;
+        self.neighbours.add_to(&mut inventory);
+        Some(inventory)
+    }
+
+    /// Reports the inventory of a machine without a record, by which it gets one. Repeats the call for ten minutes, or until its error is
+    /// final. Waits for neighbours first: this boot has no other work, and later reports of it are ignored.
+    pub(crate) async fn enrol(&self, link: &ControlPlaneClient) {
+        self.neighbours.ended().await;
+        let Some(inventory) = self.collect().await else {
             return tracing::error!("not enrolled: collecting the inventory failed");
         };
         let request = ReportInventoryRequest { inventory: Some(inventory) };
@@ -65,24 +78,43 @@ impl MachineFiles {
         }
     }
 
-    /// Reports the inventory. A failure is only logged: the work of this boot does not depend on it.
-    pub(crate) async fn report(&self, link: &ControlPlaneClient) {
-        let root = self.root.clone();
-        let collected = tokio::task::spawn_blocking(move || worker::inventory::collect(&root));
-        let Ok(inventory) = collected.await else {
-            return tracing::error!("inventory not reported: collecting it failed");
+    /// Reports the inventory, and returns it. A failure is only logged: the work of this boot does not depend on it.
+    pub(crate) async fn report(&self, link: &ControlPlaneClient) -> Option<Inventory> {
+        let Some(inventory) = self.collect().await else {
+            tracing::error!("inventory not reported: collecting it failed");
+            return None;
         };
-        let (disks, interfaces) = (inventory.disks.len(), inventory.interfaces.len());
-        let request = ReportInventoryRequest { inventory: Some(inventory) };
-        for attempt in 1..=MAX_ATTEMPTS {
-            let Err(status) = link.report_inventory(request.clone()).await else {
-                return tracing::info!(disks, interfaces, "inventory reported");
-            };
-            let error = &status as &dyn std::error::Error;
-            if attempt == MAX_ATTEMPTS || is_final(status.code()) {
-                return tracing::error!(error, "inventory not reported");
-            }
-            tokio::time::sleep(RETRY_DELAY).await;
+        send(link, inventory.clone()).await;
+        Some(inventory)
+    }
+
+    /// Reports `inventory` again if neighbours were found that it lacks, once the listening has ended.
+    pub(crate) async fn report_neighbours(
+        &self,
+        link: &ControlPlaneClient,
+        inventory: Option<Inventory>,
+    ) {
+        let Some(mut inventory) = inventory else { return };
+        self.neighbours.ended().await;
+        if self.neighbours.add_to(&mut inventory) {
+            send(link, inventory).await;
         }
+    }
+}
+
+/// Reports `inventory`. A failure is only logged.
+async fn send(link: &ControlPlaneClient, inventory: Inventory) {
+    let (disks, interfaces) = (inventory.disks.len(), inventory.interfaces.len());
+    let neighbours = inventory.interfaces.iter().filter(|it| it.lldp_neighbour.is_some()).count();
+    let request = ReportInventoryRequest { inventory: Some(inventory) };
+    for attempt in 1..=MAX_ATTEMPTS {
+        let Err(status) = link.report_inventory(request.clone()).await else {
+            return tracing::info!(disks, interfaces, neighbours, "inventory reported");
+        };
+        let error = &status as &dyn std::error::Error;
+        if attempt == MAX_ATTEMPTS || is_final(status.code()) {
+            return tracing::error!(error, "inventory not reported");
+        }
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! - [`link`], [`retry_policy`]: calls, which are repeated while the control plane is not reachable.
 //! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
-//! - [`inventory`]: the report of this machine's parts, and the links to its disks.
+//! - [`inventory`]: the report of this machine's parts and neighbours, and the links to its disks.
 //! - [`power`]: the end of this boot.
 //!
 //! A machine without a record reports its inventory, by which it gets one, and powers off: an operator accepts it.
@@ -42,6 +42,7 @@ use runtime::Clock;
 use runtime::telemetry::{self, Format};
 use tinwright::workflow::v1::Holder;
 use worker::Terminal;
+use worker::lldp::{LISTENING_LIMIT, Listener};
 
 use boot_parameters::BootParameters;
 use identity::WorkerIdentity;
@@ -139,6 +140,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// Connects to the control plane and runs its actions.
 async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<()> {
     let holder = Holder { boot_id: read_id(BOOT_ID_FILE)?, process_id: read_id(RANDOM_ID_FILE)? };
+    let neighbours = Listener::start(&arguments.root, LISTENING_LIMIT);
     let journal = Journal::open(&arguments.journal).await?;
     let power = if arguments.no_reboot { Power::DryRun } else { Power::Real };
 
@@ -156,7 +158,8 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     let hardware_id = identity.hardware_id().to_owned();
     tracing::info!(hardware.id = hardware_id, "identity established");
 
-    let machine = MachineFiles { root: arguments.root.clone(), makes_links: arguments.disk_links };
+    let (root, makes_links) = (arguments.root.clone(), arguments.disk_links);
+    let machine = MachineFiles { root, makes_links, neighbours };
     if identity.enrols() {
         machine.enrol(&link).await;
         return Ok(power.end_boot(Terminal::PowerOff)?);

@@ -7,6 +7,8 @@
 //!                                                           └──reboot──▶ end of this boot
 //! ```
 //!
+//! Neighbours on the network that are found later are reported beside the actions, which never wait for them.
+//!
 //! After the end of a workflow, the worker continues with the next workflow without a reboot. When the certificate is expired,
 //! the boot ends after the running action, whose result is lost.
 
@@ -18,6 +20,7 @@ mod progress;
 mod reaction;
 mod reporting;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use runtime::Clock;
@@ -70,7 +73,16 @@ impl Session {
     pub(crate) async fn run(&self) {
         self.report_leftover_result().await;
         self.machine.refresh_links().await;
-        self.machine.report(&self.link).await;
+        let inventory = self.machine.report(&self.link).await;
+        let mut actions = pin!(self.run_actions());
+        tokio::select! {
+            () = &mut actions => return,
+            () = self.machine.report_neighbours(&self.link, inventory) => {}
+        }
+        actions.await;
+    }
+
+    async fn run_actions(&self) {
         loop {
             let start = Clock::system().monotonic();
             let expired = self.link.is_expired();
