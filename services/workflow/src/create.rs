@@ -92,6 +92,7 @@ pub fn new_workflow(
         hardware_id: machine.id.clone(),
         instance_id: request.instance_id.clone(),
         boot_options: request.boot_options,
+        firmware_mode: machine.inventory.as_ref().map_or(0, |inventory| inventory.firmware_mode),
         rendered: rendered.text.clone(),
         held: request.held,
         ..pb::Workflow::default()

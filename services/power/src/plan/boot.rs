@@ -22,8 +22,10 @@ const MODES: [(Mode, &str); 2] = [(Mode::Uefi, "UEFI"), (Mode::Legacy, "Legacy")
 
 /// The request with the wanted mode.
 const WITH_MODE: &str = "boot";
-/// The request that leaves the mode unchanged.
+/// The request that leaves the mode unchanged, for a BMC that cannot change it.
 const WITHOUT_MODE: &str = "boot without mode";
+/// The request that leaves the mode unchanged, for a BMC that reports the wanted one.
+const IN_PRESENT_MODE: &str = "boot in present mode";
 /// The last request that replaces an override which cannot be cleared.
 const DISK: &str = "disk instead of none";
 /// The suffix of requests to the settings resource.
@@ -34,7 +36,7 @@ pub(super) fn next(wanted: &Boot, system: &System, choice: Choice<'_>) -> Next {
     let in_settings = choice.progress.request.ends_with(SETTINGS);
     let pending = system.pending.as_ref().filter(|_| in_settings);
     let mut readings = [Some(&system.boot), pending].into_iter().flatten();
-    match readings.find_map(|read| deviations(wanted, read, system.protocol, choice)) {
+    match readings.find_map(|read| deviations(wanted, read, system, choice)) {
         Some(downgrades) => Next::Done(downgrades),
         None => choice.send_first(requests(wanted, system)),
     }
@@ -44,7 +46,7 @@ pub(super) fn next(wanted: &Boot, system: &System, choice: Choice<'_>) -> Next {
 fn deviations(
     wanted: &Boot,
     read: &BootOverride,
-    protocol: Protocol,
+    system: &System,
     choice: Choice<'_>,
 ) -> Option<Vec<String>> {
     let accepted = |name| choice.progress.accepted && choice.progress.request.starts_with(name);
@@ -77,15 +79,24 @@ fn deviations(
         deviations.push(format!("the file to boot reads back as {:?}", read.http_url));
     }
     if let Some(mode) = mode(wanted.mode()).filter(|mode| *mode != read.mode) {
-        // Over IPMI there is no request without a mode.
-        let is_last = match protocol {
+        let names_modes = read.names_modes() || system.boot.names_modes();
+        // Over IPMI there is no request without a mode. To a BMC that reports none, no other request is sent.
+        let is_last = match system.protocol {
+            Protocol::Redfish if !names_modes => true,
             Protocol::Redfish => accepted(WITHOUT_MODE),
             Protocol::Ipmi => accepted(WITH_MODE),
         };
         if !is_last {
             return None;
         }
-        deviations.push(format!("mode {mode} reads back as {:?}", read.mode));
+        deviations.push(match system.protocol {
+            Protocol::Redfish if !names_modes => {
+                format!("the BMC reports no boot mode: {mode} was not named")
+            }
+            Protocol::Redfish | Protocol::Ipmi => {
+                format!("mode {mode} reads back as {:?}", read.mode)
+            }
+        });
     }
     Some(deviations)
 }
@@ -119,8 +130,12 @@ fn requests(wanted: &Boot, system: &System) -> Vec<Request> {
 }
 
 /// Returns no request if the system lists its targets without the wanted one.
+///
+/// A mode is sent only to a BMC that lists it as allowed, or that reports another one. Others refuse every request that has one, and some
+/// answer such a request with an internal error, after which it would be repeated.
 fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, BootRequest)> {
-    let (target, BootOverride { targets, modes, .. }) = (target(wanted.device()), &system.boot);
+    let BootOverride { targets, modes, mode: reported, .. } = &system.boot;
+    let target = target(wanted.device());
     let is_listed = |list: &[String], name| list.is_empty() || list.iter().any(|one| one == name);
     if !is_listed(targets, target) {
         return Vec::new();
@@ -135,7 +150,10 @@ fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, B
         (None, Protocol::Ipmi) => vec![(WITH_MODE, with(present_mode(system)))],
         (None, Protocol::Redfish) => vec![(WITH_MODE, with(None))],
         (Some(mode), Protocol::Ipmi) => vec![(WITH_MODE, with(Some(mode)))],
-        (Some(mode), Protocol::Redfish) if is_listed(modes, mode) => {
+        (Some(mode), Protocol::Redfish) if modes.is_empty() && *reported == mode => {
+            vec![(IN_PRESENT_MODE, with(None))]
+        }
+        (Some(mode), Protocol::Redfish) if system.boot.names_modes() && is_listed(modes, mode) => {
             vec![(WITH_MODE, with(Some(mode))), (WITHOUT_MODE, with(None))]
         }
         (Some(_), Protocol::Redfish) => vec![(WITHOUT_MODE, with(None))],

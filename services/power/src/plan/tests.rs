@@ -153,14 +153,76 @@ fn an_override_that_cannot_be_cleared_is_set_to_the_disk() {
     );
 }
 
+/// The system that reports `mode`, and lists `modes` as allowed.
+fn in_mode(system: System, mode: &str, modes: &[&str]) -> System {
+    let modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
+    System { boot: BootOverride { mode: mode.into(), modes, ..system.boot }, ..system }
+}
+
+/// The mode in the request.
+fn sent_mode(next: Next) -> Option<&'static str> {
+    let Next::Send(Request { call: Call::Boot { request, .. }, .. }) = next else {
+        panic!("{next:?}")
+    };
+    request.mode
+}
+
+#[test]
+fn a_mode_is_sent_only_to_a_bmc_that_lists_it_or_reports_another_one() {
+    let uefi = boot(Device::Pxe, Mode::Uefi);
+    for (reported, listed, expected) in [
+        ("Legacy", &[][..], Some("UEFI")),
+        ("UEFI", &[], None),
+        ("", &[], None),
+        ("", &["Legacy", "UEFI"], Some("UEFI")),
+        ("UEFI", &["Legacy", "UEFI"], Some("UEFI")),
+        ("Legacy", &["Legacy"], None),
+    ] {
+        let system = in_mode(reads("Disabled", "None"), reported, listed);
+        let mode = sent_mode(next_of(&uefi, &system, &Progress::default(), 0));
+        assert_eq!(mode, expected, "of a BMC that reports {reported:?} and lists {listed:?}");
+    }
+}
+
 #[test]
 fn a_refused_mode_is_left_out_and_the_job_reports_a_downgrade() {
     let uefi = boot(Device::Pxe, Mode::Uefi);
     let refused = Progress { refused: vec!["boot".into()], ..sent("boot", false) };
-    let without = name(next_of(&uefi, &reads("Disabled", "None"), &refused, 0));
+    let legacy = |system| in_mode(system, "Legacy", &[]);
+    let without = name(next_of(&uefi, &legacy(reads("Disabled", "None")), &refused, 0));
     assert_eq!(without, "boot without mode");
-    let done = next_of(&uefi, &reads("Once", "Pxe"), &sent("boot without mode", true), 0);
-    assert_eq!(done, Next::Done(vec!["mode UEFI reads back as \"\"".into()]));
+    let reading = legacy(reads("Once", "Pxe"));
+    let done = next_of(&uefi, &reading, &sent("boot without mode", true), 0);
+    assert_eq!(done, Next::Done(vec!["mode UEFI reads back as \"Legacy\"".into()]));
+}
+
+#[test]
+fn a_bmc_that_reports_no_mode_is_sent_none_and_the_job_says_so() {
+    let legacy = boot(Device::Pxe, Mode::Legacy);
+    let request = next_of(&legacy, &reads("Disabled", "None"), &Progress::default(), 0);
+    assert_eq!(name(request), "boot without mode");
+    let done = Next::Done(vec!["the BMC reports no boot mode: Legacy was not named".into()]);
+    let reading = reads("Once", "Pxe");
+    assert_eq!(next_of(&legacy, &reading, &Progress::default(), 0), done);
+    assert_eq!(next_of(&legacy, &reading, &sent("boot without mode", true), 0), done);
+}
+
+#[test]
+fn a_mode_that_changes_with_a_request_which_does_not_name_it_is_named_next() {
+    let uefi = boot(Device::Pxe, Mode::Uefi);
+    let present = name(next_of(
+        &uefi,
+        &in_mode(reads("Disabled", "None"), "UEFI", &[]),
+        &Progress::default(),
+        0,
+    ));
+    assert_eq!(present, "boot in present mode");
+    let done =
+        next_of(&uefi, &in_mode(reads("Once", "Pxe"), "UEFI", &[]), &sent(&present, true), 0);
+    assert_eq!(done, Next::Done(vec![]));
+    let changed =
+        next_of(&uefi, &in_mode(reads("Once", "Pxe"), "Legacy", &[]), &sent(&present, true), 0);
+    assert_eq!(sent_mode(changed), Some("UEFI"));
 }
 
 #[test]

@@ -116,6 +116,11 @@ impl BootOverride {
     /// The state of an override that the BMC does not report as valid: IPMI only.
     pub const NOT_VALID: &str = "NotValid";
 
+    /// True if the BMC reports a boot mode, or lists those that are allowed.
+    pub fn names_modes(&self) -> bool {
+        !self.mode.is_empty() || !self.modes.is_empty()
+    }
+
     /// Reads the override of the system, or of its settings, in `body`.
     pub fn read(body: &Value) -> Self {
         let boot = body.get("Boot").unwrap_or(&Value::Null);

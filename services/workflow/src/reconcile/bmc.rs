@@ -194,6 +194,12 @@ pub(super) fn power(power: Power) -> pb::Operation {
     pb::Operation { what: Some(What::Power(power.into())), ..Default::default() }
 }
 
+/// Sets the device and the mode of the next boot.
+pub(super) fn boot_once(device: boot::Device, mode: boot::Mode) -> pb::Operation {
+    let boot = Boot { device: device.into(), mode: mode.into(), ..Boot::default() };
+    pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
+}
+
 /// Sets the boot device, for the next boot or for all if `persistent`.
 pub(super) fn boot(device: boot::Device, persistent: bool) -> pb::Operation {
     let boot = Boot { device: device.into(), persistent, ..Boot::default() };

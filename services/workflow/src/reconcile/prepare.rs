@@ -1,12 +1,16 @@
 //! The preparation before the actions: switches the machine off, sets it to boot from the network once, and switches it on. As
 //! soon as the BMC reports the machine as off, a boot epoch begins.
+//!
+//! A job names the boot mode of the firmware that the worker was last seen on: some BMCs fall back to another one whenever an override is set.
 
-use tinwright::power::v1::operation::{Power, boot::Device};
+use tinwright::hardware::v1::FirmwareMode;
+use tinwright::power::v1 as power_api;
+use tinwright::power::v1::operation::{Power, boot::Device, boot::Mode};
 use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 
 use super::Reconciler;
-use super::bmc::{PowerJobError, boot, power};
+use super::bmc::{PowerJobError, boot_once, power};
 use crate::lifecycle::Event;
 use crate::workflows::Error;
 
@@ -21,7 +25,7 @@ pub(super) async fn prepare(
     number: u32,
 ) -> Result<Event, Error> {
     let request_id = format!("{}/prepare/{number}", workflow.id);
-    let operations = [power(Power::Off), boot(Device::Pxe, false), power(Power::On)];
+    let operations = operations(workflow);
     let bmcs = &reconciler.bmcs;
     let job = match bmcs.create_job(&workflow.hardware_id, &operations, request_id).await {
         Ok(job) => job,
@@ -34,6 +38,16 @@ pub(super) async fn prepare(
             Ok(Event::Tick)
         }
     }
+}
+
+/// Returns the operations that prepare the machine of `workflow`. They depend on its record only: a repeated request must not differ.
+fn operations(workflow: &pb::Workflow) -> [power_api::Operation; 3] {
+    let mode = match workflow.firmware_mode() {
+        FirmwareMode::Unspecified => Mode::Unspecified,
+        FirmwareMode::Bios => Mode::Legacy,
+        FirmwareMode::Uefi => Mode::Uefi,
+    };
+    [power(Power::Off), boot_once(Device::Pxe, mode), power(Power::On)]
 }
 
 /// Waits for the end of the power job `job`, and returns the event that follows.

@@ -32,6 +32,25 @@ async fn a_machine_is_booted_from_the_network_before_and_its_boot_override_is_cl
 }
 
 #[tokio::test]
+async fn a_preparation_names_the_boot_mode_of_the_firmware_in_the_inventory() {
+    use tinwright::hardware::v1::FirmwareMode;
+    for (firmware, device) in [
+        (FirmwareMode::Unspecified, "DEVICE_PXE"),
+        (FirmwareMode::Bios, "DEVICE_PXE/MODE_LEGACY"),
+        (FirmwareMode::Uefi, "DEVICE_PXE/MODE_UEFI"),
+    ] {
+        let (mut site, machine) = (Site::new().await, HardwareId::new());
+        site.hardware.set_firmware(machine, firmware);
+        let made = site.workflow_with(machine, TWO, netboot(false)).await;
+        assert_eq!(made.firmware_mode(), firmware);
+        // A later inventory does not change a request that may be repeated.
+        site.hardware.set_firmware(machine, FirmwareMode::Unspecified);
+        site.booted(&made.id).await;
+        assert_eq!(site.power.jobs(), [PREPARED.replace("DEVICE_PXE", device)]);
+    }
+}
+
+#[tokio::test]
 async fn a_refused_preparation_is_cleaned_up_after_and_both_failures_are_shown() {
     let power = FakePower::default();
     power.set_end(JobEnd::Failure("no such device".into()));

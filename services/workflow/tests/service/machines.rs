@@ -69,6 +69,12 @@ impl FakeHardware {
         self.disks.lock().unwrap().insert(machine.to_string(), (hint, Some(inventory)));
     }
 
+    /// Sets the firmware that the inventory of a machine names.
+    pub(crate) fn set_firmware(&self, machine: HardwareId, mode: pb::FirmwareMode) {
+        let inventory = pb::Inventory { firmware_mode: mode.into(), ..Default::default() };
+        self.disks.lock().unwrap().insert(machine.to_string(), (None, Some(inventory.into())));
+    }
+
     /// Deletes the record of a machine.
     pub(crate) fn delete(&self, machine: HardwareId) {
         self.states.lock().unwrap().insert(machine.to_string(), None);

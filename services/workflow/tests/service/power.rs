@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::{Stream, StreamExt as _};
 use tinwright::PowerJobId;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::operation::boot::Mode;
 use tinwright::power::v1::operation::{Power as Switch, What};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_server::PowerService;
@@ -106,7 +107,12 @@ impl FakePower {
 fn operation(operation: &pb::Operation) -> String {
     match operation.what.as_ref().unwrap() {
         What::Power(power) => Switch::try_from(*power).unwrap().as_str_name().to_owned(),
-        What::Boot(boot) => boot.device().as_str_name().to_owned(),
+        What::Boot(boot) => match boot.mode() {
+            Mode::Unspecified => boot.device().as_str_name().to_owned(),
+            mode @ (Mode::Uefi | Mode::Legacy) => {
+                format!("{}/{}", boot.device().as_str_name(), mode.as_str_name())
+            }
+        },
         What::InsertMedia(_) | What::EjectMedia(_) => panic!("workflows use no virtual media"),
     }
 }

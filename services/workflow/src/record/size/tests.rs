@@ -119,6 +119,7 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         held: true,
         tenant: text(63),
         boots: Some(pb::Boots { current: seen(), other: seen(), conflict_time: TIME }),
+        firmware_mode: created.firmware_mode,
     }
 }
 
