@@ -7,6 +7,7 @@
 //! - [`locations`], [`models`]: where machines stand, and which are alike; their records and rules. [`place`]: the location of a machine.
 //! - [`matching`]: the machines of a model; no I/O. `filter`: those of a list.
 //! - [`enrolment`]: the rules by which a machine without a record gets one; no I/O. [`enrolments`]: the records of that.
+//! - [`acceptance`]: the policy by which enrolled machines become provisionable without an operator.
 //! - `scripts`: the scripts that an update leaves unchanged.
 //! - [`peers`]: what the other services have for a machine.
 //! - `tenant`: the parts of machines, locations and models that tenants see.
@@ -16,6 +17,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod acceptance;
 pub mod api;
 pub mod check;
 pub mod enrolment;
