@@ -70,6 +70,7 @@ watch_responses! {
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
     hardware::WatchLocationsResponse, watch_locations_response::Location => Location;
     hardware::WatchModelsResponse, watch_models_response::Model => Model;
+    hardware::WatchUnknownMachinesResponse, watch_unknown_machines_response::UnknownMachine => UnknownMachine;
     identity::WatchRevocationsResponse, watch_revocations_response::Revocation => Revocation;
     identity::WatchTenantsResponse, watch_tenants_response::Tenant => Tenant;
     instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;

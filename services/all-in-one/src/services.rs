@@ -157,6 +157,7 @@ impl Services {
         if let Some(hardware) = hardware {
             routes.add_service(hardware.hardware_service());
             routes.add_service(hardware.location_service()).add_service(hardware.model_service());
+            routes.add_service(hardware.unknown_machine_service());
         }
         if let Some(address) = address {
             routes.add_service(address.subnet_service()).add_service(address.grant_service());

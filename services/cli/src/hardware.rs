@@ -41,11 +41,17 @@ pub enum HardwareCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
-    /// List machines that asked the boot server for an address and have no record
+    /// List machines that asked for a boot and have no record
     Discover {
         /// Print in this format
         #[arg(short, long, default_value = "table")]
         output: Format,
+    },
+    /// Forget machines that have no record, until they ask again
+    Forget {
+        /// The MACs, as `hardware discover` prints them
+        #[arg(value_name = "MAC", required = true)]
+        macs: Vec<String>,
     },
     /// Change the state of a machine
     SetState {
@@ -162,6 +168,7 @@ pub async fn run(
         HardwareCommand::Discover { output } => {
             print_list(out, &enrolment::discover(channel).await?, output)
         }
+        HardwareCommand::Forget { macs } => enrolment::forget(&macs, channel, out).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
             let (id, state) = (id(channel, &machine).await?, state as i32);
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };

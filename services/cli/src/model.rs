@@ -1,9 +1,12 @@
 //! Commands on models.
 
+mod settings;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use prost_types::FieldMask;
 use runtime::Clock;
 use tinwright::hardware::v1 as pb;
@@ -16,10 +19,10 @@ use tonic::{Code, Status};
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Row};
+use crate::output::{self, Row, print_list};
 use crate::resource::{
     self, Applicable, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, UpdateOptions, required,
+    ResourceCommand, required,
 };
 
 /// The columns of a list.
@@ -30,11 +33,11 @@ const COLUMNS: [&str; 8] =
 #[derive(Debug, clap::Subcommand)]
 pub enum ModelCommand {
     /// Create models from files
-    Create(FileOptions),
+    Create(settings::CreateModel),
     /// Create the models in files, or replace those that have the id or the name
     Apply(FileOptions),
-    /// Replace models from files; each must have its id
-    Update(UpdateOptions),
+    /// Change settings of a model, or replace models from files; each must have its id
+    Update(settings::UpdateModel),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Model>),
@@ -47,11 +50,49 @@ pub async fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     match command {
-        ModelCommand::Create(files) => resource::create::<pb::Model>(files, channel, out).await,
+        ModelCommand::Create(options) => create(options, channel, out).await,
         ModelCommand::Apply(files) => resource::apply::<pb::Model>(files, channel, out).await,
-        ModelCommand::Update(options) => resource::update::<pb::Model>(options, channel, out).await,
+        ModelCommand::Update(options) => update(options.split()?, channel, out).await,
         ModelCommand::Resource(command) => resource::run(command, channel, out).await,
     }
+}
+
+async fn create(
+    settings::CreateModel { files, settings }: settings::CreateModel,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut created = Vec::new();
+    for (position, mut model) in resource::read::<pb::Model>(&files.files)? {
+        settings.write(channel, &mut model).await?;
+        created.push(model.create(channel).await.context(position)?);
+    }
+    print_list(out, &created, files.output)
+}
+
+async fn update(
+    update: settings::Update,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let (name, settings, no_accept_enrolled, output) = match update {
+        settings::Update::Files(files) => {
+            return resource::update::<pb::Model>(files, channel, out).await;
+        }
+        settings::Update::Settings { name, settings, no_accept_enrolled, output } => {
+            (name, settings, no_accept_enrolled, output)
+        }
+    };
+    let mut model = pb::Model::find(channel, &name, View::Basic).await?;
+    let mut paths = settings.write(channel, &mut model).await?;
+    if no_accept_enrolled {
+        model.accept_enrolled = None;
+        paths.push("accept_enrolled".into());
+    }
+    anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
+    let mask = Some(FieldMask { paths });
+    let updated = pb::Model { revision: 0, ..model }.update(channel, mask).await?;
+    print_list(out, &[updated], output)
 }
 
 /// Returns the id of the model `name`: a name, an id or the beginning of one.

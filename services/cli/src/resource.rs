@@ -315,7 +315,7 @@ pub async fn protect<R: Protectable>(
 }
 
 /// Reads all files before anything is sent: an error in the last one changes nothing.
-fn read<R: FromFiles>(files: &[PathBuf]) -> anyhow::Result<Vec<(String, R)>> {
+pub(crate) fn read<R: FromFiles>(files: &[PathBuf]) -> anyhow::Result<Vec<(String, R)>> {
     let objects: anyhow::Result<Vec<_>> = files.iter().map(|file| R::read(file)).collect();
     Ok(objects?.into_iter().flatten().collect())
 }

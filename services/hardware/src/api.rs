@@ -1,7 +1,8 @@
-//! The gRPC services of machines, locations and models.
+//! The gRPC services of machines, locations, models and machines without a record.
 
 mod locations;
 mod models;
+mod unknown_machines;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tinwright::hardware::v1::State;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
 use tinwright::hardware::v1::location_service_server::LocationServiceServer;
 use tinwright::hardware::v1::model_service_server::ModelServiceServer;
+use tinwright::hardware::v1::unknown_machine_service_server::UnknownMachineServiceServer;
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, Mac, check};
@@ -30,6 +32,7 @@ use crate::models::{ModelKind, Models};
 use crate::peers::{self, Peers};
 use crate::place::LocationKind;
 use crate::records::{HardwareKind, HardwareRecords};
+use crate::unknown_machines::{UnknownMachineKind, UnknownMachines, sweep};
 use crate::{scripts, tenant};
 
 /// Pause of a machine before it repeats an enrolment that came with too many others.
@@ -45,6 +48,8 @@ pub struct Api {
     mirror: Mirror<HardwareKind>,
     location_mirror: Mirror<LocationKind>,
     model_mirror: Mirror<ModelKind>,
+    unknown: UnknownMachines,
+    unknown_mirror: Mirror<UnknownMachineKind>,
     peers: Peers,
     stop: CancellationToken,
 }
@@ -55,14 +60,17 @@ impl Api {
         let (store, clock) = (records.records().store(), records.clock());
         let locations = Locations::new(store.clone(), clock.clone());
         let models = Models::new(store.clone(), clock.clone());
+        let unknown = UnknownMachines::new(store.clone(), clock.clone());
         Self {
             enrolments: Enrolments::new(records.clone()),
             mirror: Mirror::new(records.records().clone()),
             location_mirror: Mirror::new(locations.records().clone()),
             model_mirror: Mirror::new(models.records().clone()),
+            unknown_mirror: Mirror::new(unknown.records().clone()),
             records,
             locations,
             models,
+            unknown,
             peers,
             stop,
         }
@@ -102,6 +110,11 @@ impl Api {
         ModelServiceServer::new(self.clone())
     }
 
+    /// Returns the service of machines without a record for a tonic router.
+    pub fn unknown_machine_service(&self) -> UnknownMachineServiceServer<Self> {
+        UnknownMachineServiceServer::new(self.clone())
+    }
+
     /// Returns the machines as they were last read.
     pub fn mirror(&self) -> &Mirror<HardwareKind> {
         &self.mirror
@@ -109,8 +122,13 @@ impl Api {
 
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
-        let Self { mirror, location_mirror, model_mirror, .. } = self;
-        tokio::join!(mirror.ready(), location_mirror.ready(), model_mirror.ready());
+        let Self { mirror, location_mirror, model_mirror, unknown_mirror, .. } = self;
+        tokio::join!(
+            mirror.ready(),
+            location_mirror.ready(),
+            model_mirror.ready(),
+            unknown_mirror.ready()
+        );
     }
 
     /// Checks that records and indexes agree; with `repair`, corrects the indexes.
@@ -119,16 +137,20 @@ impl Api {
         let locations = self.locations.records().check(repair).await?;
         let models = self.models.records().check(repair).await?;
         let enrolments = self.enrolments.log().check(repair).await?;
-        Ok(machines.and(locations).and(models).and(enrolments))
+        let unknown = self.unknown.records().check(repair).await?;
+        Ok(machines.and(locations).and(models).and(enrolments).and(unknown))
     }
 
     /// Follows the records, and continues interrupted deletes, until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { records, mirror, location_mirror, model_mirror, peers, .. } = self;
-        let (served, (), (), ()) = tokio::join!(
+        let Self { unknown, unknown_mirror, .. } = self;
+        let (served, (), (), (), (), ()) = tokio::join!(
             serving::run(mirror.clone(), stop.clone()),
             location_mirror.run(stop.clone()),
             model_mirror.run(stop.clone()),
+            unknown_mirror.run(stop.clone()),
+            sweep(unknown, mirror.clone(), stop.clone()),
             interrupted::run(records, mirror, peers, stop),
         );
         served
@@ -277,7 +299,11 @@ impl HardwareService for Api {
         request: Request<pb::EnrolMachineRequest>,
     ) -> Result<Response<pb::EnrolMachineResponse>, Status> {
         let report = Report::new(request.into_inner())?;
-        let hardware = self.enrolments.enrol(&report).await?;
+        let enrolled = self.enrolments.enrol(&report).await;
+        if let Err(Error::Precondition { text, .. }) = &enrolled {
+            self.unknown.record_refusal(report.mac(), text.clone()).await?;
+        }
+        let hardware = enrolled?;
         Ok(Response::new(pb::EnrolMachineResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
@@ -331,7 +357,9 @@ impl From<Error> for Status {
             Error::Precondition { reason, subject, text } => {
                 status::failed_precondition(reason, &subject, text)
             }
-            Error::TooManyEnrolments => status::overloaded(error.to_string(), ENROLMENT_RETRY),
+            Error::TooManyEnrolments | Error::TooManyReports => {
+                status::overloaded(error.to_string(), ENROLMENT_RETRY)
+            }
             Error::Peers(error) => error.into(),
             Error::Records(error) => error.into(),
         }

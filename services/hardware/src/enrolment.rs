@@ -67,6 +67,11 @@ pub enum Outcome {
 }
 
 impl Report {
+    /// Returns the MAC that asked for the boot.
+    pub fn mac(&self) -> Mac {
+        self.mac
+    }
+
     /// Checks a request.
     pub fn new(request: pb::EnrolMachineRequest) -> Result<Self, Violations> {
         let pb::EnrolMachineRequest { enrolment, uuid, inventory } = request;

@@ -19,6 +19,7 @@ use tinwright::secret::Sealable;
 use crate::check;
 use crate::enrolment::{Outcome, Report, Survey};
 use crate::error::Error;
+use crate::inventory;
 use crate::place::to_expect_location;
 use crate::records::{HardwareRecords, MAX_REPETITIONS, changed};
 
@@ -145,10 +146,11 @@ impl Enrolments {
         match outcome {
             Outcome::Done(machine) => Ok(*machine),
             Outcome::Create(machine) => {
-                let mut machine = with_time(check::normalize(*machine)?);
+                let machine = with_time(check::normalize(*machine)?);
+                let (mut machine, policy) = self.machines.accept(machine).await?;
                 (machine.create_time, machine.update_time) = (Some(now.into()), Some(now.into()));
                 machine.state_time = machine.create_time;
-                let made = records.create(&machine, counted, None).await?;
+                let made = records.create(&machine, counted.and(policy), None).await?;
                 tracing::info!(
                     hardware.id = made.id,
                     hardware.name = made.name,
@@ -157,9 +159,13 @@ impl Enrolments {
                 Ok(made)
             }
             Outcome::Complete(old, new) => {
-                let new = self.machines.updated(&old, with_time(check::normalize(*new)?));
+                let mut new = with_time(check::normalize(*new)?);
+                new.inventory_warning = inventory::warning(&new);
+                let (new, policy) = self.machines.accept(new).await?;
+                let new = self.machines.updated(&old, new);
                 let location = to_expect_location(self.machines.locations(), &new).await?;
-                let made = records.replace_with(&old, new, counted.and(location)).await?;
+                let made =
+                    records.replace_with(&old, new, counted.and(location).and(policy)).await?;
                 tracing::info!(hardware.id = made.id, "enrolled machine completed");
                 Ok(made)
             }

@@ -31,6 +31,9 @@ pub enum Error {
     /// More machines enrol than are let through at once.
     #[error("too many machines enrol at once")]
     TooManyEnrolments,
+    /// More reports of machines without a record come than are let through.
+    #[error("too many reports of machines without a record at once")]
+    TooManyReports,
     /// The machine is in use, or another service could not be called.
     #[error(transparent)]
     Peers(#[from] peers::Error),
@@ -49,6 +52,7 @@ impl Error {
             | Self::Illegal(_)
             | Self::Precondition { .. }
             | Self::TooManyEnrolments
+            | Self::TooManyReports
             | Self::Records(_) => false,
         }
     }

@@ -7,6 +7,8 @@
 //! - [`locations`], [`models`]: where machines stand, and which are alike; their records and rules. [`place`]: the location of a machine.
 //! - [`matching`]: the machines of a model; no I/O. `filter`: those of a list.
 //! - [`enrolment`]: the rules by which a machine without a record gets one; no I/O. [`enrolments`]: the records of that.
+//! - [`acceptance`]: the policy by which enrolled machines become provisionable without an operator.
+//! - [`unknown_machines`]: machines without a record that asked for a boot.
 //! - `scripts`: the scripts that an update leaves unchanged.
 //! - [`peers`]: what the other services have for a machine.
 //! - `tenant`: the parts of machines, locations and models that tenants see.
@@ -16,6 +18,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod acceptance;
 pub mod api;
 pub mod check;
 pub mod enrolment;
@@ -35,6 +38,7 @@ pub mod records;
 mod scripts;
 pub mod state;
 mod tenant;
+pub mod unknown_machines;
 
 pub use api::Api;
 pub use error::Error;

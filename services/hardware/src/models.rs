@@ -12,70 +12,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use runtime::Clock;
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Records};
+use store::records::{self, Change, Records};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::{DiskMedium, FirmwareMode, State};
 use tinwright::status::Violations;
-use tinwright::{ModelId, Object as _, check, field_mask};
+use tinwright::{LocationId, ModelId, Object as _, check, field_mask};
 
 use crate::check::enum_value;
 use crate::error::Error;
 use crate::locations::MAX_DESCRIPTION_BYTES;
 use crate::matching::matches;
+use crate::place::LocationKind;
 use crate::records::HardwareKind;
 
-/// The index of models by name.
-pub const NAME_INDEX: &str = "model-name";
+pub use crate::acceptance::{ModelKind, NAME_INDEX};
 
 /// The most constraints on disks, and the most on interfaces.
 const MAX_CONSTRAINTS: usize = 16;
+/// The most locations in which machines are accepted.
+const MAX_LOCATIONS: usize = 64;
 /// The longest vendor and product.
 const MAX_TEXT_BYTES: usize = 255;
 /// Machines that are read at once.
 const PAGE_RECORDS: usize = 500;
-
-/// The kind of these records.
-#[derive(Debug)]
-pub enum ModelKind {}
-
-impl Kind for ModelKind {
-    type Record = pb::Model;
-    type Id = ModelId;
-    const NOUN: &'static str = "model";
-    const KIND: &'static str = "model";
-    const INDEXES: &'static [&'static str] = &[NAME_INDEX];
-
-    fn id(model: &pb::Model) -> &str {
-        &model.id
-    }
-
-    fn revision_mut(model: &mut pb::Model) -> &mut i64 {
-        &mut model.revision
-    }
-
-    fn indexes(model: &pb::Model) -> Vec<Index> {
-        vec![Index::unique(NAME_INDEX, &model.name)]
-    }
-
-    const EVENTS: bool = true;
-
-    fn changed_fields(old: &pb::Model, new: &pb::Model) -> Vec<String> {
-        field_mask::changed_fields(old, new)
-    }
-}
 
 /// The models.
 #[derive(Clone, Debug)]
 pub struct Models {
     records: Records<ModelKind>,
     machines: Records<HardwareKind>,
+    locations: Records<LocationKind>,
     clock: Clock,
 }
 
 impl Models {
     /// The models in `store`, whose keys are the hardware service's. `clock` gives the times in records.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
-        Self { records: Records::new(store.clone()), machines: Records::new(store), clock }
+        let locations = Records::new(store.clone());
+        Self {
+            records: Records::new(store.clone()),
+            machines: Records::new(store),
+            locations,
+            clock,
+        }
     }
 
     /// Returns the underlying records.
@@ -90,6 +69,7 @@ impl Models {
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Model, Error> {
         let mut model = checked(model)?;
+        self.check_locations(&pb::Model::default(), &model).await?;
         model.initialize("model.id", self.clock.wall())?;
         Ok(self.records.create(&model, Change::default(), request.as_ref()).await?)
     }
@@ -101,6 +81,7 @@ impl Models {
         if merged == old {
             return Ok(old);
         }
+        self.check_locations(&old, &merged).await?;
         let update_time = Some(self.clock.wall().into());
         Ok(self.records.replace(&old, pb::Model { update_time, ..merged }).await?)
     }
@@ -109,6 +90,16 @@ impl Models {
     pub async fn delete(&self, id: ModelId, revision: i64) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
         self.records.commit(self.records.to_delete(&old)).await?;
+        Ok(())
+    }
+
+    /// Passes if the locations that `new` accepts machines in, and `old` does not, exist.
+    async fn check_locations(&self, old: &pb::Model, new: &pb::Model) -> Result<(), Error> {
+        let of = |model: &pb::Model| model.accept_enrolled.clone().unwrap_or_default().location_ids;
+        let before = of(old);
+        for id in of(new).into_iter().filter(|id| !before.contains(id)) {
+            self.locations.require(&id).await?;
+        }
         Ok(())
     }
 
@@ -158,6 +149,11 @@ fn checked(mut model: pb::Model) -> Result<pb::Model, Violations> {
     wrong.take("model.labels", check::labels(&model.labels));
     wrong.take("model.description", check::length(&model.description, MAX_DESCRIPTION_BYTES));
     wrong.nest("model.constraints", &model.constraints, check_constraints);
+    wrong.nest("model.accept_enrolled", &mut model.accept_enrolled, |accept, wrong| {
+        wrong.each("location_ids", &mut accept.location_ids, MAX_LOCATIONS, |id, wrong| {
+            wrong.normalize("", id, |id| id.parse::<LocationId>());
+        });
+    });
     wrong.into_result(model)
 }
 

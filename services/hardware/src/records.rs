@@ -23,6 +23,7 @@ use tinwright::hardware::v1::State;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, Object as _};
 
+use crate::acceptance::{self, ModelKind};
 use crate::check;
 use crate::error::Error;
 use crate::inventory;
@@ -121,13 +122,15 @@ pub struct HardwareRecords {
     clock: Clock,
     records: Records<HardwareKind>,
     locations: Records<LocationKind>,
+    models: Records<ModelKind>,
 }
 
 impl HardwareRecords {
     /// The machines in `store`; `clock` gives the times in their records.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let store = ScopedStore::new(store, "hardware");
-        Self { clock, records: Records::new(store.clone()), locations: Records::new(store) }
+        let (locations, models) = (Records::new(store.clone()), Records::new(store.clone()));
+        Self { clock, records: Records::new(store), locations, models }
     }
 
     /// Returns the clock that gives the times in the records.
@@ -143,6 +146,14 @@ impl HardwareRecords {
     /// The records of locations.
     pub(crate) fn locations(&self) -> &Records<LocationKind> {
         &self.locations
+    }
+
+    /// Returns `machine` as it is stored, which a model's policy may accept, and the change that expects that model unchanged.
+    pub(crate) async fn accept(
+        &self,
+        machine: pb::Hardware,
+    ) -> Result<(pb::Hardware, Change), records::Error> {
+        acceptance::accept(&self.models, &self.locations, machine).await
     }
 
     /// Creates a machine. A repeated `request` returns the first result.
@@ -211,7 +222,8 @@ impl HardwareRecords {
         Ok(self.records.replace(&old, new).await?)
     }
 
-    /// Stores what a machine reported of itself. Writes nothing if that is stored already.
+    /// Stores what a machine reported of itself. Writes nothing if that is stored already. By the first report of an enrolled machine a
+    /// model's policy may accept it; by a later one not, because an operator may have made it enrolled again.
     pub async fn record_inventory(
         &self,
         id: HardwareId,
@@ -230,7 +242,11 @@ impl HardwareRecords {
             let mut new = old.clone();
             new.inventory = Some(Box::new(reported.clone()));
             new.inventory_warning = inventory::warning(&new);
-            match self.records.replace(&old, self.updated(&old, new)).await {
+            let (new, policy) = match old.inventory {
+                None => self.accept(new).await?,
+                Some(_) => (new, Change::default()),
+            };
+            match self.records.replace_with(&old, self.updated(&old, new), policy).await {
                 Err(records::Error::Changed { .. }) => {}
                 result => return Ok(result.map(drop)?),
             }

@@ -12,7 +12,9 @@ use dhcp::{DropReason, Link, MessageType, Mode, PoolTerms, Request, Reservation}
 use ipnet::Ipv4Net;
 use runtime::clock::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
-use tinwright::netboot::v1::UnknownMachine;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::UnknownMachine;
+use tinwright::hardware::v1::unknown_machine::Reason;
 
 use crate::Mac;
 use crate::leases::Leases;
@@ -263,12 +265,20 @@ impl Allocator {
         self.subnets.iter().find(|subnet| subnet.network.contains(&address))
     }
 
-    /// Remembers a client without a record.
-    pub fn record_unknown(&self, applicant: Applicant<'_>, now: SystemTime) {
+    /// Remembers a client without a record, whose request was dropped for the reason `dropped` if it was.
+    pub fn record_unknown(
+        &self,
+        applicant: Applicant<'_>,
+        dropped: Option<DropReason>,
+        now: SystemTime,
+    ) {
         let Applicant { request, link, .. } = applicant;
         let vendor_class = request.packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
         let subnet = self.subnet_of(applicant);
+        let uuid = request.uuid().map(|octets| HardwareId::from_bytes(octets).to_string());
         let client = UnknownMachine {
+            uuid: uuid.unwrap_or_default(),
+            reason: reason(subnet, dropped).into(),
             relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
             circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
             architectures: request.packet.architectures().map(u32::from).collect(),
@@ -282,6 +292,17 @@ impl Allocator {
             let (mac, relay) = (Mac(request.mac), request.packet.giaddr);
             tracing::info!(%mac, %relay, "DHCP request of a machine without a record");
         }
+    }
+}
+
+/// Returns why a client of `subnet` has no record.
+fn reason(subnet: Option<&Subnet>, dropped: Option<DropReason>) -> Reason {
+    match (subnet.map(|subnet| subnet.unknown), dropped) {
+        (None, _) => Reason::NoSubnet,
+        (Some(Unknown::Ignore | Unknown::Report | Unknown::Generic), _) => Reason::Policy,
+        (Some(Unknown::Enrol), Some(DropReason::PoolExhausted)) => Reason::PoolExhausted,
+        (Some(Unknown::Enrol), Some(DropReason::EnrolmentRate)) => Reason::TooMany,
+        (Some(Unknown::Enrol), _) => Reason::NoReport,
     }
 }
 

@@ -247,7 +247,9 @@ impl Server {
             // The allocation first: a loader that is not sent must not count as given.
             if let Some(allocator) = scripts.allocator.as_deref() {
                 if attempt == 0 && response.effects.allocation.is_unknown {
-                    allocator.record_unknown(Applicant { request, record: None, link }, now.wall);
+                    let applicant = Applicant { request, record: None, link };
+                    let dropped = response.reply.as_ref().err().copied();
+                    allocator.record_unknown(applicant, dropped, now.wall);
                 }
                 match allocator.apply(request, &response.effects.allocation, now) {
                     Err(DropReason::Busy) => continue,

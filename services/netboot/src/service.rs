@@ -38,6 +38,7 @@ use crate::site::Site;
 use crate::timeline::Recorder;
 use crate::timeline::records::BootStore;
 use crate::timeline::step_reports::{self, StepObserver};
+use crate::unknown_clients;
 
 /// New boots that may wait to be reported to the workflow service.
 const MAX_WAITING_BOOTS: usize = 256;
@@ -74,7 +75,7 @@ impl Tasks {
 /// The services that netboot reports to.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    /// The hardware service, which removes one-shot scripts.
+    /// The hardware service, which removes one-shot scripts, and stores machines without a record.
     pub hardware: Channel,
     /// The instance service, which takes phone-home calls and the scripts that ran.
     pub instance: Channel,
@@ -176,11 +177,11 @@ impl Netboot {
         self.boots().site.subnets.iter().any(|subnet| !subnet.is_empty())
     }
 
-    /// Returns the API of leases and clients without a record, if leases are enabled. Its watches end at `stop`.
+    /// Returns the API of leases, if they are enabled. Its watches end at `stop`.
     pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
-        let SharedState { allocator, index, unknown, .. } = &self.shared;
+        let SharedState { allocator, index, .. } = &self.shared;
         let leases = allocator.as_ref()?.leases.clone();
-        Some(leases::Api { leases, index: index.clone(), unknown: unknown.clone(), stop })
+        Some(leases::Api { leases, index: index.clone(), stop })
     }
 
     /// Returns the API of network boot, which reads boots from `store`. Its streams end at `stop`.
@@ -206,11 +207,17 @@ impl Netboot {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut tasks = Tasks { set: JoinSet::new(), stop: stop.clone() };
-        let SharedState { timeline, clock, .. } = &self.shared;
+        let SharedState { timeline, clock, unknown, .. } = &self.shared;
         let mut recorder = Recorder::new(timeline.clone(), boot_store(store), clock.clone());
         let (observer, steps) = StepObserver::new(self.index());
         recorder.steps = Some(observer);
         tasks.spawn_until_stop(step_reports::run(peers.workflow.clone(), steps, clock.clone()));
+        tasks.spawn_until_stop(unknown_clients::run(
+            peers.hardware.clone(),
+            unknown.clone(),
+            self.index(),
+            clock.clone(),
+        ));
         let stopped = stop.clone();
         tasks.set.spawn(async move {
             recorder.run(stopped).await;

@@ -1,11 +1,21 @@
-//! Clients without a record: remembered so that an operator can add them.
+//! Clients without a record: remembered until they are reported to the hardware service, which stores them.
+//!
+//! ```text
+//! DHCP request ─▶ UnknownClients ─at most 10 machines, every 2 s─▶ RecordUnknownMachines
+//! ```
+//!
+//! Anybody can invent MACs: memory and reports are bounded, and a client that asked more than once, as firmware does, is reported before
+//! those that asked once.
+
+mod report;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use runtime::bounded_map::BoundedMap;
-use tinwright::netboot::v1::UnknownMachine;
+use tinwright::hardware::v1::UnknownMachine;
 
+pub(crate) use self::report::run;
 use crate::Mac;
 
 /// The number of clients that are remembered. For a new one the one with the oldest last request is forgotten.
@@ -14,14 +24,24 @@ const MAX_CLIENTS: usize = 4096;
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The interval at which the same client is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval at which the same client is reported, unless why it has no record, or where it asks, changes.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// The longest vendor class and circuit id that are stored.
 const MAX_TEXT_OCTETS: usize = 255;
 /// The number of architectures that are stored; firmware sends one to four.
 const MAX_ARCHITECTURES: usize = 16;
 
-/// All clients without a record, with the time at which they were logged last.
+/// All clients without a record.
 #[derive(Debug)]
-pub struct UnknownClients(Mutex<BoundedMap<Mac, (UnknownMachine, SystemTime)>>);
+pub struct UnknownClients(Mutex<BoundedMap<Mac, Client>>);
+
+#[derive(Debug)]
+struct Client {
+    /// Its requests are those since the last report.
+    machine: UnknownMachine,
+    logged: SystemTime,
+    reported: Option<SystemTime>,
+}
 
 impl Default for UnknownClients {
     fn default() -> Self {
@@ -30,51 +50,72 @@ impl Default for UnknownClients {
 }
 
 impl UnknownClients {
-    /// Records a request of the `client` at `mac`. Returns true if it is to be logged.
-    pub fn record(&self, mac: Mac, mut client: UnknownMachine, now: SystemTime) -> bool {
-        client.circuit_id.truncate(MAX_TEXT_OCTETS);
-        client.circuit_id.shrink_to_fit();
-        client.architectures.truncate(MAX_ARCHITECTURES);
-        client.architectures.shrink_to_fit();
-        client.vendor_class = client.vendor_class.chars().take(MAX_TEXT_OCTETS).collect();
+    /// Records a request of the client at `mac`, which `machine` describes. Returns true if it is to be logged.
+    pub fn record(&self, mac: Mac, mut machine: UnknownMachine, now: SystemTime) -> bool {
+        machine.circuit_id.truncate(MAX_TEXT_OCTETS);
+        machine.circuit_id.shrink_to_fit();
+        machine.architectures.truncate(MAX_ARCHITECTURES);
+        machine.architectures.shrink_to_fit();
+        machine.vendor_class = machine.vendor_class.chars().take(MAX_TEXT_OCTETS).collect();
         let mut all = self.all();
-        let (before, logged) = all.remove(&mac).unzip();
-        let recent = |logged| now.duration_since(logged).map_or(true, |age| age < LOG_INTERVAL);
-        let logged = logged.filter(|logged| recent(*logged));
-        let before = before.unwrap_or_default();
-        client.mac = mac.to_string();
-        client.first_seen_time = before.first_seen_time.or(Some(now.into()));
-        client.last_seen_time = Some(now.into());
-        client.requests = before.requests.saturating_add(1);
-        all.insert(mac, (client, logged.unwrap_or(now)));
+        let before = all.remove(&mac);
+        let logged = before.as_ref().map(|before| before.logged);
+        let logged = logged.filter(|logged| age(*logged, now) < LOG_INTERVAL);
+        let is_as_before = |before: &Client| {
+            let place = |it: &UnknownMachine| (it.reason, it.subnet.clone(), it.relay.clone());
+            place(&before.machine) == place(&machine)
+        };
+        let reported = before.as_ref().filter(|it| is_as_before(it)).and_then(|it| it.reported);
+        let before = before.map(|before| before.machine).unwrap_or_default();
+        machine.mac = mac.to_string();
+        machine.first_seen_time = before.first_seen_time.or(Some(now.into()));
+        machine.last_seen_time = Some(now.into());
+        machine.requests = before.requests.saturating_add(1);
+        all.insert(mac, Client { machine, logged: logged.unwrap_or(now), reported });
         logged.is_none()
     }
 
-    /// Returns at most `limit` clients in the order of their MACs, beginning after `after`; and the MAC after which the next
-    /// page begins, if there is one.
-    pub fn page(&self, after: Option<Mac>, limit: usize) -> (Vec<UnknownMachine>, Option<Mac>) {
-        let all = self.all();
-        let rest = all.iter().filter(|(mac, _)| after.is_none_or(|after| **mac > after));
-        let mut page: Vec<_> = rest.collect();
-        page.sort_by_key(|(mac, _)| **mac);
-        let more = page.len() > limit;
-        page.truncate(limit);
-        let next = page.last().filter(|_| more).map(|(mac, _)| **mac);
-        (page.into_iter().map(|(_, (client, _))| client.clone()).collect(), next)
+    /// Returns at most `limit` clients that are to be reported, which then count as reported. Those that asked more than once come
+    /// first, and of them those that wait longest.
+    fn take_due(&self, limit: usize, now: SystemTime) -> Vec<UnknownMachine> {
+        let mut all = self.all();
+        let is_due = |client: &Client| {
+            let is_recent = |reported| age(reported, now) < REPORT_INTERVAL;
+            client.machine.requests > 0 && !client.reported.is_some_and(is_recent)
+        };
+        // From the oldest request to the latest one, so that the order among equals is that of the requests.
+        let due = all.iter().filter(|(_, client)| is_due(client));
+        let mut due: Vec<_> = due.map(|(mac, it)| (it.machine.requests < 2, *mac)).collect();
+        due.sort_by_key(|(asked_once, _)| *asked_once);
+        due.truncate(limit);
+        let mut taken = Vec::new();
+        for (_, mac) in due {
+            let Some(client) = all.get_mut(&mac) else { continue };
+            client.reported = Some(now);
+            taken.push(client.machine.clone());
+            client.machine.requests = 0;
+        }
+        taken
+    }
+
+    /// Makes clients due again whose report failed.
+    fn put_back(&self, machines: &[UnknownMachine]) {
+        let mut all = self.all();
+        for machine in machines {
+            let Some(client) = machine.mac.parse().ok().and_then(|mac| all.get_mut(&mac)) else {
+                continue;
+            };
+            client.machine.requests = client.machine.requests.saturating_add(machine.requests);
+            client.reported = None;
+        }
     }
 
     /// Forgets the clients that have a record now, as `is_known` says, and those that made no request for a week.
-    pub fn forget(&self, is_known: impl Fn(Mac) -> bool, now: SystemTime) {
-        let mut all = self.all();
-        let is_over = |client: &UnknownMachine| {
-            let last = client.last_seen_time.and_then(|last| SystemTime::try_from(last).ok());
-            last.is_none_or(|last| now.duration_since(last).is_ok_and(|age| age > MAX_AGE))
-        };
-        let gone = all.iter().filter(|(mac, (client, _))| is_known(**mac) || is_over(client));
-        let gone: Vec<_> = gone.map(|(mac, _)| *mac).collect();
-        for mac in gone {
-            all.remove(&mac);
-        }
+    fn forget(&self, is_known: impl Fn(Mac) -> bool, now: SystemTime) {
+        let last = |client: &Client| client.machine.last_seen_time?.try_into().ok();
+        self.all().retain(|mac, client| {
+            !is_known(*mac) && last(client).is_some_and(|last| age(last, now) <= MAX_AGE)
+        });
     }
 
     /// Returns the number of clients.
@@ -82,87 +123,15 @@ impl UnknownClients {
         self.all().len()
     }
 
-    fn all(&self) -> MutexGuard<'_, BoundedMap<Mac, (UnknownMachine, SystemTime)>> {
+    fn all(&self) -> MutexGuard<'_, BoundedMap<Mac, Client>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::UNIX_EPOCH;
-
-    fn mac(n: u32) -> Mac {
-        let [_, a, b, c] = n.to_be_bytes();
-        Mac([2, 0, 0, a, b, c])
-    }
-
-    fn client() -> UnknownMachine {
-        let vendor_class = "PXEClient".into();
-        UnknownMachine { architectures: vec![7], vendor_class, ..UnknownMachine::default() }
-    }
-
-    fn at(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn the_client_with_the_oldest_last_request_is_forgotten_for_a_new_one() {
-        let all = UnknownClients::default();
-        for n in 0..4096 {
-            all.record(mac(n), client(), at(n.into()));
-        }
-        all.record(mac(0), client(), at(5000));
-        all.record(mac(9999), client(), at(5001));
-        let (page, next) = all.page(None, 2);
-        assert_eq!(all.count(), 4096);
-        assert_eq!(page[0].mac, mac(0).to_string());
-        let first = &page[0];
-        assert_eq!(
-            (first.first_seen_time, first.last_seen_time),
-            (Some(at(0).into()), Some(at(5000).into()))
-        );
-        assert_eq!(first.requests, 2);
-        assert_eq!(
-            page[1].mac,
-            mac(2).to_string(),
-            "the one after the first had the oldest request"
-        );
-        assert_eq!(next, Some(mac(2)));
-        assert_eq!(all.page(Some(mac(4095)), 9).0[0].mac, mac(9999).to_string());
-    }
-
-    #[test]
-    fn clients_that_got_a_record_or_went_away_are_forgotten() {
-        let all = UnknownClients::default();
-        let week = 7 * 24 * 60 * 60;
-        for (n, seconds) in [(1, 0), (2, 10), (3, 10)] {
-            all.record(mac(n), client(), at(seconds));
-        }
-        all.forget(|known| known == mac(3), at(week + 5));
-        let macs: Vec<_> = all.page(None, 9).0.into_iter().map(|it| it.mac).collect();
-        assert_eq!(macs, [mac(2).to_string()]);
-    }
-
-    #[test]
-    fn long_texts_and_lists_are_cut() {
-        let all = UnknownClients::default();
-        let circuit_id = vec![7; 4000];
-        let (architectures, vendor_class) = (vec![7; 2000], "x".repeat(4000));
-        let long = UnknownMachine { circuit_id, architectures, vendor_class, ..client() };
-        all.record(mac(1), long, at(1));
-        let UnknownMachine { circuit_id, architectures, vendor_class, .. } =
-            &all.page(None, 1).0[0];
-        assert_eq!((circuit_id.len(), architectures.len(), vendor_class.len()), (255, 16, 255));
-    }
-
-    #[test]
-    fn a_client_is_logged_once_a_minute() {
-        let all = UnknownClients::default();
-        let logged: Vec<_> = [0, 1, 59, 60, 61, 119, 120]
-            .into_iter()
-            .filter(|seconds| all.record(mac(1), client(), at(*seconds)))
-            .collect();
-        assert_eq!(logged, [0, 60, 120]);
-    }
+/// Returns the time since `then`; none if the clock was set back.
+fn age(then: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(then).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,9 +64,15 @@ fn hardware(site: &Site) -> Vec<(&'static str, Value)> {
             "HardwareService/RecordBmcInventory",
             json!({"hardware_id": site.id("spare"), "inventory": {"serial": "x"}}),
         ),
+        ("UnknownMachineService/RecordUnknownMachines", unknown_machines()),
+        ("UnknownMachineService/DeleteUnknownMachine", json!({"mac": "02:00:00:00:03:00"})),
         ("HardwareService/EnrolMachine", enrolment()),
         ("HardwareService/DeleteHardware", json!({"id": site.id("spare")})),
     ]
+}
+
+fn unknown_machines() -> Value {
+    json!({"unknown_machines": [{"mac": "02:00:00:00:03:00", "requests": 1}]})
 }
 
 /// The report of a machine without a record.

@@ -90,6 +90,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/UpdateHardware",
             "/tinwright.hardware.v1.HardwareService/WatchHardware",
+            "/tinwright.hardware.v1.UnknownMachineService/RecordUnknownMachines",
             "/tinwright.instance.v1.InstanceService/ReportPhoneHome",
             "/tinwright.instance.v1.InstanceService/ReportScript",
             "/tinwright.instance.v1.InstanceService/WatchInstances",

@@ -1,11 +1,12 @@
-//! `hardware accept` and `hardware discover`: machines that enrolled, and those that ask and have no record.
+//! `hardware accept`, `discover` and `forget`: machines that enrolled, and those that ask and have no record.
 
+use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::bail;
-use tinwright::hardware::v1 as hw;
-use tinwright::netboot::v1 as pb;
-use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::unknown_machine::Reason;
+use tinwright::hardware::v1::unknown_machine_service_client::UnknownMachineServiceClient;
 use tonic::transport::Channel;
 
 use super::{client, own_state};
@@ -17,18 +18,18 @@ use crate::resource::{PAGE_SIZE, Resource as _, required};
 pub(super) async fn accept(
     names: &[String],
     channel: &Channel,
-) -> anyhow::Result<Vec<hw::Hardware>> {
+) -> anyhow::Result<Vec<pb::Hardware>> {
     let mut machines = Vec::new();
     for name in names {
-        let machine = hw::Hardware::find(channel, name, View::Basic).await?;
+        let machine = pb::Hardware::find(channel, name, View::Basic).await?;
         check_enrolled(name, &machine)?;
         machines.push(machine);
     }
     let mut accepted = Vec::new();
-    for hw::Hardware { id, revision, .. } in machines {
-        let state = hw::State::Provisionable.into();
+    for pb::Hardware { id, revision, .. } in machines {
+        let state = pb::State::Provisionable.into();
         // The revision: nobody has changed the machine since it was looked at.
-        let request = hw::SetHardwareStateRequest { id, state, reason: String::new(), revision };
+        let request = pb::SetHardwareStateRequest { id, state, reason: String::new(), revision };
         let response = client(channel).set_hardware_state(request).await?.into_inner();
         accepted.push(required(response.hardware)?);
     }
@@ -36,20 +37,20 @@ pub(super) async fn accept(
 }
 
 /// Passes for an enrolled machine.
-fn check_enrolled(name: &str, machine: &hw::Hardware) -> anyhow::Result<()> {
-    if machine.state() != hw::State::Enrolled {
+fn check_enrolled(name: &str, machine: &pb::Hardware) -> anyhow::Result<()> {
+    if machine.state() != pb::State::Enrolled {
         bail!("{name} is {}: only enrolled machines are accepted", own_state(machine));
     }
     Ok(())
 }
 
-/// Returns the machines that asked for an address and have no record.
+/// Returns the machines that asked for a boot and have no record.
 pub(super) async fn discover(channel: &Channel) -> anyhow::Result<Vec<pb::UnknownMachine>> {
-    let (mut leases, mut page_token) = (LeaseServiceClient::new(channel.clone()), String::new());
+    let (mut client, mut page_token) = (unknown_machines(channel), String::new());
     let mut machines = Vec::new();
     loop {
         let request = pb::ListUnknownMachinesRequest { page_size: PAGE_SIZE, page_token };
-        let page = leases.list_unknown_machines(request).await?.into_inner();
+        let page = client.list_unknown_machines(request).await?.into_inner();
         machines.extend(page.unknown_machines);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -58,9 +59,40 @@ pub(super) async fn discover(channel: &Channel) -> anyhow::Result<Vec<pb::Unknow
     }
 }
 
+/// Forgets the machines without a record with these MACs, until they ask again. Prints each.
+pub(super) async fn forget(
+    macs: &[String],
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    for mac in macs {
+        let request = pb::DeleteUnknownMachineRequest { mac: mac.clone(), revision: 0 };
+        unknown_machines(channel).delete_unknown_machine(request).await?;
+        writeln!(out, "unknown machine {mac} forgotten")?;
+    }
+    Ok(())
+}
+
+fn unknown_machines(channel: &Channel) -> UnknownMachineServiceClient<Channel> {
+    UnknownMachineServiceClient::new(channel.clone())
+}
+
+/// Returns why a machine has no record.
+fn describe(machine: &pb::UnknownMachine) -> &str {
+    match machine.reason() {
+        _ if !machine.refusal.is_empty() => "refused",
+        Reason::Unspecified => "",
+        Reason::NoSubnet => "no subnet",
+        Reason::Policy => "policy",
+        Reason::PoolExhausted => "pool exhausted",
+        Reason::TooMany => "too many",
+        Reason::NoReport => "no report",
+    }
+}
+
 impl Row for pb::UnknownMachine {
     const COLUMNS: &'static [&'static str] =
-        &["MAC", "SUBNET", "SERVER", "RELAY", "CLASS", "ARCH", "REQUESTS", "FIRST", "LAST"];
+        &["MAC", "SUBNET", "SERVER", "RELAY", "CLASS", "ARCH", "WHY", "REQUESTS", "FIRST", "LAST"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         let architectures: Vec<_> = self.architectures.iter().map(u32::to_string).collect();
@@ -73,6 +105,7 @@ impl Row for pb::UnknownMachine {
             self.relay.clone(),
             class,
             architectures.join(","),
+            describe(self).to_owned(),
             self.requests.to_string(),
             output::age(self.first_seen_time, now),
             output::age(self.last_seen_time, now),
@@ -86,9 +119,9 @@ mod tests {
 
     #[test]
     fn only_enrolled_machines_are_accepted() {
-        let machine = |state: hw::State| hw::Hardware { state: state.into(), ..Default::default() };
-        assert!(check_enrolled("n1", &machine(hw::State::Enrolled)).is_ok());
-        let refused = check_enrolled("n1", &machine(hw::State::Maintenance)).unwrap_err();
+        let machine = |state: pb::State| pb::Hardware { state: state.into(), ..Default::default() };
+        assert!(check_enrolled("n1", &machine(pb::State::Enrolled)).is_ok());
+        let refused = check_enrolled("n1", &machine(pb::State::Maintenance)).unwrap_err();
         assert_eq!(refused.to_string(), "n1 is maintenance: only enrolled machines are accepted");
     }
 
@@ -98,10 +131,11 @@ mod tests {
             mac: "02:00:00:00:00:01".into(),
             vendor_class: "PXE\u{1b}[2JClient".into(),
             architectures: vec![0, 7],
+            refusal: "another record has its UUID".into(),
             ..pb::UnknownMachine::default()
         };
         let row = machine.row(SystemTime::UNIX_EPOCH);
         assert_eq!(row.len(), pb::UnknownMachine::COLUMNS.len());
-        assert_eq!((row[4].as_str(), row[5].as_str()), ("PXE[2JClient", "0,7"));
+        assert_eq!(row[4..7], ["PXE[2JClient", "0,7", "refused"]);
     }
 }

@@ -29,6 +29,15 @@ fn model(place: usize) -> pb::Model {
     pb::Model { id: IDS[place].into(), name, ..pb::Model::default() }
 }
 
+/// Describes the policy of `model` for enrolled machines.
+fn policy(model: &pb::Model) -> String {
+    match &model.accept_enrolled {
+        None => "nothing".into(),
+        Some(accept) if accept.location_ids.is_empty() => "anywhere".into(),
+        Some(accept) => accept.location_ids.join(" "),
+    }
+}
+
 impl Site {
     fn record(&self, call: String) {
         self.0.lock().unwrap().push(call);
@@ -135,11 +144,42 @@ fake! {
             };
             Ok(Response::new(pb::ListModelsResponse { models, counts, ..Default::default() }))
         }
+
+        async fn get_model(
+            &self,
+            request: Request<pb::GetModelRequest>,
+        ) -> Result<Response<pb::GetModelResponse>, Status> {
+            use pb::get_model_request::By;
+            let place = match request.into_inner().by.unwrap() {
+                By::Id(id) => IDS.iter().position(|it| *it == id),
+                By::Name(name) => (0..2).find(|place| model(*place).name == name),
+            };
+            let model = Some(model(found(place)?));
+            Ok(Response::new(pb::GetModelResponse { model }))
+        }
+
+        async fn create_model(
+            &self,
+            request: Request<pb::CreateModelRequest>,
+        ) -> Result<Response<pb::CreateModelResponse>, Status> {
+            let model = request.into_inner().model;
+            let created = model.as_ref().unwrap();
+            self.record(format!("create {}: {}", created.name, policy(created)));
+            Ok(Response::new(pb::CreateModelResponse { model }))
+        }
+
+        async fn update_model(
+            &self,
+            request: Request<pb::UpdateModelRequest>,
+        ) -> Result<Response<pb::UpdateModelResponse>, Status> {
+            let pb::UpdateModelRequest { model, update_mask } = request.into_inner();
+            let update = model.as_ref().unwrap();
+            let mask = update_mask.map(|it| it.paths.join(" ")).unwrap_or_default();
+            self.record(format!("update {}: {mask}: {}", update.name, policy(update)));
+            Ok(Response::new(pb::UpdateModelResponse { model }))
+        }
     }
     refuses {
-        create_model: CreateModelRequest => CreateModelResponse,
-        get_model: GetModelRequest => GetModelResponse,
-        update_model: UpdateModelRequest => UpdateModelResponse,
         delete_model: DeleteModelRequest => DeleteModelResponse,
     }
 }
@@ -193,6 +233,26 @@ async fn models_are_listed_with_the_numbers_of_their_machines() {
     let rows: Vec<Vec<_>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[1][1..6], ["m1", "9", "5", "3", "1"]);
     assert_eq!(rows[2][1..6], ["m2", "0", "0", "0", "0"]);
+}
+
+#[tokio::test]
+async fn a_model_gets_and_loses_its_policy_for_enrolled_machines() {
+    let site = Site::default();
+    let (_, result, changes) =
+        site.run("model update m2 --accept-enrolled --accept-location kir1").await;
+    assert_eq!(result, Ok(()));
+    assert_eq!(changes, [format!("update m2: accept_enrolled: {}", IDS[0])]);
+    let (_, _, changes) = site.run("model update m2 --accept-enrolled").await;
+    assert_eq!(changes, ["update m2: accept_enrolled: anywhere"]);
+    let (_, _, changes) = site.run("model update m2 --no-accept-enrolled").await;
+    assert_eq!(changes, ["update m2: accept_enrolled: nothing"]);
+    let (_, result, _) = site.run("model update m2").await;
+    assert_eq!(result.unwrap_err(), "nothing to change: give a setting");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("models.yaml");
+    std::fs::write(&file, "{name: m3}\n").unwrap();
+    let command = format!("model create --accept-enrolled -f {}", file.display());
+    assert_eq!(site.run(&command).await.2, ["create m3: anywhere"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The gRPC API of leases and of machines without a record.
+//! The gRPC API of leases.
 
 use std::sync::Arc;
 
@@ -13,17 +13,14 @@ use tonic::{Request, Response, Status};
 use super::{Leases, record};
 use crate::machine_view::Index;
 use crate::pool::State;
-use crate::unknown_clients::UnknownClients;
 
-/// Serves [`Leases`] and [`UnknownClients`].
+/// Serves [`Leases`].
 #[derive(Clone, Debug)]
 pub struct Api {
     /// The leases.
     pub leases: Leases,
     /// The machines.
     pub index: Arc<Index>,
-    /// The clients without a record.
-    pub unknown: Arc<UnknownClients>,
     /// Ends watches.
     pub stop: CancellationToken,
 }
@@ -107,25 +104,6 @@ impl LeaseService for Api {
         };
         let events = serving::watch(watcher, self.stop.clone(), move |lease| api.current(lease));
         Ok(Response::new(Box::pin(events)))
-    }
-
-    #[tracing::instrument(skip_all)]
-    async fn list_unknown_machines(
-        &self,
-        request: Request<pb::ListUnknownMachinesRequest>,
-    ) -> Result<Response<pb::ListUnknownMachinesResponse>, Status> {
-        let pb::ListUnknownMachinesRequest { page_size, page_token } = request.into_inner();
-        let after = match page_token.as_str() {
-            "" => None,
-            token => Some(Violations::parse("page_token", token)?),
-        };
-        let size = serving::page_size(page_size)?;
-        let now = self.leases.clock.wall();
-        let is_known = |mac| self.index.by_mac(mac).is_some();
-        self.unknown.forget(is_known, now);
-        let (unknown_machines, next) = self.unknown.page(after, size);
-        let next_page_token = next.map_or_else(String::new, |mac| mac.to_string());
-        Ok(Response::new(pb::ListUnknownMachinesResponse { unknown_machines, next_page_token }))
     }
 }
 

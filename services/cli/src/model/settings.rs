@@ -1,0 +1,112 @@
+//! The options that set how machines of a model are treated.
+
+use std::path::PathBuf;
+
+use tinwright::hardware::v1 as pb;
+use tonic::transport::Channel;
+
+use crate::location;
+use crate::output::Format;
+use crate::resource::{FileOptions, Resource as _, UpdateOptions};
+
+/// Options of a creation.
+#[derive(Debug, clap::Args)]
+pub struct CreateModel {
+    /// The files.
+    #[command(flatten)]
+    pub files: FileOptions,
+    /// The settings, of all models in the files
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// Options of an update.
+#[derive(Debug, clap::Args)]
+pub struct UpdateModel {
+    /// The model whose settings are changed
+    #[arg(value_name = pb::Model::NAMES, required_unless_present = "files")]
+    name: Option<String>,
+    /// Read one or more models from this YAML or JSON file; - for standard input
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "name")]
+    files: Vec<PathBuf>,
+    /// Replace only this field, also if it is absent in the file; may be repeated [default: all fields]
+    #[arg(long = "field", value_name = "NAME", requires = "files")]
+    fields: Vec<String>,
+    /// The settings
+    #[command(flatten)]
+    settings: Settings,
+    /// Do not accept enrolled machines: an operator does
+    #[arg(long, conflicts_with_all = ["accept_enrolled", "files"])]
+    no_accept_enrolled: bool,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// An update, of the settings of one model or by files.
+#[derive(Debug)]
+pub(super) enum Update {
+    /// By files.
+    Files(UpdateOptions),
+    /// Of one model.
+    Settings {
+        /// Its name or id.
+        name: String,
+        /// The new settings.
+        settings: Settings,
+        /// True if enrolled machines are no longer accepted.
+        no_accept_enrolled: bool,
+        /// The format of the output.
+        output: Format,
+    },
+}
+
+/// Settings of a model.
+#[derive(Debug, clap::Args)]
+pub struct Settings {
+    /// Make machines of the model provisionable when they enrol, without `hardware accept`
+    #[arg(long)]
+    accept_enrolled: bool,
+    /// Accept only machines whose record names this location; may be repeated [default: anywhere]
+    #[arg(long = "accept-location", value_name = "LOCATION", requires = "accept_enrolled")]
+    accept_locations: Vec<String>,
+}
+
+impl UpdateModel {
+    /// Returns the update.
+    pub(super) fn split(self) -> anyhow::Result<Update> {
+        let Self { name, files, fields, settings, no_accept_enrolled, output } = self;
+        let Some(name) = name else {
+            anyhow::ensure!(settings.is_empty(), "with --file, set accept_enrolled in the file");
+            return Ok(Update::Files(UpdateOptions {
+                fields,
+                files: FileOptions { files, output },
+            }));
+        };
+        Ok(Update::Settings { name, settings, no_accept_enrolled, output })
+    }
+}
+
+impl Settings {
+    fn is_empty(&self) -> bool {
+        !self.accept_enrolled
+    }
+
+    /// Writes the settings that are given into `model`. Returns the names of their fields.
+    pub(super) async fn write(
+        &self,
+        channel: &Channel,
+        model: &mut pb::Model,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut paths = Vec::new();
+        if self.accept_enrolled {
+            let mut location_ids = Vec::new();
+            for name in &self.accept_locations {
+                location_ids.push(location::id(channel, name).await?);
+            }
+            model.accept_enrolled = Some(pb::AcceptEnrolled { location_ids });
+            paths.push("accept_enrolled".into());
+        }
+        Ok(paths)
+    }
+}

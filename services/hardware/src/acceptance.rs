@@ -1,0 +1,97 @@
+//! The policy by which enrolled machines become provisionable without an operator: `Model.accept_enrolled`.
+
+use store::records::{self, Change, Index, Kind, Records};
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::State;
+use tinwright::{ModelId, field_mask};
+
+use crate::inventory;
+use crate::matching::matches;
+use crate::place::LocationKind;
+
+/// The index of models by name.
+pub const NAME_INDEX: &str = "model-name";
+
+/// Models that are read at a time.
+const PAGE_RECORDS: usize = 500;
+
+/// The kind of model records.
+#[derive(Debug)]
+pub enum ModelKind {}
+
+impl Kind for ModelKind {
+    type Record = pb::Model;
+    type Id = ModelId;
+    const NOUN: &'static str = "model";
+    const KIND: &'static str = "model";
+    const INDEXES: &'static [&'static str] = &[NAME_INDEX];
+
+    fn id(model: &pb::Model) -> &str {
+        &model.id
+    }
+
+    fn revision_mut(model: &mut pb::Model) -> &mut i64 {
+        &mut model.revision
+    }
+
+    fn indexes(model: &pb::Model) -> Vec<Index> {
+        vec![Index::unique(NAME_INDEX, &model.name)]
+    }
+
+    const EVENTS: bool = true;
+
+    fn changed_fields(old: &pb::Model, new: &pb::Model) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
+}
+
+/// Returns `machine` as it is stored with the state that the policy of `models` gives it, and the change by which the policy still
+/// is the same when that is committed.
+pub(crate) async fn accept(
+    models: &Records<ModelKind>,
+    locations: &Records<LocationKind>,
+    machine: pb::Hardware,
+) -> Result<(pb::Hardware, Change), records::Error> {
+    if !may_be_accepted(&machine) {
+        return Ok((machine, Change::default()));
+    }
+    let mut after = String::new();
+    loop {
+        let (page, more) = models.page("", &after, PAGE_RECORDS).await?;
+        if let Some(model) = page.iter().find(|model| accepts(model, &machine)) {
+            let location = locations.get(&machine.location_id).await?;
+            let state_reason = reason(model, location.as_ref());
+            let state = State::Provisionable.into();
+            let accepted = pb::Hardware { state, state_reason, ..machine };
+            return Ok((accepted, models.unchanged(model)));
+        }
+        match page.last().filter(|_| more) {
+            Some(last) => after.clone_from(&last.id),
+            None => return Ok((machine, Change::default())),
+        }
+    }
+}
+
+/// True if nothing but an acceptance is missing for `machine` to be used.
+fn may_be_accepted(machine: &pb::Hardware) -> bool {
+    machine.state() == State::Enrolled
+        && !machine.protect
+        && !machine.interfaces.is_empty()
+        && inventory::warning(machine).is_empty()
+}
+
+/// True if the policy of `model` accepts `machine`.
+fn accepts(model: &pb::Model, machine: &pb::Hardware) -> bool {
+    let Some(pb::AcceptEnrolled { location_ids }) = &model.accept_enrolled else { return false };
+    (location_ids.is_empty() || location_ids.contains(&machine.location_id))
+        && matches(model, machine)
+}
+
+fn reason(model: &pb::Model, location: Option<&pb::Location>) -> String {
+    let place = location.map(|location| format!(" in location {}", location.name));
+    let place = place.unwrap_or_default();
+    format!("accepted by the policy of model {} for enrolled machines{place}", model.name)
+}
+
+#[cfg(test)]
+mod tests;

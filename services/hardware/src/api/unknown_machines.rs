@@ -1,0 +1,64 @@
+//! The calls on machines without a record.
+
+use store::serving;
+use tinwright::Mac;
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::unknown_machine_service_server::UnknownMachineService;
+use tinwright::status::Violations;
+use tonic::{Request, Response, Status};
+
+use super::Api;
+
+#[tonic::async_trait]
+impl UnknownMachineService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn get_unknown_machine(
+        &self,
+        request: Request<pb::GetUnknownMachineRequest>,
+    ) -> Result<Response<pb::GetUnknownMachineResponse>, Status> {
+        let mac: Mac = Violations::parse("mac", &request.into_inner().mac)?;
+        let found = self.unknown.records().require(&mac.to_string()).await?;
+        Ok(Response::new(pb::GetUnknownMachineResponse { unknown_machine: Some(found) }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_unknown_machines(
+        &self,
+        request: Request<pb::ListUnknownMachinesRequest>,
+    ) -> Result<Response<pb::ListUnknownMachinesResponse>, Status> {
+        let pb::ListUnknownMachinesRequest { page_size, page_token } = request.into_inner();
+        let mirror = &self.unknown_mirror;
+        let (unknown_machines, next_page_token) =
+            serving::list(mirror, page_size, &page_token, |_| true, |machine| machine).await?;
+        Ok(Response::new(pb::ListUnknownMachinesResponse { unknown_machines, next_page_token }))
+    }
+
+    #[tracing::instrument(skip_all, fields(mac = request.get_ref().mac))]
+    async fn delete_unknown_machine(
+        &self,
+        request: Request<pb::DeleteUnknownMachineRequest>,
+    ) -> Result<Response<pb::DeleteUnknownMachineResponse>, Status> {
+        let pb::DeleteUnknownMachineRequest { mac, revision } = request.into_inner();
+        self.unknown.delete(Violations::parse("mac", &mac)?, revision).await?;
+        Ok(Response::new(pb::DeleteUnknownMachineResponse {}))
+    }
+
+    type WatchUnknownMachinesStream = serving::Events<pb::WatchUnknownMachinesResponse>;
+
+    #[tracing::instrument(skip_all)]
+    async fn watch_unknown_machines(
+        &self,
+        request: Request<pb::WatchUnknownMachinesRequest>,
+    ) -> Result<Response<Self::WatchUnknownMachinesStream>, Status> {
+        serving::watch_by_id(&self.unknown_mirror, &request.get_ref().mac, &self.stop, |it| it)
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn record_unknown_machines(
+        &self,
+        request: Request<pb::RecordUnknownMachinesRequest>,
+    ) -> Result<Response<pb::RecordUnknownMachinesResponse>, Status> {
+        self.unknown.record(request.into_inner().unknown_machines).await?;
+        Ok(Response::new(pb::RecordUnknownMachinesResponse {}))
+    }
+}
