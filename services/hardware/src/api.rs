@@ -125,11 +125,13 @@ impl Api {
     /// Follows the records, and continues interrupted deletes, until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { records, mirror, location_mirror, model_mirror, peers, .. } = self;
-        let (served, (), (), ()) = tokio::join!(
+        let claims = records.clone();
+        let (served, (), (), (), ()) = tokio::join!(
             serving::run(mirror.clone(), stop.clone()),
             location_mirror.run(stop.clone()),
             model_mirror.run(stop.clone()),
-            interrupted::run(records, mirror, peers, stop),
+            claims.claims().reconcile(&claims, claims.clock(), &stop),
+            interrupted::run(records, mirror, peers, stop.clone()),
         );
         served
     }
@@ -333,6 +335,7 @@ impl From<Error> for Status {
             }
             Error::TooManyEnrolments => status::overloaded(error.to_string(), ENROLMENT_RETRY),
             Error::Peers(error) => error.into(),
+            Error::Addresses(error) => error.into_status(None),
             Error::Records(error) => error.into(),
         }
     }

@@ -34,6 +34,9 @@ pub enum Error {
     /// The machine is in use, or another service could not be called.
     #[error(transparent)]
     Peers(#[from] peers::Error),
+    /// An address of the machine was not claimed.
+    #[error(transparent)]
+    Addresses(#[from] runtime::address_claims::Error),
     /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
@@ -49,6 +52,7 @@ impl Error {
             | Self::Illegal(_)
             | Self::Precondition { .. }
             | Self::TooManyEnrolments
+            | Self::Addresses(_)
             | Self::Records(_) => false,
         }
     }
