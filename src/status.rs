@@ -8,7 +8,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
 
-use crate::check;
+use crate::{TenantName, check};
 
 /// The wrong fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +158,59 @@ pub fn not_found(noun: &str, name: &str) -> Status {
 /// `ALREADY_EXISTS` with a `ResourceInfo`: the `noun` named `name` is in the way, as `text` says.
 pub fn already_exists(noun: &str, name: &str, text: impl Into<String>) -> Status {
     resource(Code::AlreadyExists, noun, name, text.into())
+}
+
+/// An address, or a block of them, that another object has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressInUse {
+    /// The address.
+    pub address: String,
+    /// The noun of the holder; empty if it is not named.
+    pub noun: String,
+    /// The id of the holder.
+    pub id: String,
+    /// The tenant of the holder; empty for the site.
+    pub tenant: String,
+    /// The reason for people, which names both.
+    pub text: String,
+}
+
+impl AddressInUse {
+    /// The reason in the `ErrorInfo`.
+    pub const REASON: &'static str = "ADDRESS_IN_USE";
+
+    /// Returns what `status` says of an address in use, if it does.
+    pub fn from_status(status: &Status) -> Option<Self> {
+        let info = status.get_details_error_info().filter(|info| info.reason == Self::REASON)?;
+        let field = |name: &str| info.metadata.get(name).cloned().unwrap_or_default();
+        let [address, noun, id, tenant] = ["address", "noun", "id", "tenant"].map(field);
+        Some(Self { address, noun, id, tenant, text: status.message().to_owned() })
+    }
+
+    /// Returns what a caller may know who is limited to the objects of `tenant`, or is not limited: no object of others.
+    pub fn visible_to(self, tenant: Option<&TenantName>) -> Self {
+        if tenant.is_none_or(|tenant| self.tenant == tenant.as_str()) {
+            return self;
+        }
+        let text = format!("{} is taken", self.address);
+        Self { address: self.address, text, ..Self::default() }
+    }
+}
+
+impl From<AddressInUse> for Status {
+    /// `ALREADY_EXISTS` with an `ErrorInfo` that has all fields, and a `ResourceInfo` of the holder.
+    fn from(used: AddressInUse) -> Self {
+        let AddressInUse { address, noun, id, tenant, text } = used;
+        let (resource, name) =
+            if noun.is_empty() { ("address", &address) } else { (noun.as_str(), &id) };
+        let mut details = ErrorDetails::with_resource_info(resource, name, "", "");
+        let fields = [("address", &address), ("noun", &noun), ("id", &id), ("tenant", &tenant)];
+        let named = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        let metadata: HashMap<_, _> =
+            named.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+        details.set_error_info(AddressInUse::REASON, DOMAIN, metadata);
+        Self::with_error_details(Code::AlreadyExists, text, details)
+    }
 }
 
 /// `ABORTED` with a `ResourceInfo`: somebody else changed the `noun` named `name` meanwhile.

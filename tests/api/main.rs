@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod access;
+mod addresses;
 mod events;
 mod hardware;
 mod identity;

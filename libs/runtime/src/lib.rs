@@ -14,7 +14,7 @@
 //! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
 //! - [`neighbour`]: the check that the owner of an address on our link is its machine; [`netlink`]: routes and neighbours of the kernel.
 //! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
-//! - [`tenants`]: the tenants of the site, which objects name.
+//! - [`tenants`]: the tenants of the site, which objects name. [`address_claims`]: the addresses that objects have, each one holder.
 //! - [`call_metrics`]: one span and one count for each call; [`process_metrics`]: memory, CPU time and files of the process;
 //!   [`overdue_metric`]: objects that stay in a state for too long;
 //!   [`admission`]: the most calls of each role at a time.
@@ -30,6 +30,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod access;
+pub mod address_claims;
 pub mod admission;
 pub mod authority;
 pub mod boot_token;

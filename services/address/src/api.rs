@@ -1,5 +1,6 @@
 //! The gRPC services of addresses.
 
+mod claims;
 mod grants;
 mod subnets;
 
@@ -10,13 +11,16 @@ use runtime::tenants::TenantDirectory;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
+use tinwright::address::v1::claim_service_server::ClaimServiceServer;
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::address::v1::subnet_service_server::SubnetServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use self::claims::Conflicts;
 use crate::grants::{GrantKind, Grants};
 use crate::machines::InterfaceDirectory;
+use crate::objects::ObjectClaims;
 use crate::ranges::{RangeKind, Ranges};
 use crate::subnets::{SubnetKind, Subnets};
 
@@ -26,6 +30,8 @@ pub struct Api {
     subnets: Subnets,
     ranges: Ranges,
     grants: Grants,
+    objects: ObjectClaims,
+    conflicts: Conflicts,
     tenants: TenantDirectory,
     machines: InterfaceDirectory,
     mirrors: (Mirror<SubnetKind>, Mirror<RangeKind>, Mirror<GrantKind>),
@@ -50,7 +56,8 @@ impl Api {
             Mirror::new(ranges.records().clone()),
             Mirror::new(grants.records().clone()),
         );
-        Self { subnets, ranges, grants, tenants, machines, mirrors, stop }
+        let (objects, conflicts) = (ObjectClaims::new(&grants), Conflicts::default());
+        Self { subnets, ranges, grants, objects, conflicts, tenants, machines, mirrors, stop }
     }
 
     /// Returns the service of subnets and ranges for a tonic router.
@@ -61,6 +68,11 @@ impl Api {
     /// Returns the service of grants for a tonic router.
     pub fn grant_service(&self) -> GrantServiceServer<Self> {
         GrantServiceServer::new(self.clone())
+    }
+
+    /// Returns the service of claims for a tonic router.
+    pub fn claim_service(&self) -> ClaimServiceServer<Self> {
+        ClaimServiceServer::new(self.clone())
     }
 
     /// Resolves once watches can be served.

@@ -71,6 +71,10 @@ impl Holder {
     pub const GRANT: &'static str = "grant";
     /// The noun of subnets, which have their gateways.
     pub const SUBNET: &'static str = "subnet";
+    /// The noun of machines, which have their reservations.
+    pub const HARDWARE: &'static str = "hardware";
+    /// The noun of instances.
+    pub const INSTANCE: &'static str = "instance";
 
     fn claim(&self, block: Block) -> pb::Claim {
         pb::Claim {
@@ -138,6 +142,26 @@ impl Claims {
         Ok(edits.into_change().and(records))
     }
 
+    /// Returns the change that adds `claim`, which is of `block`. Fails if a part of that is taken, and names who has it.
+    pub(crate) async fn to_add(&self, block: Block, claim: &pb::Claim) -> Result<Change, Error> {
+        let mut edits = Edits::new(self.records.store());
+        if !edits.hold(block).await? {
+            return Err(self.taken(block).await?);
+        }
+        Ok(edits.into_change().and(self.records.to_create(claim)))
+    }
+
+    /// Returns the change that removes `claim`, which is of `block`.
+    pub(crate) async fn to_remove(
+        &self,
+        block: Block,
+        claim: &pb::Claim,
+    ) -> Result<Change, store::Error> {
+        let mut edits = Edits::new(self.records.store());
+        edits.free(block).await?;
+        Ok(edits.into_change().and(self.records.to_delete(claim)))
+    }
+
     /// Returns a claim of an object `noun` that has an address of `span`, if there is one.
     pub async fn find_in(
         &self,
@@ -201,7 +225,7 @@ impl Claims {
     /// Returns the error for `block`, of which a part is taken.
     async fn taken(&self, block: Block) -> Result<Error, records::Error> {
         Ok(match self.find(block).await? {
-            Some(by) => Error::Taken { block, by: Box::new(by) },
+            Some(by) => Error::taken(block, by),
             // Given back since.
             None => Error::Busy,
         })

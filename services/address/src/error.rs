@@ -6,10 +6,11 @@ use std::time::Duration;
 use store::records;
 use tinwright::TenantName;
 use tinwright::address::v1 as pb;
-use tinwright::status::{self, Violations};
+use tinwright::status::{self, AddressInUse, Violations};
 use tonic::Status;
 
 use crate::block::Block;
+use crate::claims::Holder;
 
 /// A failed request about addresses.
 #[derive(Debug, thiserror::Error)]
@@ -18,12 +19,14 @@ pub enum Error {
     #[error(transparent)]
     Invalid(#[from] Violations),
     /// Another object has a part of the block.
-    #[error("{block} is taken by {} {}, which has {}", .by.noun, .by.object_id, .by.block)]
+    #[error("{}", describe_taken(*.block, .by, .name))]
     Taken {
         /// The wanted block.
         block: Block,
         /// The claim that is in the way.
         by: Box<pb::Claim>,
+        /// The name of its holder; empty if it has none, or it is not known.
+        name: String,
     },
     /// Another object of the site is in the way.
     #[error("{text}")]
@@ -94,9 +97,20 @@ impl From<store::Error> for Error {
 }
 
 impl Error {
+    /// The error for `block`, of which `by` has a part.
+    pub(crate) fn taken(block: Block, by: pb::Claim) -> Self {
+        Self::Taken { block, by: Box::new(by), name: String::new() }
+    }
+
     /// True if another writer came first, so that the same request may succeed now.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Busy | Self::Records(records::Error::Changed { .. }))
+        matches!(
+            self,
+            Self::Busy
+                | Self::Records(
+                    records::Error::Changed { .. } | records::Error::Exists { noun: "claim", .. }
+                )
+        )
     }
 
     /// Returns the status for a caller who is limited to the objects of `tenant`, or is not limited. It names no object of others.
@@ -105,14 +119,45 @@ impl Error {
             let text = "the interface has another primary address";
             return status::already_exists("attachment", "primary", text);
         }
-        if let (Self::Taken { block, by }, Some(tenant)) = (&self, tenant)
-            && by.tenant != tenant.as_str()
-        {
-            let block = block.to_string();
-            return status::already_exists("block", &block, format!("{block} is taken"));
+        if let Self::Taken { block, by, .. } = &self {
+            return in_use(*block, by, self.to_string()).visible_to(tenant).into();
         }
         self.into()
     }
+}
+
+fn in_use(block: Block, by: &pb::Claim, text: String) -> AddressInUse {
+    let (noun, id, tenant) = (by.noun.clone(), by.object_id.clone(), by.tenant.clone());
+    AddressInUse { address: short(block), noun, id, tenant, text }
+}
+
+/// Returns the block as people write it: without the length, if it is one address.
+fn short(block: Block) -> String {
+    if block.is_single() { block.address().to_string() } else { block.to_string() }
+}
+
+fn describe_taken(block: Block, by: &pb::Claim, name: &str) -> String {
+    let has = by.block.parse().unwrap_or(block);
+    let subject = match (has == block, has.span().contains(block.span())) {
+        (true, _) => short(block),
+        (false, true) => format!("{} is in {has}, which", short(block)),
+        (false, false) => format!("{block} has {}, which", short(has)),
+    };
+    let pb::Claim { noun, object_id: id, tenant, .. } = by;
+    let holder = match name {
+        "" => format!("{noun} {id}"),
+        name => format!("{noun} {name} ({id})"),
+    };
+    let relation = match (noun.as_str(), tenant.as_str()) {
+        (Holder::HARDWARE, _) => {
+            "is reserved for machine".to_owned() + holder.trim_start_matches(noun)
+        }
+        (Holder::SUBNET, _) => format!("is the gateway of {holder}"),
+        (Holder::GRANT, "") => format!("is granted: {holder}"),
+        (Holder::GRANT, tenant) => format!("is granted to tenant {tenant}: {holder}"),
+        _ => format!("is an address of {holder}"),
+    };
+    format!("{subject} {relation}")
 }
 
 impl From<Error> for Status {
@@ -120,7 +165,7 @@ impl From<Error> for Status {
         let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::Taken { by, .. } => status::already_exists(&by.noun, &by.object_id, text),
+            Error::Taken { block, by, .. } => in_use(block, &by, text).into(),
             Error::Overlaps { noun, id, .. } => status::already_exists(noun, &id, text),
             Error::Exhausted { taken, total, delay, .. } => {
                 let count = |name: &str, count: u128| (name.to_owned(), count.to_string());

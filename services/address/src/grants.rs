@@ -26,7 +26,6 @@ mod change;
 mod expiry;
 mod plan;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use runtime::Clock;
@@ -36,9 +35,9 @@ use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
 use tinwright::{GrantId, TenantName, check};
-use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::Error;
+use crate::attempts::{Attempts, Turns};
 use crate::block::Block;
 use crate::claims::{Claims, Holder};
 use crate::ranges::Ranges;
@@ -52,8 +51,6 @@ const DUE_INDEX: &str = "grant-due";
 const INSTANCE_INDEX: &str = "grant-instance";
 /// The index of grants by the interface to which DHCP gives their address.
 const PRIMARY_INDEX: &str = "grant-primary";
-/// Attempts of a commit while others come first.
-const MAX_ATTEMPTS: usize = 200;
 const MAX_KEY_BYTES: usize = 128;
 
 /// The kind of these records.
@@ -116,7 +113,7 @@ pub struct Grants {
     subnets: Subnets,
     ranges: Ranges,
     clock: Clock,
-    repeats: Arc<Mutex<()>>,
+    turns: Turns,
 }
 
 impl Grants {
@@ -125,7 +122,7 @@ impl Grants {
         let subnets = Subnets::new(store.clone(), clock.clone());
         let ranges = Ranges::new(store.clone(), subnets.clone(), clock.clone());
         let (records, claims) = (Records::new(store.clone()), Claims::new(store));
-        Self { records, claims, subnets, ranges, clock, repeats: Arc::default() }
+        Self { records, claims, subnets, ranges, clock, turns: Turns::default() }
     }
 
     /// Returns the underlying records.
@@ -143,6 +140,16 @@ impl Grants {
         &self.ranges
     }
 
+    /// Returns the turns of repeated commits.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// Returns the clock that gives the times of states.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Returns the claims of all objects.
     pub fn claims(&self) -> &Claims {
         &self.claims
@@ -151,7 +158,7 @@ impl Grants {
     /// Grants a block as `wanted` says, or returns the grant that has its key.
     pub async fn create(&self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
         let wanted = checked(wanted)?;
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             match self.try_create(&wanted).await {
                 Err(error) if attempts.may_repeat(&error).await => {}
@@ -166,7 +173,7 @@ impl Grants {
         id: GrantId,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             match self.try_confirm(id, tenant).await {
                 Err(error) if attempts.may_repeat(&error).await => {}
@@ -182,7 +189,7 @@ impl Grants {
         revision: i64,
         tenant: Option<&TenantName>,
     ) -> Result<(), Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             match self.try_release(id, revision, tenant).await {
                 Err(error) if revision == 0 && attempts.may_repeat(&error).await => {}
@@ -223,32 +230,6 @@ impl Grants {
             }
             None => Err(missing(&block.to_string()).into()),
         }
-    }
-}
-
-/// The attempts of one change.
-struct Attempts {
-    repeats: Arc<Mutex<()>>,
-    /// The turn of this change among those that are repeated.
-    turn: Option<OwnedMutexGuard<()>>,
-    count: usize,
-}
-
-impl Attempts {
-    fn new(grants: &Grants) -> Self {
-        Self { repeats: grants.repeats.clone(), turn: None, count: 1 }
-    }
-
-    /// True if the change, which failed with `error`, is to be tried again. Waits for its turn.
-    async fn may_repeat(&mut self, error: &Error) -> bool {
-        if !error.is_conflict() || self.count >= MAX_ATTEMPTS {
-            return false;
-        }
-        self.count += 1;
-        if self.turn.is_none() {
-            self.turn = Some(self.repeats.clone().lock_owned().await);
-        }
-        true
     }
 }
 

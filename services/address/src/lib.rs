@@ -4,6 +4,7 @@
 //! - [`block`]: a block of addresses, and a span of them, as values. [`chunk`]: 256 blocks of one size as bits. Both without I/O.
 //! - [`claims`]: one holder per block, in the store.
 //! - [`subnets`], [`ranges`], [`grants`]: the records.
+//! - [`objects`]: claims of the objects of other services, which are machines and instances.
 //! - [`search`]: a free block of a range. [`machines`]: the interfaces that grants are attached to.
 //!
 //! # No address has two holders
@@ -30,12 +31,14 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod api;
+mod attempts;
 pub mod block;
 pub mod chunk;
 pub mod claims;
 mod error;
 pub mod grants;
 pub mod machines;
+pub mod objects;
 pub mod ranges;
 pub mod search;
 pub mod subnets;

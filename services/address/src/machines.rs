@@ -61,13 +61,23 @@ impl InterfaceDirectory {
         let instance = instance.filter(|it| it.is_visible_to(tenant));
         let instance = instance.ok_or_else(|| missing("instance", &id.to_string()))?;
         check_occupies(&instance)?;
-        let by = Some(HardwareBy::Id(instance.hardware_id.clone()));
-        let request = hw::GetHardwareRequest { by, ..Default::default() };
-        let found = response("hardware", self.hardware.clone().get_hardware(request)).await?;
-        let machine = found.and_then(|found| found.hardware);
+        let machine = self.machine(&instance.hardware_id).await?;
         let machine = machine.ok_or_else(|| missing("hardware", &instance.hardware_id))?;
         let mac = interface(&machine, &wanted.mac)?;
         Ok(AttachTarget { instance: id, tenant: instance.tenant, mac })
+    }
+
+    /// Returns the name of the machine `id`, if it has one and the hardware service answers.
+    pub async fn machine_name(&self, id: &str) -> Option<String> {
+        let machine = self.machine(id).await.ok()??;
+        Some(machine.name).filter(|name| !name.is_empty())
+    }
+
+    async fn machine(&self, id: &str) -> Result<Option<hw::Hardware>, Error> {
+        let by = Some(HardwareBy::Id(id.to_owned()));
+        let request = hw::GetHardwareRequest { by, ..Default::default() };
+        let found = response("hardware", self.hardware.clone().get_hardware(request)).await?;
+        Ok(found.and_then(|found| found.hardware))
     }
 }
 

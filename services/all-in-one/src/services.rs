@@ -11,6 +11,7 @@ use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Peers};
 use power::{Bmcs, HardwareDirectory, Jobs, PlaintextHttp, TenantMachines, Timing};
 use runtime::access;
+use runtime::address_claims::AddressClaims;
 use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
@@ -87,8 +88,10 @@ impl Services {
             backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
             events: OwnerEvents::new(&store(), owned, stop()),
             hardware: serves(Service::Hardware).then(|| {
-                let records = HardwareRecords::new(store(), Clock::system());
-                let Endpoints { instance, workflow, power, .. } = endpoints.of(Service::Hardware);
+                let Endpoints { address, instance, workflow, power, .. } =
+                    endpoints.of(Service::Hardware);
+                let records = HardwareRecords::new(store(), Clock::system())
+                    .with_claims(AddressClaims::new("hardware", address));
                 let peers = Peers::new(instance, workflow, power);
                 hardware::Api::new(records, peers, stop())
             }),
@@ -161,6 +164,7 @@ impl Services {
         }
         if let Some(address) = address {
             routes.add_service(address.subnet_service()).add_service(address.grant_service());
+            routes.add_service(address.claim_service());
         }
         if let Some(identity) = identity {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());

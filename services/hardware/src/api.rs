@@ -145,13 +145,15 @@ impl Api {
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { records, mirror, location_mirror, model_mirror, peers, .. } = self;
         let Self { unknown, unknown_mirror, .. } = self;
-        let (served, (), (), (), (), ()) = tokio::join!(
+        let claims = records.clone();
+        let (served, (), (), (), (), (), ()) = tokio::join!(
             serving::run(mirror.clone(), stop.clone()),
             location_mirror.run(stop.clone()),
             model_mirror.run(stop.clone()),
             unknown_mirror.run(stop.clone()),
             sweep(unknown, mirror.clone(), stop.clone()),
-            interrupted::run(records, mirror, peers, stop),
+            claims.claims().reconcile(&claims, claims.clock(), &stop),
+            interrupted::run(records, mirror, peers, stop.clone()),
         );
         served
     }
@@ -361,6 +363,7 @@ impl From<Error> for Status {
                 status::overloaded(error.to_string(), ENROLMENT_RETRY)
             }
             Error::Peers(error) => error.into(),
+            Error::Addresses(error) => error.into_status(None),
             Error::Records(error) => error.into(),
         }
     }

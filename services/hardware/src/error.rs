@@ -37,6 +37,9 @@ pub enum Error {
     /// The machine is in use, or another service could not be called.
     #[error(transparent)]
     Peers(#[from] peers::Error),
+    /// An address of the machine was not claimed.
+    #[error(transparent)]
+    Addresses(#[from] runtime::address_claims::Error),
     /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
@@ -53,6 +56,7 @@ impl Error {
             | Self::Precondition { .. }
             | Self::TooManyEnrolments
             | Self::TooManyReports
+            | Self::Addresses(_)
             | Self::Records(_) => false,
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::Clock;
+use runtime::address_claims::{AddressClaims, BoxError, Exchange, Holding, HoldingSource};
 use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Records};
@@ -34,6 +35,8 @@ use crate::state;
 
 /// The repetitions of a step that another writer preceded.
 pub(crate) const MAX_REPETITIONS: usize = 8;
+/// Records that are read at a time.
+const PAGE_RECORDS: usize = 500;
 
 /// The kind of hardware records.
 #[derive(Debug)]
@@ -120,6 +123,7 @@ impl Bounded for HardwareKind {
 #[derive(Clone, Debug)]
 pub struct HardwareRecords {
     clock: Clock,
+    claims: AddressClaims,
     records: Records<HardwareKind>,
     locations: Records<LocationKind>,
     models: Records<ModelKind>,
@@ -130,7 +134,18 @@ impl HardwareRecords {
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let store = ScopedStore::new(store, "hardware");
         let (locations, models) = (Records::new(store.clone()), Records::new(store.clone()));
-        Self { clock, records: Records::new(store), locations, models }
+        let claims = AddressClaims::none();
+        Self { clock, claims, records: Records::new(store), locations, models }
+    }
+
+    /// Claims the addresses that machines reserve with `claims`.
+    pub fn with_claims(self, claims: AddressClaims) -> Self {
+        Self { claims, ..self }
+    }
+
+    /// Returns the claims of addresses.
+    pub fn claims(&self) -> &AddressClaims {
+        &self.claims
     }
 
     /// Returns the clock that gives the times in the records.
@@ -166,14 +181,50 @@ impl HardwareRecords {
         if let Some(made) = self.records.previous_result(request.as_ref()).await? {
             return Ok(made);
         }
+        // Before the claims: a machine that has this id may be releasing its own.
+        if self.records.get(&hardware.id).await?.is_some() {
+            let made = self.records.previous_result(request.as_ref()).await?;
+            return made.ok_or_else(|| exists(hardware.id));
+        }
+        let claims = match self.claims.begin(None, Some(&holding(&hardware)), self).await {
+            Ok(claims) => claims,
+            // The same request may have been carried out meanwhile.
+            Err(error) => {
+                let made = self.records.previous_result(request.as_ref()).await?;
+                return made.ok_or(error.into());
+            }
+        };
+        let created = self.create_claimed(&hardware, request.as_ref()).await;
+        let is_other = |made: &pb::Hardware| made.id != hardware.id;
+        self.end_exchange(claims, created.as_ref().err(), created.as_ref().is_ok_and(is_other))
+            .await;
+        created
+    }
+
+    /// Stores a new machine, whose addresses are claimed.
+    async fn create_claimed(
+        &self,
+        hardware: &pb::Hardware,
+        request: Option<&IdempotentRequest>,
+    ) -> Result<pb::Hardware, Error> {
         for _ in 0..MAX_REPETITIONS {
-            let location = to_expect_location(&self.locations, &hardware).await?;
-            match self.records.create(&hardware, location, request.as_ref()).await {
-                Err(error) if is_of_location(&error, &hardware) => {}
+            let location = to_expect_location(&self.locations, hardware).await?;
+            match self.records.create(hardware, location, request).await {
+                Err(error) if is_of_location(&error, hardware) => {}
                 result => return Ok(result?),
             }
         }
         Err(changed(&hardware.id))
+    }
+
+    /// Ends the exchange of claims for a change that was stored, or failed with `error`; or was not made because it `is_obsolete`.
+    async fn end_exchange(&self, claims: Exchange, error: Option<&Error>, is_obsolete: bool) {
+        match error {
+            None if !is_obsolete => self.claims.finish(claims).await,
+            // It may be stored or not: the next comparison tells.
+            Some(Error::Records(records::Error::Store(_))) => {}
+            Some(_) | None => self.claims.undo(claims).await,
+        }
     }
 
     /// Replaces the fields of a machine that `paths` names.
@@ -195,9 +246,14 @@ impl HardwareRecords {
                 true => Change::default(),
                 false => to_expect_location(&self.locations, &new).await?,
             };
-            match self.records.replace_with(&old, new.clone(), location).await {
-                Err(error) if is_of_location(&error, &new) => {}
-                result => return Ok(result?),
+            let (had, has) = (holding(&old), holding(&new));
+            let claims = self.claims.begin(Some(&had), Some(&has), self).await?;
+            let replaced = self.records.replace_with(&old, new.clone(), location).await;
+            let replaced = replaced.map_err(Error::from);
+            self.end_exchange(claims, replaced.as_ref().err(), false).await;
+            match replaced {
+                Err(Error::Records(error)) if is_of_location(&error, &new) => {}
+                result => return result,
             }
         }
         Err(changed(&update.id))
@@ -319,9 +375,14 @@ impl HardwareRecords {
         for _ in 0..MAX_REPETITIONS {
             check_protection(&marked)?;
             peers.release(&marked.id).await?;
+            let claims = self.claims.begin(Some(&holding(&marked)), None, self).await?;
             match self.records.commit(self.records.to_delete(&marked)).await {
                 Err(records::Error::Changed { .. }) => {}
-                result => return Ok(result.map(drop)?),
+                result => {
+                    result?;
+                    self.claims.finish(claims).await;
+                    return Ok(());
+                }
             }
             // The mark may have been absent between the two readings, so the other services are called again.
             marked = match self.marked(&marked.id).await? {
@@ -360,6 +421,33 @@ impl HardwareRecords {
         let state_time = if has_moved { now } else { new.state_time };
         pb::Hardware { update_time: now, state_time, overdue: new.overdue && !has_moved, ..new }
     }
+}
+
+impl HoldingSource for HardwareRecords {
+    async fn holding(&self, id: &str) -> Result<Option<Holding>, BoxError> {
+        Ok(self.records.get(id).await?.as_ref().map(holding))
+    }
+
+    async fn holdings(&self, after: &str) -> Result<(Vec<Holding>, bool), BoxError> {
+        let (page, more) = self.records.page("", after, PAGE_RECORDS).await?;
+        Ok((page.iter().map(holding).collect(), more))
+    }
+}
+
+/// Returns the addresses that a machine reserves.
+fn holding(hardware: &pb::Hardware) -> Holding {
+    let addresses = hardware.interfaces.iter().filter_map(check::address);
+    Holding {
+        id: hardware.id.clone(),
+        tenant: String::new(),
+        hardware_id: hardware.id.clone(),
+        addresses: addresses.map(str::to_owned).collect(),
+        macs: hardware.interfaces.iter().map(|it| it.mac.clone()).collect(),
+    }
+}
+
+fn exists(id: String) -> Error {
+    records::Error::Exists { noun: HardwareKind::NOUN, id }.into()
 }
 
 /// Passes unless `hardware` is protected.

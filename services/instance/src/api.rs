@@ -6,6 +6,7 @@ mod order;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::address_claims::AddressClaims;
 use runtime::{Clock, access};
 use store::Store;
 use store::mirror::Mirror;
@@ -50,7 +51,8 @@ impl Api {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let instances = Instances::new(store, clock);
+        let claims = AddressClaims::new("instance", services.address.clone());
+        let instances = Instances::new(store, clock).with_claims(claims);
         let mirror = Mirror::new(instances.records().clone());
         Self { instances, mirror, peers: Peers::new(services), stop }
     }
@@ -73,12 +75,13 @@ impl Api {
     /// Follows the records and reconciles until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let reconciler = Reconciler::new(self.instances.clone(), self.peers);
-        let instances = self.instances;
+        let (instances, claims) = (self.instances.clone(), self.instances);
         let mirror = self.mirror.clone();
-        let (served, (), _) = tokio::join!(
+        let (served, (), _, ()) = tokio::join!(
             serving::run(self.mirror, stop.clone()),
             Box::pin(reconciler.run(mirror, stop.clone())),
             stop.run_until_cancelled(expire_deleted(instances)),
+            Box::pin(claims.reconcile_claims(&stop)),
         );
         served
     }

@@ -37,13 +37,11 @@ pub(crate) async fn create(
     let instance = checked(instance)?;
     let tenant = instance.tenant.clone();
     let first = claim(&instances, &peers, instance, request.as_ref());
-    let (records, request) = (instances.records(), request.as_ref());
+    let (instances, request) = (&instances, request.as_ref());
     let take_back = |created: pb::Instance| async move {
         // The reconciler begins only after it has found the tenant, which then has this instance.
-        let has_begun = |it: &pb::Instance| it.state() != pb::State::Queued;
-        let kept = records.take_back(&created.id, request, has_begun).await;
+        let kept = instances.take_back(&created, request).await?;
         // If the reconciler looked for the tenant in vain, it deletes the instance.
-        let kept = kept.map_err(instances::Error::from)?;
         Ok(kept.filter(|it| it.state() != pb::State::Deprovisioning))
     };
     Box::pin(peers.tenants.create("tenant", &tenant, first, take_back)).await

@@ -14,6 +14,7 @@
 //! Claims are written and deleted in the same commit as the record, so the store decides between two callers who want one
 //! machine.
 
+mod addresses;
 mod deleted;
 pub mod machine_reports;
 pub(crate) mod spread;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::Clock;
+use runtime::address_claims::{self, AddressClaims};
 use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Index, Kind, Records};
@@ -105,6 +107,9 @@ pub enum Error {
     /// The operating system has no random numbers.
     #[error("no random numbers")]
     NoRandomness,
+    /// An address of the instance was not claimed.
+    #[error(transparent)]
+    Addresses(#[from] address_claims::Error),
     /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
@@ -205,6 +210,7 @@ impl Bounded for InstanceKind {
 pub struct Instances {
     records: Records<InstanceKind>,
     deleted: Records<DeletedKind>,
+    claims: AddressClaims,
     clock: Clock,
 }
 
@@ -212,7 +218,13 @@ impl Instances {
     /// The instances in `store`; `clock` gives the times in their records.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         let store = ScopedStore::new(store, "instance");
-        Self { records: Records::new(store.clone()), deleted: Records::new(store), clock }
+        let (records, deleted) = (Records::new(store.clone()), Records::new(store));
+        Self { records, deleted, claims: AddressClaims::none(), clock }
+    }
+
+    /// Claims the addresses of instances with `claims`.
+    pub fn with_claims(self, claims: AddressClaims) -> Self {
+        Self { claims, ..self }
     }
 
     /// The records underneath.
@@ -265,13 +277,24 @@ impl Instances {
             more = more.and(spread.to_commit(&instance.id));
             instance.spread_claim = spread.claim;
         }
-        match self.records.create(&instance, more, request.as_ref()).await {
+        let claims = match self.begin_exchange(None, Some(&instance)).await {
+            Ok(claims) => claims,
+            // The same request may have been carried out meanwhile.
+            Err(error) => {
+                let made = self.previous_result(request.as_ref()).await?;
+                return made.ok_or(error);
+            }
+        };
+        let created = match self.records.create(&instance, more, request.as_ref()).await {
             Err(records::Error::Changed { .. }) => Err(self.reason_of_conflict(&instance).await?),
             Err(records::Error::Missing { name, .. }) => {
                 Err(Error::Retired(format!("instance id {name}")))
             }
-            result => Ok(result?),
-        }
+            result => result.map_err(Error::from),
+        };
+        let is_other = created.as_ref().is_ok_and(|made| made.id != instance.id);
+        self.end_exchange(claims, created.as_ref().err(), is_other).await;
+        created
     }
 
     /// Returns the ids of all occupied machines.
@@ -401,7 +424,15 @@ impl Instances {
 
     /// Replaces `old` with `new`; deletes the record with its claims if `new` is in the state deleted, and stores what remains
     /// of it.
-    pub async fn put(
+    pub async fn put(&self, old: &pb::Instance, new: pb::Instance) -> Result<pb::Instance, Error> {
+        let claims = self.begin_exchange(Some(old), Some(&new)).await?;
+        let stored = self.put_claimed(old, new).await;
+        self.end_exchange(claims, stored.as_ref().err(), false).await;
+        stored
+    }
+
+    /// Does so for an instance whose addresses are claimed.
+    async fn put_claimed(
         &self,
         old: &pb::Instance,
         mut new: pb::Instance,

@@ -8,9 +8,10 @@ use tinwright::{HardwareId, InstanceId};
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, on_machine};
 
-/// Calls that change nothing in this site: they need an edge, a BMC that answers, a power job, an active or failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a power job, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
+    "ClaimService/ReleaseAddresses",
     "IdentityService/Authenticate",
     "IdentityService/RotateAuthority",
     "IdentityService/RotateSiteKey",
@@ -169,7 +170,10 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
     let range_update = json!({"id": site.id("range"), "name": "x"});
     let grant = json!({"block": "203.0.113.7"});
     let attachment = json!({"instance_id": site.id("instance")});
+    let holder = json!({"noun": "hardware", "object_id": site.id("spare")});
+    let claim = json!({"holder": holder, "addresses": ["203.0.113.99"]});
     vec![
+        ("ClaimService/ClaimAddresses", claim),
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
         ("SubnetService/UpdateSubnet", json!({"subnet": subnet_update, "update_mask": "quota"})),
         ("SubnetService/DeleteSubnet", id("unused subnet")),

@@ -31,6 +31,9 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "hardware",
         &[
+            "/tinwright.address.v1.ClaimService/ClaimAddresses",
+            "/tinwright.address.v1.ClaimService/ListClaims",
+            "/tinwright.address.v1.ClaimService/ReleaseAddresses",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.instance.v1.InstanceService/ListInstances",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
@@ -54,6 +57,9 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "instance",
         &[
+            "/tinwright.address.v1.ClaimService/ClaimAddresses",
+            "/tinwright.address.v1.ClaimService/ListClaims",
+            "/tinwright.address.v1.ClaimService/ReleaseAddresses",
             "/tinwright.address.v1.GrantService/DetachGrant",
             "/tinwright.address.v1.GrantService/WatchGrants",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
@@ -245,8 +251,13 @@ mod tests {
                 text +=
                     &std::fs::read_to_string(root.join("libs/runtime/src/phone_home.rs")).unwrap();
             }
-            if text.contains("TenantDirectory::") {
-                text += &std::fs::read_to_string(root.join("libs/runtime/src/tenants.rs")).unwrap();
+            for (name, file) in
+                [("TenantDirectory::", "tenants.rs"), ("AddressClaims", "address_claims.rs")]
+            {
+                if text.contains(name) {
+                    let file = root.join("libs/runtime/src").join(file);
+                    text += &std::fs::read_to_string(file).unwrap();
+                }
             }
             if text.contains("fleet::") {
                 let followed =

@@ -30,9 +30,11 @@ impl GrantService for Api {
         // In a task, because this future is dropped if the caller goes away.
         let created = with_origin(current_origin(), self.clone().create(wanted));
         let created = tokio::spawn(created.in_current_span()).await;
-        let grant = created.map_err(|_| Status::internal("the creation was interrupted"))?;
-        let grant = Some(grant.map_err(|error| error.into_status(tenant.as_ref()))?);
-        Ok(Response::new(pb::CreateGrantResponse { grant }))
+        let created = created.map_err(|_| Status::internal("the creation was interrupted"))?;
+        match created {
+            Ok(grant) => Ok(Response::new(pb::CreateGrantResponse { grant: Some(grant) })),
+            Err(error) => Err(self.named(error).await.into_status(tenant.as_ref())),
+        }
     }
 
     #[tracing::instrument(skip_all)]

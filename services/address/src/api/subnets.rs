@@ -23,8 +23,10 @@ impl SubnetService for Api {
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let subnet = Violations::require("subnet", request.subnet)?;
-        let subnet = self.subnets.create(subnet, idempotent).await?;
-        Ok(Response::new(pb::CreateSubnetResponse { subnet: Some(subnet) }))
+        match self.subnets.create(subnet, idempotent).await {
+            Ok(subnet) => Ok(Response::new(pb::CreateSubnetResponse { subnet: Some(subnet) })),
+            Err(error) => Err(self.named(error).await.into()),
+        }
     }
 
     #[tracing::instrument(skip_all)]
@@ -64,8 +66,10 @@ impl SubnetService for Api {
         let pb::UpdateSubnetRequest { subnet, update_mask } = request.into_inner();
         let mut update = Violations::require("subnet", subnet)?;
         update.id = Violations::parse::<SubnetId>("subnet.id", &update.id)?.to_string();
-        let subnet = self.subnets.update(update, &update_mask.unwrap_or_default().paths).await?;
-        Ok(Response::new(pb::UpdateSubnetResponse { subnet: Some(subnet) }))
+        match self.subnets.update(update, &update_mask.unwrap_or_default().paths).await {
+            Ok(subnet) => Ok(Response::new(pb::UpdateSubnetResponse { subnet: Some(subnet) })),
+            Err(error) => Err(self.named(error).await.into()),
+        }
     }
 
     #[tracing::instrument(skip_all, fields(subnet.id = request.get_ref().id))]

@@ -10,8 +10,9 @@ use tinwright::status::Violations;
 use tinwright::{GrantId, TenantName};
 
 use super::change::released;
-use super::{Attempts, Grants, INSTANCE_INDEX, block};
+use super::{Grants, INSTANCE_INDEX, block};
 use crate::Error;
+use crate::attempts::Attempts;
 use crate::block::Family;
 use crate::machines::AttachTarget;
 
@@ -28,7 +29,7 @@ impl Grants {
         primary: bool,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             match self.try_attach(id, target, primary, tenant).await {
                 Err(error) if attempts.may_repeat(&error).await => {}
@@ -44,7 +45,7 @@ impl Grants {
         instance: &str,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             match self.try_detach(id, instance, tenant).await {
                 Err(error) if attempts.may_repeat(&error).await => {}

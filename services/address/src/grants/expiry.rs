@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::Store as _;
 use tinwright::address::v1 as pb;
 
-use super::{Attempts, DUE_INDEX, Grants};
+use super::{DUE_INDEX, Grants};
 use crate::Error;
+use crate::attempts::Attempts;
 
 /// Interval at which grants are looked for.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ impl Grants {
 
     /// Frees the grant `id`, if its state has ended. False if another process did, or its state has changed.
     async fn end(&self, id: &str, now: u64) -> Result<bool, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             let found = self.records.get(id).await?;
             let is_due =
@@ -81,7 +82,7 @@ impl Grants {
 
     /// Frees the grant `id` as if it had never been, and returns it if it is confirmed.
     pub async fn take_back(&self, id: String) -> Result<Option<pb::Grant>, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new(&self.turns);
         loop {
             let Some(grant) = self.records.get(&id).await? else { return Ok(None) };
             if grant.state() != pb::GrantState::Pending {

@@ -53,7 +53,9 @@ impl Service {
     /// The services that this one always calls; identity for the revoked certificates. Metadata calls netboot too if its address is configured, for leases.
     fn calls(self) -> &'static [Self] {
         match self {
-            Self::Hardware => &[Self::Instance, Self::Workflow, Self::Power, Self::Identity],
+            Self::Hardware => {
+                &[Self::Address, Self::Instance, Self::Workflow, Self::Power, Self::Identity]
+            }
             Self::Instance => {
                 &[Self::Hardware, Self::Workflow, Self::Power, Self::Identity, Self::Address]
             }

@@ -19,6 +19,9 @@ pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
     {
         return status::already_exists(index, value, format!("{index} {value} is taken"));
     }
+    if let Error::Addresses(error) = error {
+        return error.into_status(tenant);
+    }
     error.into()
 }
 
@@ -71,6 +74,7 @@ impl From<Error> for Status {
             }
             Error::UnknownState(_) => Self::new(Code::DataLoss, text),
             Error::NoRandomness => Self::internal(text),
+            Error::Addresses(error) => error.into_status(None),
             Error::Records(error) => error.into(),
         }
     }

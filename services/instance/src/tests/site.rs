@@ -3,6 +3,7 @@
 //! The fakes follow the contract: a repeated request id returns the first result, or is refused with another body; cancelled
 //! workflows end; ended workflows stay as they are. They can lose responses or be unavailable.
 
+mod claims;
 mod grants;
 mod machines;
 mod services;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
 use tinwright::address::v1 as addr;
+use tinwright::address::v1::claim_service_server::ClaimServiceServer;
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
@@ -43,6 +45,8 @@ pub(crate) struct FakeState {
     /// More machines. The fake knows the model of each by its label `model`.
     pub(crate) rack: Vec<hw::Hardware>,
     pub(crate) grants: Vec<addr::Grant>,
+    /// The holders of claimed addresses.
+    pub(crate) claims: BTreeMap<String, addr::ClaimHolder>,
     pub(crate) workflows: Vec<wf::Workflow>,
     /// The requests that created the workflows, in order, without repetitions.
     pub(crate) created: Vec<wf::CreateWorkflowRequest>,
@@ -103,6 +107,7 @@ impl Site {
             machine: Some(machine),
             rack: Vec::new(),
             grants: Vec::new(),
+            claims: BTreeMap::new(),
             workflows: Vec::new(),
             created: Vec::new(),
             jobs: Vec::new(),
@@ -128,7 +133,9 @@ impl Site {
     /// The site's services.
     pub(crate) fn services(&self) -> CalledServices {
         let [address, hardware, identity, workflow, power] = [(); 5].map(|()| in_process::pair());
-        let router = Server::builder().add_service(GrantServiceServer::new(self.clone()));
+        let router = Server::builder()
+            .add_service(ClaimServiceServer::new(self.clone()))
+            .add_service(GrantServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(address.1));
         let router = Server::builder().add_service(TenantServiceServer::new(self.clone()));
         tokio::spawn(router.serve_with_incoming(identity.1));

@@ -1,0 +1,150 @@
+//! The calls of services that own objects with addresses.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use store::events::EventLog;
+use store::serving;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::claim_service_server::ClaimService;
+use tinwright::event::v1::{Event, EventKind};
+use tinwright::status::Violations;
+use tonic::{Request, Response, Status};
+
+use super::Api;
+use crate::Error;
+use crate::block::Block;
+use crate::claims::Holder;
+use crate::objects;
+
+/// Addresses in a request.
+const MAX_ADDRESSES: usize = 256;
+
+#[tonic::async_trait]
+impl ClaimService for Api {
+    #[tracing::instrument(skip_all)]
+    async fn claim_addresses(
+        &self,
+        request: Request<pb::ClaimAddressesRequest>,
+    ) -> Result<Response<pb::ClaimAddressesResponse>, Status> {
+        let pb::ClaimAddressesRequest { holder, addresses, ended_object_ids, stored, macs: _ } =
+            request.into_inner();
+        let holder = checked(Violations::require("holder", holder)?)?;
+        let blocks = blocks(&addresses)?;
+        let claimed = self.objects.claim(&holder, &blocks, &ended_object_ids).await;
+        let claimed = match claimed {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                let error = self.named(error).await;
+                if stored {
+                    self.conflicts.record(&self.events(), &holder, &error).await;
+                }
+                return Err(error.into());
+            }
+        };
+        self.conflicts.remove(&holder);
+        Ok(Response::new(pb::ClaimAddressesResponse { addresses: claimed }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn release_addresses(
+        &self,
+        request: Request<pb::ReleaseAddressesRequest>,
+    ) -> Result<Response<pb::ReleaseAddressesResponse>, Status> {
+        let pb::ReleaseAddressesRequest { noun, object_id, addresses } = request.into_inner();
+        blocks(&addresses.iter().map(|it| it.address.clone()).collect::<Vec<_>>())?;
+        self.objects.release(&noun, &object_id, &addresses).await?;
+        Ok(Response::new(pb::ReleaseAddressesResponse {}))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_claims(
+        &self,
+        request: Request<pb::ListClaimsRequest>,
+    ) -> Result<Response<pb::ListClaimsResponse>, Status> {
+        let pb::ListClaimsRequest { page_size, page_token, noun, addresses } = request.into_inner();
+        let keep = |claim: &pb::Claim| noun.is_empty() || objects::is_held_by(claim, &noun);
+        if !addresses.is_empty() {
+            let mut claims = self.objects.of(&blocks(&addresses)?).await?;
+            claims.retain(keep);
+            return Ok(Response::new(pb::ListClaimsResponse { claims, ..Default::default() }));
+        }
+        let records = self.grants.claims().records();
+        let found = records.list(&page_token, serving::page_size(page_size)?, keep).await?;
+        let next_page_token = found.next.unwrap_or_default();
+        Ok(Response::new(pb::ListClaimsResponse { claims: found.records, next_page_token }))
+    }
+}
+
+impl Api {
+    /// Returns `error` with the name of the object that has the address, if it is a machine or a subnet with a name.
+    pub(super) async fn named(&self, error: Error) -> Error {
+        let Error::Taken { block, by, .. } = error else { return error };
+        let name = match by.noun.as_str() {
+            Holder::HARDWARE => self.machines.machine_name(&by.object_id).await,
+            Holder::SUBNET => {
+                let found = self.subnets.records().get(&by.object_id).await;
+                found.ok().flatten().map(|subnet| subnet.name)
+            }
+            _ => None,
+        };
+        Error::Taken { block, by, name: name.unwrap_or_default() }
+    }
+
+    fn events(&self) -> EventLog {
+        EventLog::new(self.grants.records().store().clone(), "address")
+    }
+}
+
+/// Returns `holder` if it is an object of another service.
+fn checked(holder: pb::ClaimHolder) -> Result<pb::ClaimHolder, Violations> {
+    let mut wrong = Violations::default();
+    if !matches!(holder.noun.as_str(), Holder::HARDWARE | Holder::INSTANCE) {
+        wrong.add("holder.noun", "is neither hardware nor instance");
+    }
+    if holder.object_id.is_empty() {
+        wrong.add("holder.object_id", "is missing");
+    }
+    wrong.into_result(holder)
+}
+
+fn blocks(addresses: &[String]) -> Result<Vec<Block>, Violations> {
+    let (mut wrong, mut blocks) = (Violations::default(), Vec::new());
+    wrong.each("addresses", addresses, MAX_ADDRESSES, |text, wrong| {
+        blocks.extend(wrong.take("", tinwright::check::address(text)).map(Block::single));
+    });
+    wrong.into_result(blocks)
+}
+
+/// Objects that are stored with addresses of others. Each is an alarm once in a process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conflicts(Arc<Mutex<BTreeMap<(String, String), String>>>);
+
+impl Conflicts {
+    /// Records an alarm, unless the last one of `holder` was the same.
+    async fn record(&self, events: &EventLog, holder: &pb::ClaimHolder, error: &Error) {
+        let Error::Taken { .. } = error else { return };
+        let pb::ClaimHolder { noun, object_id, tenant, .. } = holder.clone();
+        let text = error.to_string();
+        let key = (noun.clone(), object_id.clone());
+        if self.all().insert(key, text.clone()).as_ref() == Some(&text) {
+            return;
+        }
+        tracing::error!(noun, object.id = object_id, text, "address conflict");
+        let mut event = Event { noun, object_id, tenant, text, ..Event::default() };
+        event.set_kind(EventKind::Alarm);
+        if let Err(error) = events.append(event).await {
+            self.remove(holder);
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "alarm of an address conflict not stored");
+        }
+    }
+
+    fn remove(&self, holder: &pb::ClaimHolder) {
+        self.all().remove(&(holder.noun.clone(), holder.object_id.clone()));
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
