@@ -112,6 +112,7 @@ impl Enrolment {
                 machine
             }
             None => {
+                check_identity(&inventory, discovery)?;
                 let machine = self.new_machine(request, &inventory, &mut notes).await?;
                 self.hardware.create(machine).await?
             }
@@ -270,6 +271,13 @@ fn check_request(request: &pb::EnrolBmcRequest) -> Result<(pb::Bmc, Discovery), 
         }
     }
     wrong.into_result((bmc, discovery.unwrap_or_default()))
+}
+
+/// Passes unless the machine of `inventory` is to boot for discovery and would not be recognized then: its own report names its UUID and its
+/// MACs.
+fn check_identity(inventory: &hw::BmcInventory, discovery: Discovery) -> Result<(), Error> {
+    let is_known = !inventory.uuid.is_empty() || !inventory.interfaces.is_empty();
+    if is_known || discovery == Discovery::None { Ok(()) } else { Err(Error::NoIdentity) }
 }
 
 /// Returns an interface that boots the in-memory environment.

@@ -41,6 +41,12 @@ pub enum Error {
     /// This process has no client of the hardware service.
     #[error("machines are not enrolled here")]
     NoHardware,
+    /// A BMC that tells nothing by which its machine is found when it boots.
+    #[error(
+        "the BMC tells neither the UUID nor a MAC of its machine, which would not be recognized when it boots: create the machine with its MAC \
+         and then its BMC, or enrol it without a boot for discovery"
+    )]
+    NoIdentity,
     /// Another call enrols the same BMC.
     #[error("this BMC is being enrolled by another call")]
     EnrolmentRuns,
@@ -66,6 +72,7 @@ impl From<Error> for Status {
             Error::Refused(_) => Self::internal(text),
             Error::Hardware(error) => error.into(),
             Error::NoHardware => Self::unimplemented(text),
+            Error::NoIdentity => status::failed_precondition("NO_IDENTITY", "bmc", text),
             Error::EnrolmentRuns => Self::aborted(text),
             Error::Bmc(error) => Self::from(&error),
         }

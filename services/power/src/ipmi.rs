@@ -6,6 +6,7 @@
 mod boot_flags;
 mod error;
 mod fru;
+mod guid;
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -47,6 +48,8 @@ const GET_BOOT_FLAGS: [&str; 6] = ["raw", "0x00", "0x09", "0x05", "0x00", "0x00"
 const KEEP_BOOT_FLAGS: [&str; 5] = ["raw", "0x00", "0x08", "0x03", "0x08"];
 /// Prints the FRU data of the BMC itself.
 const PRINT_FRU: [&str; 3] = ["fru", "print", "0"];
+/// Get System GUID (IPMI 2.0 §22.14).
+const GET_SYSTEM_GUID: [&str; 3] = ["raw", "0x06", "0x37"];
 /// Set System Boot Options, parameter 5.
 const SET_BOOT_FLAGS: [&str; 4] = ["raw", "0x00", "0x08", "0x05"];
 
@@ -91,12 +94,19 @@ impl Ipmi {
         Ok(System { protocol: Protocol::Ipmi, power, reset_types, boot, ..System::default() })
     }
 
-    /// Reads the inventory of the machine: its identity, if the BMC has FRU data. IPMI tells nothing of processors, memory and interfaces.
+    /// Reads the inventory of the machine: its identity, if the BMC has FRU data and a system GUID. IPMI tells nothing of processors, memory
+    /// and interfaces.
     pub async fn inventory(&self) -> Result<hw::BmcInventory, Error> {
-        match self.run(&PRINT_FRU).await {
-            Ok(text) => Ok(fru::read(&text)),
-            Err(Error::Refused { .. }) => Ok(hw::BmcInventory::default()),
-            Err(error) => Err(error),
+        let fru = self.run_if_supported(&PRINT_FRU).await?;
+        let guid = self.run_if_supported(&GET_SYSTEM_GUID).await?;
+        Ok(hw::BmcInventory { uuid: guid::read(&guid), ..fru::read(&fru) })
+    }
+
+    /// Runs `ipmitool` with this command. Returns its output, or nothing if the BMC refuses the command.
+    async fn run_if_supported(&self, command: &[&str]) -> Result<String, Error> {
+        match self.run(command).await {
+            Err(Error::Refused { .. }) => Ok(String::new()),
+            result => result,
         }
     }
 

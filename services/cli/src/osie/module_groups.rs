@@ -26,6 +26,7 @@ pub(super) const ON_DEMAND: &[ModuleGroup] = &[
     ("logical volumes of installed systems", &["dm_mod"]),
     ("bonded and tagged links", &["bonding", "8021q"]),
     ("boot entries of the firmware", &["efivarfs"]),
+    // Debian's kernel has them built in; others may not.
     ("TPMs, for the inventory", &["tpm_crb", "tpm_tis"]),
 ];
 

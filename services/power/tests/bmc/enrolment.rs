@@ -198,18 +198,18 @@ fn fru(texts: [&str; 5]) -> Vec<u8> {
 async fn over_ipmi_the_identity_is_that_of_the_fru_data_and_what_is_missing_is_said() {
     let machines = FakeHardware::default();
     let mut service = service_with(&machines).await;
-    let sim = IpmiSim::with_fru(&fru(["Quanta", "D52B", "P-1", "1", "QTF 3/07"]));
+    let texts = ["Quanta", "D52B", "P-1", "1", "QTF 3/07"];
+    let sim = IpmiSim::with_fru(&fru(texts), "44454c4c420010308052b4c04f4d3232");
     let enrolled = enrol(&mut service, request(sim.bmc(HardwareId::new()))).await;
     let [machine] = machines.all().try_into().unwrap();
     assert_eq!(machine.name, "qtf-3-07");
     let listed = machine.bmc_inventory.unwrap();
     let fields = [listed.vendor, listed.product, listed.sku, listed.serial];
     assert_eq!(fields, ["Quanta", "D52B", "P-1", "QTF 3/07"]);
+    // By its UUID the record is completed when the machine reports itself.
+    assert_eq!(listed.uuid, "4c4c4544-0042-3010-8052-b4c04f4d3232");
     assert!(machine.interfaces.is_empty());
-    assert_eq!(
-        enrolled.notes,
-        ["the BMC lists no UUID over IPMI", "the BMC lists no Ethernet address over IPMI"]
-    );
+    assert_eq!(enrolled.notes, ["the BMC lists no Ethernet address over IPMI"]);
     let job = service.until(&enrolled.discovery.unwrap().id, |job| job.end_time.is_some()).await;
     assert_eq!(job.state(), State::Success, "{}", job.state_reason);
 
@@ -218,6 +218,26 @@ async fn over_ipmi_the_identity_is_that_of_the_fru_data_and_what_is_missing_is_s
     assert!(enrolled.notes.contains(&"the BMC lists no serial number over IPMI".to_owned()));
     let nameless = machines.all().pop().unwrap();
     assert_eq!((nameless.id, nameless.name.as_str()), (enrolled.hardware_id, ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_would_not_be_recognized_is_not_booted_for_discovery() {
+    let machines = FakeHardware::default();
+    let mut service = service_with(&machines).await;
+    let sim = IpmiSim::anonymous();
+    let wanted = request(sim.bmc(HardwareId::new()));
+    let refused = service.client.enrol_bmc(wanted.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let text = "the BMC tells neither the UUID nor a MAC of its machine";
+    assert!(refused.message().starts_with(text), "{}", refused.message());
+    assert!(machines.all().is_empty());
+    let bmcs = service.client.list_bmcs(pb::ListBmcsRequest::default()).await.unwrap();
+    assert!(bmcs.into_inner().bmcs.is_empty());
+
+    let none = pb::EnrolBmcRequest { discovery: Discovery::None.into(), ..wanted };
+    let enrolled = enrol(&mut service, none).await;
+    assert!(enrolled.hardware_created && enrolled.bmc_created && enrolled.discovery.is_none());
+    assert!(enrolled.notes.contains(&"the BMC lists no UUID over IPMI".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

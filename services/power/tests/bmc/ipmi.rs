@@ -43,6 +43,8 @@ done
 const EMULATOR_COMMANDS: &str = "mc_setbmc 0x20
 mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
 ";
+/// The octets of its system GUID.
+const GUID: &str = "a123456789abcdefa123456789abcdef";
 /// The command that makes it answer.
 const ENABLE: &str = "mc_enable 0x20\n";
 
@@ -55,17 +57,22 @@ pub(crate) struct IpmiSim {
 
 impl IpmiSim {
     pub(crate) fn start() -> Self {
-        Self::start_with("")
+        Self::start_with(GUID, "")
     }
 
-    /// One that has this FRU data.
-    pub(crate) fn with_fru(data: &[u8]) -> Self {
+    /// One that has this FRU data, and the system GUID with these hex digits.
+    pub(crate) fn with_fru(data: &[u8], guid: &str) -> Self {
         let bytes: Vec<_> = data.iter().map(|byte| format!("{byte:#04x}")).collect();
         let (size, bytes) = (data.len(), bytes.join(" "));
-        Self::start_with(&format!("mc_add_fru_data 0x20 0 {size} data {bytes}\n"))
+        Self::start_with(guid, &format!("mc_add_fru_data 0x20 0 {size} data {bytes}\n"))
     }
 
-    fn start_with(commands: &str) -> Self {
+    /// One that tells nothing of its machine.
+    pub(crate) fn anonymous() -> Self {
+        Self::start_with("00000000000000000000000000000000", "")
+    }
+
+    fn start_with(guid: &str, commands: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let at = |name: &str| directory.path().join(name);
         let port = free_port();
@@ -77,7 +84,7 @@ impl IpmiSim {
         fs::create_dir(at("state")).unwrap();
         let configuration = format!(
             "name \"bmc\"\nset_working_mc 0x20\nstartlan 1\n  addr 127.0.0.1 {port}\n  priv_limit admin\n\
-             allowed_auths_admin none md2 md5 straight\n  guid a123456789abcdefa123456789abcdef\nendlan\n\
+             allowed_auths_admin none md2 md5 straight\n  guid {guid}\nendlan\n\
              chassis_control \"{} 0x20\"\n\
              user 2 true \"{USER}\" \"{PASSWORD}\" admin 10 none md2 md5 straight\n",
             control.display()
