@@ -5,6 +5,7 @@
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`object`]: the fields that all objects share.
 //! - [`tenant`]: names of tenants.
+//! - [`boot_image`]: the image of a boot by virtual media.
 //! - [`check`]: rules that more than one service's fields follow.
 //! - [`disk_hint`]: the root disk of a machine.
 //! - [`status`]: errors as callers see them, with `google.rpc` details.
@@ -16,6 +17,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod boot_image;
 pub mod check;
 pub mod disk_hint;
 pub mod field_mask;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tinwright::hardware::v1 as hw;
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
-use tinwright::{Mac, WorkflowId, check, disk_hint};
+use tinwright::{Mac, WorkflowId, boot_image, check, disk_hint};
 use tonic::Status;
 
 use self::hidden::HiddenValues;
@@ -93,6 +93,7 @@ pub fn new_workflow(
         instance_id: request.instance_id.clone(),
         boot_options: request.boot_options,
         firmware_mode: machine.inventory.as_ref().map_or(0, |inventory| inventory.firmware_mode),
+        boot_image_url: boot_image::url_for(machine).unwrap_or_default(),
         rendered: rendered.text.clone(),
         held: request.held,
         ..pb::Workflow::default()

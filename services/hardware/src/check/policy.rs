@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tinwright::hardware::v1 as pb;
-use tinwright::hardware::v1::policy::{MetadataSource, MetadataTokens, PhoneHome};
+use tinwright::hardware::v1::policy::{BootMethod, MetadataSource, MetadataTokens, PhoneHome};
 use tinwright::status::Violations;
+use tinwright::{boot_image, check as values};
 
 use super::{check_kernel_params, check_word, enum_value};
 
@@ -18,6 +19,7 @@ pub(super) fn check(policy: &pb::Policy, wrong: &mut Violations) {
     wrong.take("phone_home", enum_value::<PhoneHome>(policy.phone_home));
     wrong.take("metadata_tokens", enum_value::<MetadataTokens>(policy.metadata_tokens));
     wrong.take("metadata_source", enum_value::<MetadataSource>(policy.metadata_source));
+    check_boot(policy, wrong);
     wrong.take("deprovision_template_id", check_word(&policy.deprovision_template_id));
     check_kernel_params("kernel_params", &policy.kernel_params, wrong);
     let hops = policy.metadata_hop_limit;
@@ -34,5 +36,17 @@ pub(super) fn check(policy: &pb::Policy, wrong: &mut Violations) {
             && (0..1_000_000_000).contains(&time.nanos))
     {
         wrong.add("tokens_revoke_time", "is not between the years 1970 and 9999");
+    }
+}
+
+/// Adds the violations of the boot method.
+fn check_boot(policy: &pb::Policy, wrong: &mut Violations) {
+    wrong.take("boot_method", enum_value::<BootMethod>(policy.boot_method));
+    let url = &policy.boot_image_url;
+    if !url.is_empty() {
+        let url = boot_image::example_url(url);
+        wrong.take("boot_image_url", values::url(&url, &["http", "https"]));
+    } else if policy.boot_method() == BootMethod::VirtualMedia {
+        wrong.add("boot_image_url", "is empty: a boot from virtual media needs an image");
     }
 }

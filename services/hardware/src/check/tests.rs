@@ -246,6 +246,33 @@ fn a_one_shot_script_is_not_empty() {
 }
 
 #[test]
+fn a_boot_from_virtual_media_needs_an_image() {
+    use pb::policy::BootMethod::{Network, VirtualMedia};
+    let under = |method: pb::policy::BootMethod, url: &str| {
+        let (boot_method, boot_image_url) = (method.into(), url.to_owned());
+        let policy = Policy { boot_method, boot_image_url, ..Policy::default() };
+        Hardware { policy: Some(policy), ..hardware(vec![interface()]) }
+    };
+    let image = "http://192.0.2.1/iso/{mac}/osie.iso";
+    assert!(normalize(under(VirtualMedia, image)).is_ok());
+    assert!(normalize(under(Network, image)).is_ok(), "an image that is not used now");
+    for (method, url) in [
+        (VirtualMedia, ""),
+        (VirtualMedia, "ftp://192.0.2.1/osie.iso"),
+        (Network, "http://192.0.2.1/o s"),
+    ] {
+        let text = refused(under(method, url));
+        assert!(text.starts_with("policy.boot_image_url: "), "{url:?}: {text}");
+    }
+    // With a MAC the URL is longer than BMCs get.
+    let long = format!("http://192.0.2.1/{}{{mac}}", "a".repeat(2048 - 17 - 5));
+    assert!(refused(under(VirtualMedia, &long)).starts_with("policy.boot_image_url: "));
+    let policy = Policy { boot_method: 3, ..Policy::default() };
+    let unknown = Hardware { policy: Some(policy), ..hardware(vec![interface()]) };
+    assert!(refused(unknown).starts_with("policy.boot_method: "));
+}
+
+#[test]
 fn metadata_policies_have_limits() {
     let under = |policy: Policy| Hardware { policy: Some(policy), ..hardware(vec![interface()]) };
     let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runtime::retry::{Backoff, is_final};
 use tinwright::power::v1 as pb;
-use tinwright::power::v1::operation::{Boot, Power, What, boot};
+use tinwright::power::v1::operation::{Boot, Drive, InsertMedia, Power, What, boot};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::status;
@@ -198,6 +198,17 @@ pub(super) fn power(power: Power) -> pb::Operation {
 pub(super) fn boot_once(device: boot::Device, mode: boot::Mode) -> pb::Operation {
     let boot = Boot { device: device.into(), mode: mode.into(), ..Boot::default() };
     pb::Operation { what: Some(What::Boot(boot)), ..Default::default() }
+}
+
+/// Shows the image at `image_url` as a CD.
+pub(super) fn insert_cd(image_url: String) -> pb::Operation {
+    let media = InsertMedia { image_url, drive: Drive::Cd.into() };
+    pb::Operation { what: Some(What::InsertMedia(media)), ..Default::default() }
+}
+
+/// Takes the CD out.
+pub(super) fn eject_cd() -> pb::Operation {
+    pb::Operation { what: Some(What::EjectMedia(Drive::Cd.into())), ..Default::default() }
 }
 
 /// Sets the boot device, for the next boot or for all if `persistent`.

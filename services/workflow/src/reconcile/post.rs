@@ -1,10 +1,11 @@
-//! The clean-up after the actions, whatever the outcome: clears the boot override and switches the power off, as requested.
+//! The clean-up after the actions, whatever the outcome: clears the boot override, ejects the CD that the preparation inserted, and switches
+//! the power off, as requested.
 
 use tinwright::power::v1::Operation;
 use tinwright::power::v1::operation::{Power, boot::Device};
 use tinwright::workflow::v1 as pb;
 
-use super::bmc::{BmcClient, PowerJobError, boot, power};
+use super::bmc::{BmcClient, PowerJobError, boot, eject_cd, power};
 use crate::lifecycle::Event;
 
 /// Cleans up after `workflow`, and returns the event that follows.
@@ -25,7 +26,10 @@ async fn clean_up(bmcs: &BmcClient, workflow: &pb::Workflow) -> Result<(), Power
             None => Ok(()),
         };
     }
-    let with = |first: Operation| -> Vec<_> { [first].into_iter().chain(off.clone()).collect() };
+    let eject = (!workflow.boot_image_url.is_empty()).then(eject_cd);
+    let with = |first: Operation| -> Vec<_> {
+        [first].into_iter().chain(eject.clone()).chain(off.clone()).collect()
+    };
     match run_job(bmcs, workflow, "post", &with(boot(Device::None, false))).await {
         // Some BMCs cannot clear an override, only replace it.
         Err(PowerJobError::Failed(first)) => {

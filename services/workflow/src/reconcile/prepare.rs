@@ -1,5 +1,6 @@
 //! The preparation before the actions: switches the machine off, sets it to boot from the network once, and switches it on. As
-//! soon as the BMC reports the machine as off, a boot epoch begins.
+//! soon as the BMC reports the machine as off, a boot epoch begins. A machine whose policy says so boots from an image instead, which the
+//! BMC shows as a CD.
 //!
 //! A job names the boot mode of the firmware that the worker was last seen on: some BMCs fall back to another one whenever an override is set.
 
@@ -10,7 +11,7 @@ use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
 
 use super::Reconciler;
-use super::bmc::{PowerJobError, boot_once, power};
+use super::bmc::{PowerJobError, boot_once, insert_cd, power};
 use crate::lifecycle::Event;
 use crate::workflows::Error;
 
@@ -41,13 +42,17 @@ pub(super) async fn prepare(
 }
 
 /// Returns the operations that prepare the machine of `workflow`. They depend on its record only: a repeated request must not differ.
-fn operations(workflow: &pb::Workflow) -> [power_api::Operation; 3] {
+fn operations(workflow: &pb::Workflow) -> Vec<power_api::Operation> {
     let mode = match workflow.firmware_mode() {
         FirmwareMode::Unspecified => Mode::Unspecified,
         FirmwareMode::Bios => Mode::Legacy,
         FirmwareMode::Uefi => Mode::Uefi,
     };
-    [power(Power::Off), boot_once(Device::Pxe, mode), power(Power::On)]
+    if workflow.boot_image_url.is_empty() {
+        return vec![power(Power::Off), boot_once(Device::Pxe, mode), power(Power::On)];
+    }
+    let insert = insert_cd(workflow.boot_image_url.clone());
+    vec![power(Power::Off), insert, boot_once(Device::Cdrom, mode), power(Power::On)]
 }
 
 /// Waits for the end of the power job `job`, and returns the event that follows.

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use runtime::Clock;
 use tinwright::HardwareId;
+use tinwright::hardware::v1::Policy;
+use tinwright::hardware::v1::policy::BootMethod;
 use tinwright::workflow::v1 as pb;
 
 use crate::power::{FakePower, JobEnd};
@@ -48,6 +50,51 @@ async fn a_preparation_names_the_boot_mode_of_the_firmware_in_the_inventory() {
         site.booted(&made.id).await;
         assert_eq!(site.power.jobs(), [PREPARED.replace("DEVICE_PXE", device)]);
     }
+}
+
+/// Boots from an image at this URL.
+fn virtual_media(url: &str) -> Policy {
+    let boot_method = BootMethod::VirtualMedia.into();
+    Policy { boot_method, boot_image_url: url.to_owned(), ..Policy::default() }
+}
+
+#[tokio::test]
+async fn a_machine_is_booted_from_virtual_media_and_its_cd_is_ejected_after() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.hardware.set_policy(machine, virtual_media("http://192.0.2.1/{mac}/osie.iso"));
+    let made = site.workflow_with(machine, TWO, netboot(true)).await;
+    // The clean-up follows what was prepared, not what the policy says meanwhile.
+    site.hardware.set_policy(machine, Policy::default());
+    let worker = site.booted(&made.id).await;
+    for _ in 0..2 {
+        let it = worker.begin().await;
+        worker.succeed(&it).await;
+    }
+    assert_eq!(site.ended(&made.id).await.state(), State::Success);
+    let insert = "INSERT http://192.0.2.1/02-00-00-00-00-01/osie.iso";
+    let jobs = [
+        "post/1: DEVICE_NONE EJECT DRIVE_CD POWER_OFF STATE_SUCCESS".to_owned(),
+        format!("prepare/1: POWER_OFF {insert} DEVICE_CDROM POWER_ON STATE_SUCCESS"),
+    ];
+    assert_eq!(site.power.jobs(), jobs);
+}
+
+#[tokio::test]
+async fn after_a_cancelled_preparation_from_virtual_media_the_cd_is_ejected() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.hardware.set_policy(machine, virtual_media("http://192.0.2.1/osie.iso"));
+    site.power.set_end(JobEnd::Never);
+    let made = site.workflow_with(machine, TWO, netboot(false)).await;
+    while site.power.jobs().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    site.power.set_end(JobEnd::Success);
+    let cancel = pb::CancelWorkflowRequest { id: made.id.clone() };
+    site.workflows().cancel_workflow(cancel).await.unwrap();
+    assert_eq!(site.ended(&made.id).await.state(), State::Cancelled);
+    let jobs = site.power.jobs();
+    assert_eq!(jobs[0], "post/1: DEVICE_NONE EJECT DRIVE_CD STATE_SUCCESS");
+    assert!(jobs[1].ends_with("DEVICE_CDROM POWER_ON STATE_CANCELLED"), "{jobs:?}");
 }
 
 #[tokio::test]

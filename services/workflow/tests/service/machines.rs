@@ -18,6 +18,7 @@ pub(crate) struct FakeHardware {
     /// Machines that are not provisionable; none if they were deleted.
     states: Arc<Mutex<BTreeMap<String, Option<pb::State>>>>,
     disks: Arc<Mutex<BTreeMap<String, Disks>>>,
+    policies: Arc<Mutex<BTreeMap<String, pb::Policy>>>,
     inventories: Arc<Mutex<Vec<pb::RecordInventoryRequest>>>,
     enrolments: Arc<Mutex<Vec<pb::EnrolMachineRequest>>>,
 }
@@ -75,6 +76,11 @@ impl FakeHardware {
         self.disks.lock().unwrap().insert(machine.to_string(), (None, Some(inventory.into())));
     }
 
+    /// Sets the policy of a machine.
+    pub(crate) fn set_policy(&self, machine: HardwareId, policy: pb::Policy) {
+        self.policies.lock().unwrap().insert(machine.to_string(), policy);
+    }
+
     /// Deletes the record of a machine.
     pub(crate) fn delete(&self, machine: HardwareId) {
         self.states.lock().unwrap().insert(machine.to_string(), None);
@@ -111,6 +117,7 @@ impl HardwareService for FakeHardware {
         let hardware = pb::Hardware {
             root_disk,
             inventory,
+            policy: self.policies.lock().unwrap().get(&id).cloned(),
             protect: id == PROTECTED_MACHINE,
             id,
             interfaces: vec![interface],

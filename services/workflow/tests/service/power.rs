@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt as _};
 use tinwright::PowerJobId;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::boot::Mode;
-use tinwright::power::v1::operation::{Power as Switch, What};
+use tinwright::power::v1::operation::{Drive, Power as Switch, What};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_server::PowerService;
 use tinwright::watch::WatchEvent;
@@ -113,7 +113,10 @@ fn operation(operation: &pb::Operation) -> String {
                 format!("{}/{}", boot.device().as_str_name(), mode.as_str_name())
             }
         },
-        What::InsertMedia(_) | What::EjectMedia(_) => panic!("workflows use no virtual media"),
+        What::InsertMedia(media) => format!("INSERT {}", media.image_url),
+        What::EjectMedia(drive) => {
+            format!("EJECT {}", Drive::try_from(*drive).unwrap().as_str_name())
+        }
     }
 }
 

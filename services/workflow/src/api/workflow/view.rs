@@ -21,6 +21,10 @@ impl Api {
         view: View,
     ) -> pb::Workflow {
         let mut workflow = self.visible(workflow, view);
+        if tenant.is_some() {
+            // An address in the site's own networks.
+            workflow.boot_image_url.clear();
+        }
         if tenant.is_some() && !workflow.blocked_by.is_empty() {
             workflow.blocked_by.clear();
             BEHIND_OTHERS.clone_into(&mut workflow.state_reason);

@@ -120,6 +120,7 @@ fn full(created: pb::Workflow) -> pb::Workflow {
         tenant: text(63),
         boots: Some(pb::Boots { current: seen(), other: seen(), conflict_time: TIME }),
         firmware_mode: created.firmware_mode,
+        boot_image_url: created.boot_image_url,
     }
 }
 
