@@ -15,8 +15,9 @@ use crate::lifecycle::WorkerTimeouts;
 use crate::turn::{QueueEntry, QueueState, Turn, turn};
 use crate::{lifecycle, record};
 
-/// The time after the start of the server in which no worker is overdue. Workers repeat their requests every few seconds.
-const START_GRACE: Duration = Duration::from_secs(60);
+/// The time after the start of the server in which no worker is overdue. Workers repeat their requests within 15 s. It is short because it
+/// begins again with each start: a server that never lives longer prepares no machine again.
+const START_GRACE: Duration = Duration::from_secs(30);
 
 /// The queues of all machines.
 #[derive(Debug, Default)]

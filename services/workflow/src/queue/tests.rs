@@ -164,3 +164,20 @@ fn a_machine_that_is_not_installed_waits_for_work_in_every_boot() {
     queues.put(&other);
     assert_eq!((idle(&queues, "b2"), idle(&queues, "b3")), wait);
 }
+
+#[test]
+fn a_worker_that_became_overdue_while_the_server_was_down_gets_half_a_minute_from_the_start() {
+    let prepared = pb::Workflow { prepared: true, start_time: None, ..record('a', State::Pending) };
+    let overdue =
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000) + WorkerTimeouts::DEFAULT.silent;
+    let deadline_of = |start: SystemTime| {
+        let queues = MachineQueues::new(WorkerTimeouts::DEFAULT, start);
+        queues.put(&prepared);
+        queues.next_deadline().unwrap()
+    };
+    let half_a_minute = Duration::from_secs(30);
+    for down in [Duration::ZERO, Duration::from_secs(3600)] {
+        assert_eq!(deadline_of(overdue + down), overdue + down + half_a_minute);
+    }
+    assert_eq!(deadline_of(overdue - half_a_minute), overdue, "the server was up all the time");
+}
