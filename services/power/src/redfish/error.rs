@@ -4,12 +4,20 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 
+use super::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
+
 /// A failed request to a BMC.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection failed.
     #[error("the BMC cannot be reached")]
-    Connection(#[from] reqwest::Error),
+    Connection(#[source] reqwest::Error),
+    /// Nothing accepted the connection, or completed its TLS handshake, in time.
+    #[error("the BMC opened no connection in {} seconds", .0.as_secs())]
+    NoConnection(Duration),
+    /// The connection was accepted, and no response came in time.
+    #[error("the BMC did not answer in {} seconds", .0.as_secs())]
+    NoResponse(Duration),
     /// The BMC has another certificate than before.
     #[error(
         "the BMC's certificate has changed: expected SHA-256 {expected}, received {received}; `tinwright power bmc update --accept-certificate` accepts a new one"
@@ -55,6 +63,16 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
+impl From<reqwest::Error> for Error {
+    fn from(error: reqwest::Error) -> Self {
+        match (error.is_timeout(), error.is_connect()) {
+            (true, true) => Self::NoConnection(CONNECT_TIMEOUT),
+            (true, false) => Self::NoResponse(REQUEST_TIMEOUT),
+            (false, _) => Self::Connection(error),
+        }
+    }
+}
+
 impl Error {
     /// The HTTP status of the response; 0 if there was none.
     fn status(&self) -> u16 {
@@ -73,7 +91,12 @@ impl Error {
     /// True if the same request may succeed later. After 412 the resource is read again first: another client changed it.
     pub fn is_transient(&self) -> bool {
         let busy = matches!(self.status(), 408 | 409 | 412 | 423 | 425 | 429 | 500..=599);
-        matches!(self, Self::Connection(_)) || busy && !matches!(self.status(), 501 | 505)
+        self.is_unanswered() || busy && !matches!(self.status(), 501 | 505)
+    }
+
+    /// True if there was no response.
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Connection(_) | Self::NoConnection(_) | Self::NoResponse(_))
     }
 
     /// True if the BMC refused this request, and another one may have the same effect.

@@ -144,7 +144,7 @@ impl Drop for VirtualBmc {
     }
 }
 
-fn bmc(hardware: HardwareId, port: u16, password: &str) -> pb::Bmc {
+pub(crate) fn bmc(hardware: HardwareId, port: u16, password: &str) -> pb::Bmc {
     let ipmi = Ipmi { host: "127.0.0.1".into(), port: port.into(), cipher_suite: 3 };
     pb::Bmc {
         hardware_id: hardware.to_string(),

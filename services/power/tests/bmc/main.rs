@@ -15,3 +15,4 @@ mod proxy;
 mod replicas;
 mod site;
 mod suite;
+mod unresponsive;

@@ -60,6 +60,8 @@ struct Shared {
     /// The number of sessions created, and the open ones.
     sessions: u32,
     open: BTreeSet<u32>,
+    /// True if every change is answered with 204, and dropped.
+    ignores_changes: bool,
     /// True while requests in a session get no response.
     held: watch::Sender<bool>,
     task: Option<(Request<Bytes>, u32, bool)>,
@@ -92,6 +94,11 @@ impl Proxy {
     /// Injects `fault` into the next request by `method` that is not a login.
     pub(crate) fn fail(&self, method: Method, fault: Fault) {
         self.shared.lock().unwrap().faults.push((method, fault));
+    }
+
+    /// Answers every request by another method than GET with 204, and drops it.
+    pub(crate) fn ignore_changes(&self) {
+        self.shared.lock().unwrap().ignores_changes = true;
     }
 
     /// The requests by other methods than GET, as `METHOD value`, in their order.
@@ -137,6 +144,9 @@ async fn respond(State(bmc): State<Bmc>, request: Request) -> Response {
     record(&bmc, &request);
     let old_media = bmc.lock().unwrap().extras.old_media;
     let request = if old_media { as_action(request) } else { request };
+    if request.method() != Method::GET && bmc.lock().unwrap().ignores_changes {
+        return inject(&bmc, request, Fault::Ignored);
+    }
     match take_fault(&bmc, request.method()) {
         None => forward(&bmc, request).await,
         Some(Fault::Cut) => {
