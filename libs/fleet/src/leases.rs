@@ -33,7 +33,11 @@ pub enum LeaseUpdate {
 pub fn bound(record: &Lease, wall: SystemTime, now: Instant) -> Option<(IpAddr, BoundLease)> {
     match record.state() {
         State::Bound => {}
-        State::Unspecified | State::Released | State::Declined | State::Expired => return None,
+        State::Unspecified
+        | State::Released
+        | State::Declined
+        | State::Expired
+        | State::Withheld => return None,
     }
     let ends: SystemTime = record.expire_time?.try_into().ok()?;
     let until = now.checked_add(ends.duration_since(wall).ok()?)?;

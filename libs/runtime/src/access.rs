@@ -172,6 +172,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.netboot.v1.LeaseService/GetLease", Audience::Viewers),
     ("/tinwright.netboot.v1.LeaseService/ListLeases", Audience::Viewers),
     ("/tinwright.netboot.v1.LeaseService/WatchLeases", Audience::Viewers),
+    ("/tinwright.netboot.v1.LeaseService/WithholdAddresses", Audience::Services),
     ("/tinwright.netboot.v1.NetbootService/ExplainBoot", Audience::Viewers),
     ("/tinwright.netboot.v1.NetbootService/GetBoot", Audience::Viewers),
     ("/tinwright.netboot.v1.NetbootService/ListBoots", Audience::Viewers),

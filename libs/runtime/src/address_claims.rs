@@ -218,7 +218,14 @@ impl AddressClaims {
     ) -> Result<(), Error> {
         for address in missing {
             match self.claim(holding, vec![address.clone()], source).await {
-                Ok(_) | Err(Error::Busy(_)) => {}
+                Ok(claimed) => {
+                    // The object may have lost the address since it was read.
+                    let now = source.holding(&holding.id).await.map_err(Error::Source)?;
+                    if now.is_none_or(|now| !now.addresses.contains(&address)) {
+                        self.release(&holding.id, claimed).await;
+                    }
+                }
+                Err(Error::Busy(_)) => {}
                 Err(Error::InUse(_)) => self.report_conflict(holding, address).await,
                 Err(error) => return Err(error),
             }

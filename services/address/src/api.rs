@@ -19,6 +19,7 @@ use tonic::transport::Channel;
 
 use self::claims::Conflicts;
 use crate::grants::{GrantKind, Grants};
+use crate::leases::Leases;
 use crate::machines::InterfaceDirectory;
 use crate::objects::ObjectClaims;
 use crate::ranges::{RangeKind, Ranges};
@@ -32,6 +33,7 @@ pub struct Api {
     grants: Grants,
     objects: ObjectClaims,
     conflicts: Conflicts,
+    leases: Leases,
     tenants: TenantDirectory,
     machines: InterfaceDirectory,
     mirrors: (Mirror<SubnetKind>, Mirror<RangeKind>, Mirror<GrantKind>),
@@ -57,7 +59,24 @@ impl Api {
             Mirror::new(grants.records().clone()),
         );
         let (objects, conflicts) = (ObjectClaims::new(&grants), Conflicts::default());
-        Self { subnets, ranges, grants, objects, conflicts, tenants, machines, mirrors, stop }
+        let leases = Leases::default();
+        Self {
+            subnets,
+            ranges,
+            grants,
+            objects,
+            conflicts,
+            leases,
+            tenants,
+            machines,
+            mirrors,
+            stop,
+        }
+    }
+
+    /// Claims no address that a client has among `leases`.
+    pub fn with_leases(self, leases: Leases) -> Self {
+        Self { leases, ..self }
     }
 
     /// Returns the service of subnets and ranges for a tonic router.

@@ -28,6 +28,9 @@ pub enum Error {
         /// The name of its holder; empty if it has none, or it is not known.
         name: String,
     },
+    /// A client leases the address.
+    #[error("{}", .0.text)]
+    Leased(Box<AddressInUse>),
     /// Another object of the site is in the way.
     #[error("{text}")]
     Overlaps {
@@ -122,6 +125,9 @@ impl Error {
         if let Self::Taken { block, by, .. } = &self {
             return in_use(*block, by, self.to_string()).visible_to(tenant).into();
         }
+        if let Self::Leased(used) = self {
+            return used.visible_to(tenant).into();
+        }
         self.into()
     }
 }
@@ -166,6 +172,7 @@ impl From<Error> for Status {
         match error {
             Error::Invalid(violations) => violations.into(),
             Error::Taken { block, by, .. } => in_use(block, &by, text).into(),
+            Error::Leased(used) => (*used).into(),
             Error::Overlaps { noun, id, .. } => status::already_exists(noun, &id, text),
             Error::Exhausted { taken, total, delay, .. } => {
                 let count = |name: &str, count: u128| (name.to_owned(), count.to_string());

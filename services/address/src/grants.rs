@@ -248,7 +248,7 @@ fn holder(grant: &pb::Grant) -> Holder {
 }
 
 /// Returns the block of a stored grant.
-fn block(grant: &pb::Grant) -> Result<Block, store::Error> {
+pub(crate) fn block(grant: &pb::Grant) -> Result<Block, store::Error> {
     let corrupt = |_| store::Error::Corrupt(format!("grant/{}", grant.id));
     grant.block.parse().map_err(corrupt)
 }

@@ -5,6 +5,7 @@
 //! - [`claims`]: one holder per block, in the store.
 //! - [`subnets`], [`ranges`], [`grants`]: the records.
 //! - [`objects`]: claims of the objects of other services, which are machines and instances.
+//! - [`leases`]: the leases of netboot, which exclude claims.
 //! - [`search`]: a free block of a range. [`machines`]: the interfaces that grants are attached to.
 //!
 //! # No address has two holders
@@ -37,6 +38,7 @@ pub mod chunk;
 pub mod claims;
 mod error;
 pub mod grants;
+pub mod leases;
 pub mod machines;
 pub mod objects;
 pub mod ranges;

@@ -73,6 +73,12 @@ impl InterfaceDirectory {
         Some(machine.name).filter(|name| !name.is_empty())
     }
 
+    /// Returns the MACs of the machine `id`; none if there is none.
+    pub async fn machine_macs(&self, id: &str) -> Result<Vec<String>, Error> {
+        let interfaces = self.machine(id).await?.map(|machine| machine.interfaces);
+        Ok(interfaces.unwrap_or_default().into_iter().map(|it| it.mac).collect())
+    }
+
     async fn machine(&self, id: &str) -> Result<Option<hw::Hardware>, Error> {
         let by = Some(HardwareBy::Id(id.to_owned()));
         let request = hw::GetHardwareRequest { by, ..Default::default() };

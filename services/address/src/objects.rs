@@ -121,7 +121,7 @@ impl ObjectClaims {
             }
             Some(old) => {
                 let (holders, is_new) =
-                    joined(&old, holder, ended, now).map_err(|by| Error::taken(block, by))?;
+                    joined(&old, holder, ended, now).map_err(|by| Error::taken(block, *by))?;
                 let new = with_holders(old.clone(), holders, now).unwrap_or_default();
                 (records.to_replace(&old, &new), is_new)
             }
@@ -192,7 +192,7 @@ fn joined(
     holder: &pb::ClaimHolder,
     ended: &[String],
     now: SystemTime,
-) -> Result<(Vec<pb::ClaimHolder>, bool), pb::Claim> {
+) -> Result<(Vec<pb::ClaimHolder>, bool), Box<pb::Claim>> {
     let mut others = holders(claim);
     let before = others.len();
     others.retain(|it| !is_object(it, &holder.noun, &holder.object_id));
@@ -207,7 +207,8 @@ fn joined(
     };
     if let Some(other) = others.iter().find(|it| !may_share(it)) {
         let pb::ClaimHolder { noun, object_id, tenant, hardware_id } = other.clone();
-        return Err(pb::Claim { noun, object_id, tenant, hardware_id, ..claim.clone() });
+        let by = pb::Claim { noun, object_id, tenant, hardware_id, ..claim.clone() };
+        return Err(Box::new(by));
     }
     others.push(holder.clone());
     Ok((others, is_new))

@@ -67,7 +67,7 @@ pub struct Options {
     #[arg(value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
     /// Call services of other processes at SERVICE=URL, or at URL for all that are not named (except netboot, which only
-    /// metadata calls, for leases). Of several URLs for one service the first that answers is called. Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
+    /// metadata and address call, for leases). Of several URLs for one service the first that answers is called. Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
     /// service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only). In a less trusted place, netboot and
     /// metadata have the secrets of an edge instead: tinwright identity issue --role edge
     #[arg(value_name = "[SERVICE=]URL", value_delimiter = ',')]

@@ -136,8 +136,9 @@ impl Edges {
         let leases = leasing.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let index = netboot.index();
-            let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Netboot);
-            let peers = Peers { hardware, instance, workflow };
+            let Endpoints { address, hardware, instance, workflow, .. } =
+                endpoints.of(Service::Netboot);
+            let peers = Peers { hardware, instance, workflow, address };
             vitals.register(|registry| netboot.metrics().register(registry));
             tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));
             index

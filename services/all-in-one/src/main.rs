@@ -117,7 +117,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let files = open_files::raise();
     let server = Server::open(config).await?;
     tracing::info!(grpc = ?server.grpc()?, metrics = %server.vitals()?, ?files, "listening");
-    server.run(stop).await
+    Box::pin(server.run(stop)).await
 }
 
 #[tokio::main]

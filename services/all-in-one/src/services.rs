@@ -81,9 +81,11 @@ impl Services {
         let owned = owned.map(|owner| owner.to_string());
         Ok(Self {
             address: serves(Service::Address).then(|| {
-                let Endpoints { hardware, identity, instance, .. } = endpoints.of(Service::Address);
+                let Endpoints { hardware, identity, instance, leases, .. } =
+                    endpoints.of(Service::Address);
                 let machines = address::machines::InterfaceDirectory::new(hardware, instance);
                 address::Api::new(store(), identity, machines, Clock::system(), stop())
+                    .with_leases(address::leases::Leases::new(leases))
             }),
             backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
             events: OwnerEvents::new(&store(), owned, stop()),

@@ -17,6 +17,7 @@ use tinwright::hardware::v1::UnknownMachine;
 use tinwright::hardware::v1::unknown_machine::Reason;
 
 use crate::Mac;
+use crate::granted::GrantedAddresses;
 use crate::leases::Leases;
 use crate::machine_view::Index;
 use crate::metrics::{Metrics, gauge};
@@ -49,6 +50,8 @@ pub struct Allocator {
     subnets: Vec<Subnet>,
     /// The leases.
     pub leases: Leases,
+    /// The granted addresses, which are not leased.
+    pub grants: GrantedAddresses,
     index: Arc<Index>,
     unknown: Arc<UnknownClients>,
     enrolments: RateLimiter<()>,
@@ -96,7 +99,13 @@ impl Allocator {
         unknown: Arc<UnknownClients>,
     ) -> Self {
         let enrolments = RateLimiter::new(Rate::per_second(MAX_ENROLMENTS_PER_SECOND));
-        Self { subnets, leases, index, unknown, enrolments }
+        let grants = GrantedAddresses::default();
+        Self { subnets, leases, grants, index, unknown, enrolments }
+    }
+
+    /// Returns the networks.
+    pub fn subnets(&self) -> &[Subnet] {
+        &self.subnets
     }
 
     /// Updates the metrics of pools and unknown clients repeatedly, and logs an error if a pool is exhausted.
@@ -204,7 +213,9 @@ impl Allocator {
         let Applicant { request, record, link } = applicant;
         let (mac, options) = (Mac(request.mac), &request.packet.options);
         let wanted = options.address(code::REQUESTED_ADDRESS);
-        let reserved = |address: Ipv4Addr| self.index.is_reserved(address.into());
+        let reserved = |address: Ipv4Addr| {
+            self.index.is_reserved(address.into()) || self.grants.contains(address)
+        };
         let usable = |address| address != link.id && !reserved(address);
         let had = had.filter(|(own, lease)| usable(*own) && lease.state != State::Declined);
         let enrols = had.is_none() && record.is_none();

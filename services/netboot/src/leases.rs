@@ -39,6 +39,8 @@ use crate::pool::{Event, Lease, State, Table};
 
 /// The longest time of a commit: a client that waits for its ACK repeats its request after four seconds (RFC 2131, section 4.1).
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Attempts to withhold an address while other writers come first.
+const MAX_ATTEMPTS: usize = 8;
 /// The interval at which expired records are deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// The length of the queue of RELEASEs and DECLINEs, for whose commits no client waits; and the number of their concurrent
@@ -56,6 +58,22 @@ pub struct Claim {
     pub duration: Duration,
     /// True if the request came from the relay port in the client's record; none if the client renews past the relay.
     pub at_port: Option<bool>,
+}
+
+/// An address that was not withheld.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WithholdError {
+    /// A client leases it.
+    #[error("{address} is leased to {} until {}", .lease.mac, prost_types::Timestamp::from(.lease.ends))]
+    Leased {
+        /// The address.
+        address: Ipv4Addr,
+        /// The lease.
+        lease: Lease,
+    },
+    /// The store failed.
+    #[error("the store failed")]
+    Store(#[source] store::Error),
 }
 
 /// The result of a claim.
@@ -99,6 +117,15 @@ struct KnownRecord {
     /// The revision that wrote or deleted the record.
     revision: u64,
     record: Option<pb::Lease>,
+}
+
+/// What a record has besides the lease.
+#[derive(Clone, Copy, Debug, Default)]
+struct Terms<'a> {
+    /// True if the request came from the relay port in the client's record; none to keep what is stored.
+    at_port: Option<bool>,
+    /// The object for which the address is withheld.
+    withheld_for: &'a str,
 }
 
 /// A RELEASE or DECLINE.
@@ -166,7 +193,7 @@ impl Leases {
         let Some(bound) = Lease::after(before, mac, Event::Bind(now + duration), now) else {
             return ClaimResult::Lost;
         };
-        match self.write(address, bound, at_port, now).await {
+        match self.write(address, bound, Terms { at_port, withheld_for: "" }, now).await {
             Ok(()) => ClaimResult::Granted(duration),
             Err(records::Error::Store(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, lease.addr = %address, "lease not stored");
@@ -178,6 +205,31 @@ impl Leases {
             }
             Err(_changed) => ClaimResult::Lost,
         }
+    }
+
+    /// Withholds `address` for `holder`, unless one of `clients` leases it. Fails with the lease of another client.
+    pub(crate) async fn withhold(
+        &self,
+        address: Ipv4Addr,
+        clients: &[Mac],
+        holder: &str,
+    ) -> Result<(), WithholdError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let now = self.clock.wall();
+            let withheld = match Lease::withheld(self.at(address, now), now) {
+                Err(lease) if clients.contains(&lease.mac) => return Ok(()),
+                Err(lease) => return Err(WithholdError::Leased { address, lease }),
+                Ok(withheld) => withheld,
+            };
+            let terms = Terms { at_port: Some(false), withheld_for: holder };
+            match self.write(address, withheld, terms, now).await {
+                Err(records::Error::Store(error)) => return Err(WithholdError::Store(error)),
+                Ok(()) => return Ok(()),
+                // The record has been read again.
+                Err(_changed) => {}
+            }
+        }
+        Err(WithholdError::Store(store::Error::Unavailable("other requests came first".into())))
     }
 
     /// Queues a RELEASE or DECLINE. If the queue is full, the lease ends by time.
@@ -210,7 +262,7 @@ impl Leases {
             // Effective at once, even if the commit fails.
             self.state().table.record(address, Some(after));
         }
-        self.write(address, after, None, at).await
+        self.write(address, after, Terms::default(), at).await
     }
 
     /// Returns the addresses that the client `mac` has or had, the one that ends last first.
@@ -291,13 +343,13 @@ impl Leases {
         &self,
         address: Ipv4Addr,
         lease: Lease,
-        at_port: Option<bool>,
+        terms: Terms<'_>,
         now: SystemTime,
     ) -> Result<(), records::Error> {
-        let at_port = at_port.unwrap_or_else(|| self.was_at_port(address, lease.mac));
+        let at_port = terms.at_port.unwrap_or_else(|| self.was_at_port(address, lease.mac));
         let old = self.state().known.get(&address).and_then(|known| known.record.clone());
         let Some(new) = record::write(address, lease, old.as_ref(), now) else { return Ok(()) };
-        let new = pb::Lease { at_port, ..new };
+        let new = pb::Lease { at_port, withheld_for: terms.withheld_for.to_owned(), ..new };
         let change = match &old {
             Some(old) => self.records.to_replace(old, &new),
             None => self.records.to_create(&new),

@@ -5,6 +5,7 @@
 //! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`]. [`ra`]: router advertisements for iPXE.
 //! - [`pool`], [`leases`], [`allocation`]: pools, leases in the store, and the address for a request; [`unknown_clients`]:
 //!   clients without a record.
+//!   [`granted`]: addresses that are granted, and not leased.
 //! - [`timeline`]: the steps of each boot, stored; [`syslog`]: the lines that machines send; [`metrics`].
 //! - [`machine_view`]: the machines in memory; [`feed_cache`]: the feeds on disk, for the next start.
 //! - [`explain`]: simulates requests; [`api`]: that and more over gRPC.
@@ -20,6 +21,7 @@ pub mod decision;
 pub mod dhcp_server;
 pub mod explain;
 pub mod feed_cache;
+pub mod granted;
 pub mod http;
 pub mod ipxe;
 pub mod iso;

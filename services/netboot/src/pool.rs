@@ -7,6 +7,8 @@
 //!                  │         ▲    │ └──release─▶ Released ─a day─▶ Free
 //!                  │         └bind┘ (renewal)
 //!                  └──decline──────▶ Declined ─10 min─▶ Free
+//!
+//! Free, Offered, Expired, Released, Declined ─claimed by another object─▶ Withheld ─10 min─▶ Free
 //! ```
 //!
 //! [`subnet`]: a network with pools, as configured. Everything here is pure: `now` is an argument, and the module `leases`
@@ -25,6 +27,8 @@ use crate::Mac;
 pub const OFFER_HOLD: Duration = Duration::from_secs(60);
 /// The time for which a declined address is given to no client.
 pub const DECLINE_HOLD: Duration = Duration::from_secs(10 * 60);
+/// The time for which a claimed address is given to no client. The object that has it is known from a feed by then.
+pub const WITHHOLD_TIME: Duration = Duration::from_secs(10 * 60);
 /// The time for which an address that is free again is preferred for its last client.
 pub const LAST_CLIENT_PREFERENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -41,6 +45,8 @@ pub enum State {
     Expired,
     /// In use by a host that does not lease it.
     Declined,
+    /// Claimed by an object that is not a client.
+    Withheld,
 }
 
 /// The state of an address and its client.
@@ -48,7 +54,7 @@ pub enum State {
 pub struct Lease {
     /// The state.
     pub state: State,
-    /// The client; of a declined address the one that declined it.
+    /// The client; of a declined address the one that declined it; zero of one that is withheld.
     pub mac: Mac,
     /// The end of the offer, the lease or the hold; past for a released or expired lease.
     pub ends: SystemTime,
@@ -82,6 +88,17 @@ impl Lease {
         matches!(self.state, State::Released | State::Expired)
     }
 
+    /// Returns the lease after an object claims the address, if the lease was `before`. Fails with the lease of a client.
+    pub fn withheld(before: Option<Self>, now: SystemTime) -> Result<Self, Self> {
+        match before.and_then(|lease| lease.at(now)) {
+            Some(lease) if lease.state == State::Bound => Err(lease),
+            Some(_) | None => {
+                let (state, mac) = (State::Withheld, Mac([0; 6]));
+                Ok(Self { state, mac, ends: now + WITHHOLD_TIME })
+            }
+        }
+    }
+
     /// Returns the lease after `event` of the client `mac`, if the lease was `before`. None if the address is
     /// leased by another client, or the client has not leased it.
     pub fn after(before: Option<Self>, mac: Mac, event: Event, now: SystemTime) -> Option<Self> {
@@ -90,7 +107,7 @@ impl Lease {
         let is_available = own.is_some() || before.is_none_or(Self::is_over);
         let lease = |state, ends| Some(Self { state, mac, ends });
         match (event, before.map(|lease| lease.state)) {
-            (_, Some(State::Declined)) => None,
+            (_, Some(State::Declined | State::Withheld)) => None,
             // The lease of a client that has the address is more than an offer.
             (Event::Offer, Some(State::Bound)) => own,
             (Event::Offer, _) if is_available => lease(State::Offered, now + OFFER_HOLD),
@@ -229,7 +246,7 @@ fn preference(lease: Lease) -> (u8, SystemTime) {
         State::Bound => 3,
         State::Offered => 2,
         State::Released | State::Expired => 1,
-        State::Declined => 0,
+        State::Declined | State::Withheld => 0,
     };
     (rank, lease.ends)
 }

@@ -81,6 +81,8 @@ pub struct Peers {
     pub instance: Channel,
     /// The workflow service, which takes new boots.
     pub workflow: Channel,
+    /// The address service, whose grants are not leased.
+    pub address: Channel,
 }
 
 /// Receivers of reports from machines.
@@ -180,8 +182,9 @@ impl Netboot {
     /// Returns the API of leases, if they are enabled. Its watches end at `stop`.
     pub fn lease_api(&self, stop: CancellationToken) -> Option<leases::Api> {
         let SharedState { allocator, index, .. } = &self.shared;
-        let leases = allocator.as_ref()?.leases.clone();
-        Some(leases::Api { leases, index: index.clone(), stop })
+        let allocator = allocator.as_ref()?;
+        let (leases, subnets) = (allocator.leases.clone(), allocator.subnets().into());
+        Some(leases::Api { leases, subnets, index: index.clone(), stop })
     }
 
     /// Returns the API of network boot, which reads boots from `store`. Its streams end at `stop`.
@@ -223,6 +226,10 @@ impl Netboot {
             recorder.run(stopped).await;
             Ok(())
         });
+        if let Some(allocator) = self.shared.allocator.clone().filter(|_| self.has_pools()) {
+            let (address, stop) = (peers.address, stop.clone());
+            tasks.spawn_until_stop(async move { allocator.grants.follow(address, stop).await });
+        }
         let (firmware, boot_signs) = mpsc::channel(MAX_WAITING_BOOTS);
         tasks.spawn_until_stop(note_boots(peers.workflow, boot_signs));
         let (scripts, script_reports) = mpsc::unbounded_channel();

@@ -19,6 +19,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "InstanceService/RestartInstance",
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
+    "LeaseService/WithholdAddresses",
     "PowerService/CancelPowerJob",
     "PowerService/EnrolBmc",
     "PowerService/ReadBmcInventory",

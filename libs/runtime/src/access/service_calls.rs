@@ -26,6 +26,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
+            "/tinwright.netboot.v1.LeaseService/WithholdAddresses",
         ],
     ),
     (
@@ -93,6 +94,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
     (
         "netboot",
         &[
+            "/tinwright.address.v1.GrantService/WatchGrants",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/UpdateHardware",
             "/tinwright.hardware.v1.HardwareService/WatchHardware",

@@ -27,12 +27,11 @@ impl ClaimService for Api {
         &self,
         request: Request<pb::ClaimAddressesRequest>,
     ) -> Result<Response<pb::ClaimAddressesResponse>, Status> {
-        let pb::ClaimAddressesRequest { holder, addresses, ended_object_ids, stored, macs: _ } =
+        let pb::ClaimAddressesRequest { holder, addresses, ended_object_ids, stored, macs } =
             request.into_inner();
         let holder = checked(Violations::require("holder", holder)?)?;
         let blocks = blocks(&addresses)?;
-        let claimed = self.objects.claim(&holder, &blocks, &ended_object_ids).await;
-        let claimed = match claimed {
+        let claimed = match self.claim(&holder, &blocks, &ended_object_ids, macs).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 let error = self.named(error).await;
@@ -77,6 +76,39 @@ impl ClaimService for Api {
 }
 
 impl Api {
+    /// Claims `blocks` for `holder`, unless clients lease them that are not its machine, whose `macs` may be given.
+    async fn claim(
+        &self,
+        holder: &pb::ClaimHolder,
+        blocks: &[Block],
+        ended: &[String],
+        macs: Vec<String>,
+    ) -> Result<Vec<pb::ClaimedAddress>, Error> {
+        let mut claimed = self.objects.claim(holder, blocks, ended).await?;
+        if let Err(refused) = self.withhold(holder, blocks, macs).await {
+            claimed.retain(|it| it.is_new);
+            self.objects.release(&holder.noun, &holder.object_id, &claimed).await?;
+            return Err(refused);
+        }
+        Ok(claimed)
+    }
+
+    async fn withhold(
+        &self,
+        holder: &pb::ClaimHolder,
+        blocks: &[Block],
+        mut macs: Vec<String>,
+    ) -> Result<(), Error> {
+        if self.leases.is_none() {
+            return Ok(());
+        }
+        if macs.is_empty() && !holder.hardware_id.is_empty() {
+            macs = self.machines.machine_macs(&holder.hardware_id).await?;
+        }
+        let name = format!("{} {}", holder.noun, holder.object_id);
+        self.leases.withhold(name, blocks, macs).await
+    }
+
     /// Returns `error` with the name of the object that has the address, if it is a machine or a subnet with a name.
     pub(super) async fn named(&self, error: Error) -> Error {
         let Error::Taken { block, by, .. } = error else { return error };
@@ -123,7 +155,7 @@ pub(super) struct Conflicts(Arc<Mutex<BTreeMap<(String, String), String>>>);
 impl Conflicts {
     /// Records an alarm, unless the last one of `holder` was the same.
     async fn record(&self, events: &EventLog, holder: &pb::ClaimHolder, error: &Error) {
-        let Error::Taken { .. } = error else { return };
+        let (Error::Taken { .. } | Error::Leased(_)) = error else { return };
         let pb::ClaimHolder { noun, object_id, tenant, .. } = holder.clone();
         let text = error.to_string();
         let key = (noun.clone(), object_id.clone());

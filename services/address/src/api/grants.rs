@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
 use super::Api;
-use crate::Error;
+use crate::{Error, grants};
 
 #[tonic::async_trait]
 impl GrantService for Api {
@@ -154,7 +154,18 @@ impl Api {
     /// Creates the grant `wanted`, whose tenant has to exist.
     async fn create(self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
         let tenant = wanted.tenant.clone();
-        let create = self.grants.create(wanted);
+        let create = async {
+            let grant = self.grants.create(wanted).await?;
+            if grant.state() != pb::GrantState::Pending {
+                return Ok(grant);
+            }
+            let (name, block) = (format!("grant {}", grant.id), grants::block(&grant)?);
+            match self.leases.withhold(name, &[block], Vec::new()).await {
+                Ok(()) => Ok(grant),
+                // Unless its holder knows of it already.
+                Err(refused) => self.grants.take_back(grant.id).await?.ok_or(refused),
+            }
+        };
         let take_back = |created: pb::Grant| self.grants.take_back(created.id);
         self.tenants.create("grant.tenant", &tenant, create, take_back).await
     }

@@ -50,7 +50,7 @@ impl Service {
         Self::Netboot,
     ];
 
-    /// The services that this one always calls; identity for the revoked certificates. Metadata calls netboot too if its address is configured, for leases.
+    /// The services that this one always calls; identity for the revoked certificates. Metadata and address call netboot too if its address is configured, for leases.
     fn calls(self) -> &'static [Self] {
         match self {
             Self::Hardware => {
@@ -65,7 +65,9 @@ impl Service {
             }
             Self::Address => &[Self::Identity, Self::Hardware, Self::Instance],
             Self::Power => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
-            Self::Netboot => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
+            Self::Netboot => {
+                &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Identity]
+            }
             Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],
         }
     }

@@ -183,6 +183,7 @@ fn pool(inputs: &pb::DecisionInputs) -> String {
         LeaseState::Unspecified
         | LeaseState::Bound
         | LeaseState::Declined
+        | LeaseState::Withheld
         | LeaseState::Offered => {
             format!("; {address} is {name}{}", time("until"))
         }

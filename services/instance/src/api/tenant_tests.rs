@@ -162,7 +162,7 @@ async fn a_taken_address_does_not_name_the_instance_of_another_tenant() {
     let request = pb::UpdateInstanceRequest { instance: Some(update), update_mask };
     let refused = api.update_instance(of_acme(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists);
-    assert_eq!(refused.message(), "address 192.0.2.2 is taken");
+    assert_eq!(refused.message(), "192.0.2.2 is taken");
     assert_eq!(refused.get_details_resource_info().unwrap().resource_name, "192.0.2.2");
 }
 

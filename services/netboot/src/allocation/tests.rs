@@ -139,3 +139,19 @@ async fn a_machine_is_identified_by_its_leased_address() {
         "the lease ended"
     );
 }
+
+#[tokio::test]
+async fn a_client_gets_neither_a_withheld_nor_a_granted_address() {
+    use tinwright::address::v1::Grant;
+    let (site, now) = (site(Unknown::Enrol, 3).await, Timestamps::from(&Clock::system()));
+    let [first, second, third] =
+        [0, 1, 2].map(|n| Ipv4Addr::from_bits(FIRST_POOL_ADDRESS.to_bits() + n));
+    site.leases.withhold(first, &[], "hardware m").await.unwrap();
+    let granted = Grant { id: "g".into(), block: format!("{second}/32"), ..Grant::default() };
+    site.boots.allocator.as_ref().unwrap().grants.take(FeedEvent::Put(granted));
+    for (wanted, is_leased) in [(first, false), (second, false), (third, true)] {
+        let allocation = allocate(&site, &request(UNKNOWN_CLIENT, wanted, true), now).unwrap();
+        let Allocation::Address(own) = allocation else { panic!("{allocation:?}") };
+        assert_eq!(own.address.map(|it| it.addr()), Some(wanted).filter(|_| is_leased), "{wanted}");
+    }
+}

@@ -140,5 +140,6 @@ fn lease_state(state: State) -> LeaseState {
         State::Released => LeaseState::Released,
         State::Expired => LeaseState::Expired,
         State::Declined => LeaseState::Declined,
+        State::Withheld => LeaseState::Withheld,
     }
 }

@@ -1,24 +1,31 @@
 //! The gRPC API of leases.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use store::serving;
 use tinwright::Mac;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::lease_service_server::{LeaseService, LeaseServiceServer};
-use tinwright::status::{self, Violations};
+use tinwright::status::{self, AddressInUse, Violations};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::{Leases, record};
+use super::{Leases, WithholdError, record};
 use crate::machine_view::Index;
-use crate::pool::State;
+use crate::pool::{State, Subnet};
+
+/// Addresses that are withheld by one call.
+const MAX_WITHHELD: usize = 1024;
 
 /// Serves [`Leases`].
 #[derive(Clone, Debug)]
 pub struct Api {
     /// The leases.
     pub leases: Leases,
+    /// The networks with pools.
+    pub subnets: Arc<[Subnet]>,
     /// The machines.
     pub index: Arc<Index>,
     /// Ends watches.
@@ -89,6 +96,24 @@ impl LeaseService for Api {
         Ok(Response::new(pb::DeleteLeaseResponse {}))
     }
 
+    #[tracing::instrument(skip_all)]
+    async fn withhold_addresses(
+        &self,
+        request: Request<pb::WithholdAddressesRequest>,
+    ) -> Result<Response<pb::WithholdAddressesResponse>, Status> {
+        let pb::WithholdAddressesRequest { blocks, macs, holder } = request.into_inner();
+        let clients: Vec<_> = macs.iter().filter_map(|mac| mac.parse().ok()).collect();
+        let addresses = pool_addresses(&self.subnets, &blocks)?;
+        if !addresses.is_empty() && !self.leases.is_ready() {
+            return Err(Status::unavailable("the leases are being read"));
+        }
+        for address in addresses {
+            let withheld = self.leases.withhold(address, &clients, &holder).await;
+            withheld.map_err(|error| describe(&error))?;
+        }
+        Ok(Response::new(pb::WithholdAddressesResponse {}))
+    }
+
     type WatchLeasesStream = serving::Events<pb::WatchLeasesResponse>;
 
     #[tracing::instrument(skip_all)]
@@ -107,6 +132,37 @@ impl LeaseService for Api {
     }
 }
 
-fn address(text: &str) -> Result<std::net::Ipv4Addr, Violations> {
+/// Returns the addresses of `blocks` that are leased to clients of `subnets`.
+fn pool_addresses(subnets: &[Subnet], blocks: &[String]) -> Result<Vec<Ipv4Addr>, Violations> {
+    let mut addresses = Vec::new();
+    for block in blocks {
+        let network = match block.parse::<IpAddr>() {
+            Ok(address) => IpNet::from(address),
+            Err(_) => Violations::parse("blocks", block)?,
+        };
+        let IpNet::V4(network) = network else { continue };
+        if network.prefix_len() == 32 {
+            let is_leased = subnets.iter().any(|it| it.pool_contains(network.addr()));
+            addresses.extend(is_leased.then_some(network.addr()));
+            continue;
+        }
+        let pools = subnets.iter().flat_map(|subnet| subnet.addresses(0));
+        addresses.extend(pools.filter(|it| network.contains(it)).take(MAX_WITHHELD + 1));
+        if addresses.len() > MAX_WITHHELD {
+            let text = format!("have more than {MAX_WITHHELD} addresses of pools");
+            return Err(Violations::single("blocks", text));
+        }
+    }
+    Ok(addresses)
+}
+
+fn describe(error: &WithholdError) -> Status {
+    let text = error.to_string();
+    let WithholdError::Leased { address, .. } = error else { return Status::unavailable(text) };
+    let (address, noun) = (address.to_string(), "lease".to_owned());
+    AddressInUse { id: address.clone(), address, noun, tenant: String::new(), text }.into()
+}
+
+fn address(text: &str) -> Result<Ipv4Addr, Violations> {
     text.parse().map_err(|_| Violations::single("address", "is no IPv4 address"))
 }

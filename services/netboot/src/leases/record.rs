@@ -8,6 +8,7 @@ use store::records::Kind;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::lease::State as StoredState;
 
+use crate::Mac;
 use crate::pool::{Lease, State};
 
 /// The kind of these records: `netboot/lease/<address>`. One record for each address, so one client.
@@ -45,8 +46,10 @@ pub(super) fn write(
         State::Released => StoredState::Released,
         State::Expired => StoredState::Expired,
         State::Declined => StoredState::Declined,
+        State::Withheld => StoredState::Withheld,
     };
-    let mac = lease.mac.to_string();
+    let is_client = lease.state != State::Withheld;
+    let mac = if is_client { lease.mac.to_string() } else { String::new() };
     let created = old.filter(|old| old.mac == mac).and_then(|old| old.create_time);
     Some(pb::Lease {
         address: address.to_string(),
@@ -67,8 +70,10 @@ pub(super) fn read(record: &pb::Lease) -> Option<(Ipv4Addr, Lease)> {
         StoredState::Released => State::Released,
         StoredState::Expired => State::Expired,
         StoredState::Declined => State::Declined,
+        StoredState::Withheld => State::Withheld,
         StoredState::Unspecified => return None,
     };
+    let mac = if state == State::Withheld { Mac([0; 6]) } else { record.mac.parse().ok()? };
     let ends = record.expire_time.and_then(|at: Timestamp| at.try_into().ok())?;
-    Some((record.address.parse().ok()?, Lease { state, mac: record.mac.parse().ok()?, ends }))
+    Some((record.address.parse().ok()?, Lease { state, mac, ends }))
 }

@@ -233,3 +233,40 @@ async fn releases_are_stored_while_the_leases_run() {
     let kept = get(&new(store)).await.unwrap();
     assert!(matches!(record::read(&kept), Some((X, Lease { state: State::Released, .. }))));
 }
+
+#[tokio::test]
+async fn a_withheld_address_is_leased_to_nobody_until_its_time_is_over_and_a_leased_one_is_not_withheld()
+ {
+    let (clock, store) =
+        (Clock::manual(SystemTime::UNIX_EPOCH + HOUR), Arc::new(MemoryStore::default()));
+    let leases = Leases::new(store.clone(), clock.clone());
+    leases.withhold(X, &[], "hardware m").await.unwrap();
+    let stored = get(&leases).await.unwrap();
+    assert_eq!((stored.state(), stored.mac.as_str()), (pb::lease::State::Withheld, ""));
+    assert_eq!(stored.withheld_for, "hardware m");
+    assert_eq!(leases.claim(claim(1), clock.wall()).await, ClaimResult::Lost);
+    // Another process has the record from the store.
+    let other = Leases::new(store, clock.clone());
+    assert_eq!(other.claim(claim(1), clock.wall()).await, ClaimResult::Lost);
+    clock.advance(crate::pool::WITHHOLD_TIME);
+    assert_eq!(leases.claim(claim(1), clock.wall()).await, ClaimResult::Granted(HOUR));
+    let refused = leases.withhold(X, &[mac(2)], "hardware m").await.unwrap_err().to_string();
+    assert_eq!(refused, "192.0.2.10 is leased to 02:00:00:00:00:01 until 1970-01-01T02:10:00Z");
+    // The machine's own lease is left to it.
+    leases.withhold(X, &[mac(1)], "hardware m").await.unwrap();
+    assert_eq!(get(&leases).await.unwrap().state(), pb::lease::State::Bound);
+    clock.advance(HOUR);
+    leases.withhold(X, &[], "hardware m").await.unwrap();
+}
+
+#[tokio::test]
+async fn of_a_lease_and_a_claim_at_the_same_time_one_is_refused() {
+    for _ in 0..20 {
+        let store = Arc::new(MemoryStore::default());
+        let (one, other) = (new(store.clone()), new(store));
+        let now = one.clock.wall();
+        let (withheld, leased) =
+            tokio::join!(one.withhold(X, &[], "grant g"), other.claim(claim(1), now));
+        assert_eq!(withheld.is_ok(), leased == ClaimResult::Lost);
+    }
+}
