@@ -39,6 +39,8 @@ pub struct Machine {
     pub scsi_disks: Vec<ScsiDisk>,
     /// Offset by which its hardware clock is behind at power on.
     pub clock_behind: Duration,
+    /// True if its firmware boots from the network first.
+    pub boots_from_network: bool,
 }
 
 /// A SCSI disk of a machine.
@@ -80,6 +82,7 @@ impl Machine {
             disk,
             scsi_disks: Vec::new(),
             clock_behind: Duration::ZERO,
+            boots_from_network: true,
         })
     }
 
@@ -99,6 +102,12 @@ impl Machine {
     #[must_use]
     pub fn with_clock_behind(self, clock_behind: Duration) -> Self {
         Self { clock_behind, ..self }
+    }
+
+    /// Takes the network interface out of the boot order, and its ROM away.
+    #[must_use]
+    pub fn without_network_boot(self) -> Self {
+        Self { boots_from_network: false, ..self }
     }
 
     /// Checks that `inventory` is what the hypervisor gave the machine. Panics if it is not.
@@ -146,6 +155,10 @@ impl Machine {
                 ("q35", loader, NO_IPV6, "<rom enabled='no'/>")
             }
         };
+        let (order, rom) = match self.boots_from_network {
+            true => ("<boot order='1'/>", rom),
+            false => ("", "<rom enabled='no'/>"),
+        };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
         let behind = clock_behind.as_secs();
         let scsi_disks: String =
@@ -159,7 +172,7 @@ impl Machine {
 <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
 <source file='{disk}'/><target dev='vda' bus='virtio'/><boot order='2'/></disk>{scsi_disks}
-<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/><boot order='1'/>{rom}</interface>
+<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/>{order}{rom}</interface>
 <controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
 <serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
             serial = serial.display()
@@ -255,6 +268,22 @@ impl Hypervisor {
     /// Switches `machine` on, as somebody who stands before it.
     pub fn power_on(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "start", &machine.name]))
+    }
+
+    /// Creates the folder in which sushy-emulator stores images for virtual media, as a storage pool of libvirt.
+    pub fn create_media_pool(&self, lab: &Lab) -> anyhow::Result<()> {
+        let folder = lab.path("media");
+        std::fs::create_dir(&folder)?;
+        let mut create = self.virsh();
+        create.args(["--quiet", "pool-create-as", "default", "dir", "--target"]).arg(&folder);
+        run(&mut create).context("creating the pool of virtual media")
+    }
+
+    /// True if `machine` has a CD at its next power on.
+    pub fn has_cd(&self, machine: &Machine) -> anyhow::Result<bool> {
+        let description = self.virsh().args(["dumpxml", "--inactive", &machine.name]).output()?;
+        anyhow::ensure!(description.status.success(), "virsh dumpxml: {}", description.status);
+        Ok(String::from_utf8_lossy(&description.stdout).contains("device='cdrom'"))
     }
 
     /// Pauses the CPU of `machine`.
