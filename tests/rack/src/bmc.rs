@@ -54,6 +54,8 @@ SUSHY_EMULATOR_SECURE_BOOT_DISABLED_NVRAM = '/usr/share/OVMF/OVMF_VARS_4M.fd'
         std::fs::write(lab.path("sushy.conf"), config)?;
         let mut command = lab.command(program);
         command.arg("--config").arg(lab.path("sushy.conf"));
+        // Images for virtual media are in the lab, which no proxy reaches.
+        command.env("NO_PROXY", "*").env("no_proxy", "*");
         lab.start("sushy-emulator", &mut command)?;
         let url = format!("https://127.0.0.1:{PORT}");
         wait("the BMCs", Duration::from_secs(60), || get(lab, &url).ok())

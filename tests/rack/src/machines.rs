@@ -41,6 +41,8 @@ pub struct Machine {
     pub has_tpm: bool,
     /// Offset by which its hardware clock is behind at power on.
     pub clock_behind: Duration,
+    /// True if its firmware boots from the network first.
+    pub boots_from_network: bool,
 }
 
 /// A SCSI disk of a machine.
@@ -85,6 +87,7 @@ impl Machine {
             scsi_disks: Vec::new(),
             has_tpm: false,
             clock_behind: Duration::ZERO,
+            boots_from_network: true,
         })
     }
 
@@ -113,6 +116,12 @@ impl Machine {
     #[must_use]
     pub fn with_clock_behind(self, clock_behind: Duration) -> Self {
         Self { clock_behind, ..self }
+    }
+
+    /// Takes the network interface out of the boot order, and its ROM away.
+    #[must_use]
+    pub fn without_network_boot(self) -> Self {
+        Self { boots_from_network: false, ..self }
     }
 
     /// Checks that `inventory` is what the hypervisor gave the machine. Panics if it is not.
@@ -162,6 +171,10 @@ impl Machine {
                 ("q35", loader, NO_IPV6, "<rom enabled='no'/>")
             }
         };
+        let (order, rom) = match self.boots_from_network {
+            true => ("<boot order='1'/>", rom),
+            false => ("", "<rom enabled='no'/>"),
+        };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
         let tpm = if self.has_tpm { TPM } else { "" };
         let behind = clock_behind.as_secs();
@@ -176,7 +189,7 @@ impl Machine {
 <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
 <source file='{disk}'/><target dev='vda' bus='virtio'/><boot order='2'/></disk>{scsi_disks}
-<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/><boot order='1'/>{rom}</interface>
+<interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/>{order}{rom}</interface>
 {tpm}<controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
 <serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
             serial = serial.display()
@@ -295,6 +308,22 @@ impl Hypervisor {
     /// Switches `machine` off, as somebody who stands before it.
     pub fn power_off(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "destroy", &machine.name]))
+    }
+
+    /// Creates the folder in which sushy-emulator stores images for virtual media, as a storage pool of libvirt.
+    pub fn create_media_pool(&self, lab: &Lab) -> anyhow::Result<()> {
+        let folder = lab.path("media");
+        std::fs::create_dir(&folder)?;
+        let mut create = self.virsh();
+        create.args(["--quiet", "pool-create-as", "default", "dir", "--target"]).arg(&folder);
+        run(&mut create).context("creating the pool of virtual media")
+    }
+
+    /// True if `machine` has a CD at its next power on.
+    pub fn has_cd(&self, machine: &Machine) -> anyhow::Result<bool> {
+        let description = self.virsh().args(["dumpxml", "--inactive", &machine.name]).output()?;
+        anyhow::ensure!(description.status.success(), "virsh dumpxml: {}", description.status);
+        Ok(String::from_utf8_lossy(&description.stdout).contains("device='cdrom'"))
     }
 
     /// Pauses the CPU of `machine`.

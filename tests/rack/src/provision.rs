@@ -183,11 +183,6 @@ impl Operator {
         Self { channel }
     }
 
-    /// Creates the record of `machine`. Returns its id.
-    pub async fn create_machine(&self, machine: &Machine) -> anyhow::Result<String> {
-        self.create_hardware(record(machine)).await
-    }
-
     /// Creates a hardware record. Returns its id.
     pub async fn create_hardware(&self, hardware: hw::Hardware) -> anyhow::Result<String> {
         let request = hw::CreateHardwareRequest { hardware: Some(hardware), ..Default::default() };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 
 use crate::bmc::Redfish;
@@ -50,9 +51,21 @@ impl Site {
 
     /// Defines `machine`, and creates its hardware and BMC records. Returns the hardware id.
     pub async fn add_machine(&self, machine: &Machine) -> anyhow::Result<String> {
+        self.add_machine_with(machine, crate::provision::record(machine)).await
+    }
+
+    /// Does the same with this hardware record.
+    pub async fn add_machine_with(
+        &self,
+        machine: &Machine,
+        hardware: Hardware,
+    ) -> anyhow::Result<String> {
         self.hypervisor.define(&self.lab, machine)?;
-        let id =
-            self.operator.create_machine(machine).await.context("creating the hardware record")?;
+        let id = self
+            .operator
+            .create_hardware(hardware)
+            .await
+            .context("creating the hardware record")?;
         self.operator
             .create_bmc(&id, machine, &self.redfish)
             .await

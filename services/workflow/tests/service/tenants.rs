@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use runtime::{Caller, Role};
 use tinwright::HardwareId;
+use tinwright::hardware::v1::Policy;
+use tinwright::hardware::v1::policy::BootMethod;
 use tinwright::identity::v1 as id;
 use tinwright::identity::v1::tenant_service_server::TenantService;
 use tinwright::instance::v1::Instance;
@@ -84,6 +86,29 @@ async fn workflow(site: &mut Site, tenant: &str) -> pb::Workflow {
 fn assert_missing(status: &Status, noun: &str, id: &str) {
     assert_eq!(status.code(), Code::NotFound, "{status}");
     assert_eq!(status.message(), format!("{noun} {id} not found"));
+}
+
+#[tokio::test]
+async fn a_tenant_does_not_see_from_which_image_its_machine_is_booted() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let url = "http://192.0.2.1/osie.iso";
+    site.hardware.set_policy(
+        machine,
+        Policy {
+            boot_method: BootMethod::VirtualMedia.into(),
+            boot_image_url: url.into(),
+            ..Policy::default()
+        },
+    );
+    let of_acme = Instance { id: "i".into(), tenant: "acme".into(), ..Instance::default() };
+    site.instances.set(machine, of_acme);
+    let made = site.workflow(machine, TWO).await;
+    for (tenant, expected) in [("", url), ("acme", "")] {
+        let mut client = WorkflowServiceClient::new(channel(&mut site, tenant));
+        let request = pb::GetWorkflowRequest { id: made.id.clone(), ..Default::default() };
+        let found = client.get_workflow(request).await.unwrap().into_inner().workflow.unwrap();
+        assert_eq!(found.boot_image_url, expected, "{tenant:?}");
+    }
 }
 
 #[tokio::test]
