@@ -214,7 +214,9 @@ impl Allocator {
         let (mac, options) = (Mac(request.mac), &request.packet.options);
         let wanted = options.address(code::REQUESTED_ADDRESS);
         let reserved = |address: Ipv4Addr| {
-            self.index.is_reserved(address.into()) || self.grants.contains(address)
+            self.index.is_reserved(address.into())
+                || self.index.is_of_other_instance(address.into(), mac)
+                || self.grants.contains(address)
         };
         let usable = |address| address != link.id && !reserved(address);
         let had = had.filter(|(own, lease)| usable(*own) && lease.state != State::Declined);

@@ -5,9 +5,10 @@
 mod convert;
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use dhcp::Reservation;
 use dhcp::relay::Relayed;
@@ -16,6 +17,7 @@ use fleet::{
     FeedKind, FeedStates, FleetMachine, Freshness, MachineChange, MachineProjection, Observer,
     ViewIndex,
 };
+use tinwright::HardwareId;
 use tinwright::hardware::v1::Interface;
 use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::instance::v1::instance::AttachedAddress;
@@ -132,20 +134,43 @@ impl MachineView {
 
 /// The views of all interfaces, with netboot's own lookups.
 #[derive(Debug, Default)]
-pub struct Index(ViewIndex<MachineView>);
+pub struct Index {
+    views: ViewIndex<MachineView>,
+    /// The addresses in the records of instances, whatever their states, with their machines.
+    of_instances: RwLock<HashMap<IpAddr, HardwareId>>,
+}
 
 impl Deref for Index {
     type Target = ViewIndex<MachineView>;
 
     fn deref(&self) -> &ViewIndex<MachineView> {
-        &self.0
+        &self.views
     }
 }
 
 impl Observer for Index {
     fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
-        self.0.machines(changes, feeds);
+        {
+            let mut all = self.of_instances.write().unwrap_or_else(PoisonError::into_inner);
+            for change in changes {
+                for gone in instance_addresses(change.before.as_ref()) {
+                    if all.get(&gone) == Some(&change.id) {
+                        all.remove(&gone);
+                    }
+                }
+                all.extend(
+                    instance_addresses(change.after.as_ref()).map(|address| (address, change.id)),
+                );
+            }
+        }
+        self.views.machines(changes, feeds);
     }
+}
+
+/// Returns the addresses in the record of the machine's instance.
+fn instance_addresses(machine: Option<&Arc<FleetMachine>>) -> impl Iterator<Item = IpAddr> {
+    let ips = machine.and_then(|it| it.instance.as_deref()).into_iter().flat_map(|it| &it.ips);
+    ips.filter_map(|ip| ip.address.parse().ok())
 }
 
 impl Index {
@@ -173,7 +198,7 @@ impl Index {
 
     /// Returns the machine with this id, at its first interface.
     pub fn by_id(&self, id: &str) -> Option<Arc<MachineView>> {
-        self.0.by_id(id.parse().ok()?)
+        self.views.by_id(id.parse().ok()?)
     }
 
     /// Returns the machine with this name, or with this host name in its instance or in DHCP. Scans all machines: for API
@@ -205,9 +230,16 @@ impl Index {
         snapshot.by_address(address).is_some() || snapshot.is_contested(address)
     }
 
+    /// True if `address` is one of an instance, but not of one on the machine with the interface `mac`.
+    pub fn is_of_other_instance(&self, address: IpAddr, mac: Mac) -> bool {
+        let all = self.of_instances.read().unwrap_or_else(PoisonError::into_inner);
+        let machine = all.get(&address);
+        machine.is_some_and(|id| self.by_mac(mac).is_none_or(|view| view.id != *id))
+    }
+
     /// Resolves once every feed has synced.
     pub async fn ready(&self) {
-        self.0.ready(&FEEDS).await;
+        self.views.ready(&FEEDS).await;
     }
 }
 

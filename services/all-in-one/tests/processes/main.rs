@@ -21,6 +21,7 @@ mod granted;
 mod hegel;
 mod history;
 mod kills;
+mod leased;
 mod lent;
 mod links;
 mod network;

@@ -13,7 +13,7 @@ use super::*;
 impl Index {
     /// Returns all machines.
     pub(crate) fn all(&self) -> Vec<Arc<MachineView>> {
-        self.0.read().machines().cloned().collect()
+        self.views.read().machines().cloned().collect()
     }
 }
 
