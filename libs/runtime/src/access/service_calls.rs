@@ -114,6 +114,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.hardware.v1.HardwareService/EnrolMachine",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/RecordInventory",
+            "/tinwright.hardware.v1.ModelService/ListModels",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
