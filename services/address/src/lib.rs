@@ -4,6 +4,7 @@
 //! - [`block`]: a block of addresses, and a span of them, as values. [`chunk`]: 256 blocks of one size as bits. Both without I/O.
 //! - [`claims`]: one holder per block, in the store.
 //! - [`subnets`], [`ranges`], [`grants`]: the records.
+//! - [`bindings`]: the subnets and ranges of locations.
 //! - [`search`]: a free block of a range. [`machines`]: the interfaces that grants are attached to.
 //!
 //! # No address has two holders
@@ -30,6 +31,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod api;
+pub mod bindings;
 pub mod block;
 pub mod chunk;
 pub mod claims;

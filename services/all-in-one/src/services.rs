@@ -161,6 +161,7 @@ impl Services {
         }
         if let Some(address) = address {
             routes.add_service(address.subnet_service()).add_service(address.grant_service());
+            routes.add_service(address.location_binding_service());
         }
         if let Some(identity) = identity {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());

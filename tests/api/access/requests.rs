@@ -168,6 +168,8 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
     let subnet_update = json!({"id": site.id("subnet"), "quota": 1});
     let range_update = json!({"id": site.id("range"), "name": "x"});
     let grant = json!({"block": "203.0.113.7"});
+    let binding = json!({"location_id": site.id("second location")});
+    let binding_update = json!({"id": site.id("location binding"), "configuration": "{}"});
     let attachment = json!({"instance_id": site.id("instance")});
     vec![
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
@@ -181,6 +183,12 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
         ("GrantService/DetachGrant", id("grant")),
         ("GrantService/ReleaseGrant", id("grant")),
         ("SubnetService/DeleteRange", id("range")),
+        ("LocationBindingService/CreateLocationBinding", json!({"location_binding": binding})),
+        (
+            "LocationBindingService/UpdateLocationBinding",
+            json!({"location_binding": binding_update, "update_mask": "configuration"}),
+        ),
+        ("LocationBindingService/DeleteLocationBinding", id("location binding")),
     ]
 }
 

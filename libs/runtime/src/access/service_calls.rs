@@ -24,6 +24,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         "address",
         &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.hardware.v1.LocationService/GetLocation",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
         ],
