@@ -73,6 +73,11 @@ impl Api {
         LocationBindingServiceServer::new(self.clone())
     }
 
+    /// Returns the grants, with subnets and ranges.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
         let (subnets, ranges, grants) = &self.mirrors;

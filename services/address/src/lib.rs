@@ -4,6 +4,7 @@
 //! - [`block`]: a block of addresses, and a span of them, as values. [`chunk`]: 256 blocks of one size as bits. Both without I/O.
 //! - [`claims`]: one holder per block, in the store.
 //! - [`subnets`], [`ranges`], [`grants`]: the records.
+//! - [`import`]: the subnets of the configuration file, created where they are missing.
 //! - [`bindings`]: the subnets and ranges of locations.
 //! - [`search`]: a free block of a range. [`machines`]: the interfaces that grants are attached to.
 //!
@@ -37,6 +38,7 @@ pub mod chunk;
 pub mod claims;
 mod error;
 pub mod grants;
+pub mod import;
 pub mod machines;
 pub mod ranges;
 pub mod search;

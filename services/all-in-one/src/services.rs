@@ -38,6 +38,7 @@ use crate::events::{OwnerEvents, origin};
 use crate::metrics::ObjectFeeds;
 use crate::overdue;
 use crate::site_keys::KeyRotation;
+use crate::subnet_import;
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
@@ -205,6 +206,20 @@ impl Services {
         instance.map(|it| tier.tasks.spawn(it.run(stop())));
         power.map(|it| tier.tasks.spawn(it.run(stop())));
         workflow.map(|it| tier.tasks.spawn(it.run(stop())));
+    }
+
+    /// Starts to import the subnets of the file, if this process serves addresses and has a file with subnets.
+    pub(crate) fn import_subnets(&self, config: &Config, vitals: &Diagnostics, tier: &mut Tier) {
+        let (Some(address), false) = (&self.address, config.subnets.is_empty()) else { return };
+        let (grants, subnets) = (address.grants().clone(), config.subnets.clone());
+        let import = subnet_import::run(grants, subnets, vitals.clone());
+        let stop = tier.stop.clone();
+        tier.tasks.spawn(async move {
+            stop.run_until_cancelled(import).await;
+            // A task of a tier runs until the stop.
+            stop.cancelled().await;
+            Ok(())
+        });
     }
 
     /// Starts to look for objects that stay in a state for too long.
