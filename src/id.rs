@@ -41,6 +41,7 @@ nouns! {
     Hardware, HardwareId, "hardware";
     Instance, InstanceId, "instance";
     Location, LocationId, "location";
+    LocationBinding, LocationBindingId, "location binding";
     Model, ModelId, "model";
     PowerJob, PowerJobId, "power job";
     Range, RangeId, "range";

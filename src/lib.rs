@@ -34,8 +34,9 @@ pub mod tenant;
 pub mod watch;
 
 pub use id::{
-    BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId, LocationId,
-    ModelId, PowerJobId, ProcessId, RangeId, SubnetId, TemplateId, TenantId, WorkflowId,
+    BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId,
+    LocationBindingId, LocationId, ModelId, PowerJobId, ProcessId, RangeId, SubnetId, TemplateId,
+    TenantId, WorkflowId,
 };
 pub use mac::Mac;
 pub use object::Object;

@@ -65,6 +65,7 @@ macro_rules! objects {
 
 objects!(
     address::Grant,
+    address::LocationBinding,
     address::Range,
     address::Subnet,
     hardware::Hardware,

@@ -65,6 +65,7 @@ macro_rules! watch_responses {
 
 watch_responses! {
     address::WatchGrantsResponse, watch_grants_response::Grant => Grant;
+    address::WatchLocationBindingsResponse, watch_location_bindings_response::LocationBinding => LocationBinding;
     address::WatchRangesResponse, watch_ranges_response::Range => Range;
     address::WatchSubnetsResponse, watch_subnets_response::Subnet => Subnet;
     hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;

@@ -255,3 +255,21 @@ async fn a_tenant_sees_of_locations_and_models_what_it_needs_to_order() {
     assert_eq!(locations.delete_location(delete).await.unwrap_err().code(), Code::PermissionDenied);
     site.server.end().await;
 }
+
+#[tokio::test]
+async fn the_models_of_a_machine_are_listed() {
+    let mut site = Site::start().await;
+    site.model("first", "r1").await;
+    site.model("second", "r2").await;
+    let id = site.machine(1, "r2", ("", ""), pb::State::Enrolled).await.unwrap().id;
+    let of = |hardware_id: &str| pb::ListModelsRequest {
+        hardware_id: hardware_id.into(),
+        ..pb::ListModelsRequest::default()
+    };
+    let listed = site.models.list_models(of(&id)).await.unwrap().into_inner().models;
+    let names: Vec<_> = listed.iter().map(|model| model.name.as_str()).collect();
+    assert_eq!(names, ["second"]);
+    let absent = site.models.list_models(of(&listed[0].id)).await.unwrap_err();
+    assert_eq!(absent.code(), Code::NotFound);
+    site.server.end().await;
+}

@@ -57,6 +57,8 @@ pub struct Diagnostics {
     /// Without a prefix; [`register`](Self::register) adds ours.
     registry: Arc<Mutex<Registry>>,
     readiness: Arc<watch::Sender<Readiness>>,
+    /// Problems that do not keep the process from being ready.
+    details: Arc<Mutex<Vec<String>>>,
 }
 
 impl Default for Diagnostics {
@@ -66,7 +68,7 @@ impl Default for Diagnostics {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("tinwright_build", "Version of this program", build);
         let registry = Arc::new(Mutex::new(registry));
-        Self { registry, readiness: Arc::default() }
+        Self { registry, readiness: Arc::default(), details: Arc::default() }
     }
 }
 
@@ -84,6 +86,11 @@ impl Diagnostics {
     /// Sets the reported readiness.
     pub fn set_readiness(&self, readiness: Readiness) {
         self.readiness.send_replace(readiness);
+    }
+
+    /// Replaces the problems that the answer of `/readyz` names, one per line, when the process is ready nevertheless.
+    pub fn set_details(&self, details: Vec<String>) {
+        *self.details.lock().unwrap_or_else(PoisonError::into_inner) = details;
     }
 
     /// `/metrics` (OpenMetrics text), `/healthz` and `/readyz`.
@@ -108,12 +115,16 @@ async fn metrics(State(diagnostics): State<Diagnostics>) -> Response {
     }
 }
 
-async fn readiness(State(diagnostics): State<Diagnostics>) -> (StatusCode, &'static str) {
+async fn readiness(State(diagnostics): State<Diagnostics>) -> (StatusCode, String) {
     match *diagnostics.readiness.borrow() {
-        Readiness::Ready => (StatusCode::OK, "ready\n"),
-        Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Readiness::Ready => {
+            let details = diagnostics.details.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = details.iter().map(|detail| format!("{detail}\n"));
+            (StatusCode::OK, ["ready\n".to_owned()].into_iter().chain(lines).collect())
+        }
+        Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n".into()),
         Readiness::StoreUnreachable => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the store is out of reach\n")
+            (StatusCode::SERVICE_UNAVAILABLE, "the store is out of reach\n".into())
         }
     }
 }
@@ -126,14 +137,19 @@ mod tests {
     async fn readiness_is_reported_with_its_reason_and_taken_back() {
         let diagnostics = Diagnostics::default();
         let (ok, unavailable) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(readiness(State(diagnostics.clone())).await, (unavailable, "starting\n"));
+        let starting = (unavailable, "starting\n".to_owned());
+        assert_eq!(readiness(State(diagnostics.clone())).await, starting);
         for (set, reported) in [
             (Readiness::Ready, (ok, "ready\n")),
             (Readiness::StoreUnreachable, (unavailable, "the store is out of reach\n")),
             (Readiness::Ready, (ok, "ready\n")),
         ] {
             diagnostics.set_readiness(set);
+            let reported = (reported.0, reported.1.to_owned());
             assert_eq!(readiness(State(diagnostics.clone())).await, reported);
         }
+        diagnostics.set_details(vec!["a contradiction".into()]);
+        let reported = (ok, "ready\na contradiction\n".to_owned());
+        assert_eq!(readiness(State(diagnostics)).await, reported);
     }
 }

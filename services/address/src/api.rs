@@ -1,5 +1,6 @@
 //! The gRPC services of addresses.
 
+mod bindings;
 mod claims;
 mod grants;
 mod subnets;
@@ -13,11 +14,13 @@ use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
 use tinwright::address::v1::claim_service_server::ClaimServiceServer;
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
+use tinwright::address::v1::location_binding_service_server::LocationBindingServiceServer;
 use tinwright::address::v1::subnet_service_server::SubnetServiceServer;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use self::claims::Conflicts;
+use crate::bindings::BindingKind;
 use crate::grants::{GrantKind, Grants};
 use crate::leases::Leases;
 use crate::machines::InterfaceDirectory;
@@ -37,6 +40,7 @@ pub struct Api {
     tenants: TenantDirectory,
     machines: InterfaceDirectory,
     mirrors: (Mirror<SubnetKind>, Mirror<RangeKind>, Mirror<GrantKind>),
+    binding_mirror: Mirror<BindingKind>,
     stop: CancellationToken,
 }
 
@@ -58,6 +62,7 @@ impl Api {
             Mirror::new(ranges.records().clone()),
             Mirror::new(grants.records().clone()),
         );
+        let binding_mirror = Mirror::new(grants.bindings().records().clone());
         let (objects, conflicts) = (ObjectClaims::new(&grants), Conflicts::default());
         let leases = Leases::default();
         Self {
@@ -70,6 +75,7 @@ impl Api {
             tenants,
             machines,
             mirrors,
+            binding_mirror,
             stop,
         }
     }
@@ -94,10 +100,21 @@ impl Api {
         ClaimServiceServer::new(self.clone())
     }
 
+    /// Returns the service of bindings of locations for a tonic router.
+    pub fn location_binding_service(&self) -> LocationBindingServiceServer<Self> {
+        LocationBindingServiceServer::new(self.clone())
+    }
+
+    /// Returns the grants, with subnets and ranges.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
     /// Resolves once watches can be served.
     pub async fn ready(&self) {
         let (subnets, ranges, grants) = &self.mirrors;
-        tokio::join!(subnets.ready(), ranges.ready(), grants.ready());
+        let bindings = &self.binding_mirror;
+        tokio::join!(subnets.ready(), ranges.ready(), grants.ready(), bindings.ready());
     }
 
     /// Checks that records and indexes agree; with `repair`, corrects the indexes.
@@ -106,16 +123,19 @@ impl Api {
         let ranges = self.ranges.records().check(repair).await?;
         let grants = self.grants.records().check(repair).await?;
         let claims = self.grants.claims().records().check(repair).await?;
-        Ok(subnets.and(ranges).and(grants).and(claims))
+        let bindings = self.grants.bindings().records().check(repair).await?;
+        Ok(subnets.and(ranges).and(grants).and(claims).and(bindings))
     }
 
     /// Follows the records, and frees grants in time, until `stop`, which must come after the end of the watches.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let (subnets, ranges, grants) = self.mirrors.clone();
-        let (served, (), (), _) = tokio::join!(
+        let bindings = self.binding_mirror.clone();
+        let (served, (), (), (), _) = tokio::join!(
             serving::run(subnets, stop.clone()),
             ranges.run(stop.clone()),
             grants.run(stop.clone()),
+            bindings.run(stop.clone()),
             stop.run_until_cancelled(self.grants.keep_ending_due()),
         );
         served

@@ -24,6 +24,7 @@
 pub mod attach;
 mod change;
 mod expiry;
+mod located;
 mod plan;
 
 use std::time::Duration;
@@ -38,6 +39,7 @@ use tinwright::{GrantId, TenantName, check};
 
 use crate::Error;
 use crate::attempts::{Attempts, Turns};
+use crate::bindings::{Bindings, MAX_GROUP_BYTES};
 use crate::block::Block;
 use crate::claims::{Claims, Holder};
 use crate::ranges::Ranges;
@@ -112,6 +114,7 @@ pub struct Grants {
     claims: Claims,
     subnets: Subnets,
     ranges: Ranges,
+    bindings: Bindings,
     clock: Clock,
     turns: Turns,
 }
@@ -121,8 +124,9 @@ impl Grants {
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         let subnets = Subnets::new(store.clone(), clock.clone());
         let ranges = Ranges::new(store.clone(), subnets.clone(), clock.clone());
+        let bindings = Bindings::new(store.clone(), clock.clone());
         let (records, claims) = (Records::new(store.clone()), Claims::new(store));
-        Self { records, claims, subnets, ranges, clock, turns: Turns::default() }
+        Self { records, claims, subnets, ranges, bindings, clock, turns: Turns::default() }
     }
 
     /// Returns the underlying records.
@@ -148,6 +152,11 @@ impl Grants {
     /// Returns the clock that gives the times of states.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Returns the bindings of locations.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
     }
 
     /// Returns the claims of all objects.
@@ -269,10 +278,40 @@ fn checked(mut grant: pb::Grant) -> Result<pb::Grant, Violations> {
     wrong.normalize_optional("grant.subnet_id", &mut grant.subnet_id, parse);
     let parse = str::parse::<tinwright::RangeId>;
     wrong.normalize_optional("grant.range_id", &mut grant.range_id, parse);
-    if grant.subnet_id.is_empty() && grant.range_id.is_empty() && grant.block.is_empty() {
-        wrong.add("grant.subnet_id", "is missing: give a subnet, a range or a block");
+    let parse = str::parse::<tinwright::LocationId>;
+    wrong.normalize_optional("grant.location_id", &mut grant.location_id, parse);
+    let names_block =
+        !(grant.subnet_id.is_empty() && grant.range_id.is_empty() && grant.block.is_empty());
+    match (grant.location_id.is_empty(), names_block) {
+        (true, false) => {
+            wrong.add(
+                "grant.subnet_id",
+                "is missing: give a subnet, a range, a block or a location",
+            );
+        }
+        (false, true) => {
+            wrong.add("grant.location_id", "is set beside a subnet, a range or a block");
+        }
+        (true, true) | (false, false) => {}
     }
+    check_location(&grant, &mut wrong);
     wrong.into_result(grant)
+}
+
+/// Checks the fields that go with a location.
+fn check_location(grant: &pb::Grant, wrong: &mut Violations) {
+    wrong.take("grant.group", check::length(&grant.group, MAX_GROUP_BYTES));
+    if pb::AddressFamily::try_from(grant.family).is_err() {
+        wrong.add("grant.family", "is not a value of its enum");
+    }
+    if grant.location_id.is_empty() {
+        if !grant.group.is_empty() {
+            wrong.add("grant.group", "is set without location_id");
+        }
+        if grant.family() != pb::AddressFamily::Unspecified {
+            wrong.add("grant.family", "is set without location_id");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! - [`block`]: a block of addresses, and a span of them, as values. [`chunk`]: 256 blocks of one size as bits. Both without I/O.
 //! - [`claims`]: one holder per block, in the store.
 //! - [`subnets`], [`ranges`], [`grants`]: the records.
+//! - [`import`]: the subnets of the configuration file, created where they are missing.
+//! - [`bindings`]: the subnets and ranges of locations.
 //! - [`objects`]: claims of the objects of other services, which are machines and instances.
 //! - [`leases`]: the leases of netboot, which exclude claims.
 //! - [`search`]: a free block of a range. [`machines`]: the interfaces that grants are attached to.
@@ -33,11 +35,13 @@
 
 pub mod api;
 mod attempts;
+pub mod bindings;
 pub mod block;
 pub mod chunk;
 pub mod claims;
 mod error;
 pub mod grants;
+pub mod import;
 pub mod leases;
 pub mod machines;
 pub mod objects;

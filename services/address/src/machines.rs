@@ -5,13 +5,15 @@ use std::time::Duration;
 use tinwright::address::v1 as pb;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By as HardwareBy;
+use tinwright::hardware::v1::get_location_request::By as LocationBy;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::location_service_client::LocationServiceClient;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
-use tinwright::{InstanceId, Mac, TenantName};
+use tinwright::{InstanceId, LocationId, Mac, TenantName};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
@@ -25,6 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct InterfaceDirectory {
     hardware: HardwareServiceClient<Channel>,
     instance: InstanceServiceClient<Channel>,
+    location: LocationServiceClient<Channel>,
 }
 
 /// An interface of the machine that an instance occupies.
@@ -42,9 +45,18 @@ impl InterfaceDirectory {
     /// Clients for these channels.
     pub fn new(hardware: Channel, instance: Channel) -> Self {
         Self {
+            location: LocationServiceClient::new(hardware.clone()),
             hardware: HardwareServiceClient::new(hardware),
             instance: InstanceServiceClient::new(instance),
         }
+    }
+
+    /// Passes if there is a location with this id.
+    pub async fn require_location(&self, id: LocationId) -> Result<(), Error> {
+        let by = Some(LocationBy::Id(id.to_string()));
+        let request = hw::GetLocationRequest { by };
+        let found = response("hardware", self.location.clone().get_location(request)).await?;
+        found.map(drop).ok_or_else(|| missing("location", &id.to_string()))
     }
 
     /// Returns the interface that `wanted` names, if its instance is one that `tenant` may see and occupies a machine.

@@ -244,6 +244,8 @@ pub struct Config {
     pub store: Storage,
     /// Network boot, if it is configured.
     pub netboot: Option<Netboot>,
+    /// The networks whose addresses are leased, in the process that serves addresses.
+    pub subnets: Vec<netboot::pool::Subnet>,
     /// The time for which the workers of prepared machines are awaited.
     pub worker_timeouts: WorkerTimeouts,
     /// The identification of machines that get their script and their certificate.
@@ -296,6 +298,10 @@ impl Config {
         let split = Split::new(&options)?;
         let config = Self {
             netboot: netboot(&options, &data, &split)?,
+            subnets: match split.serves(Service::Address) {
+                true => pools::subnets(options.subnets.clone())?,
+                false => Vec::new(),
+            },
             worker_timeouts: options.boot.worker_timeouts()?,
             boot_source_check: options.boot.source_check.into(),
             metadata: Metadata::new(&options, &split)?,

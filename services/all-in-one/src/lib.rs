@@ -32,6 +32,7 @@ mod services;
 mod site_identity;
 mod site_keys;
 mod store_health;
+mod subnet_import;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -157,6 +158,7 @@ impl Server {
         }
         services.start(&refusals, &mut inner);
         count_objects(&services, app.clone(), &vitals, &mut inner)?;
+        services.import_subnets(&config, &vitals, &mut inner);
         services.follow_overdue(&vitals.register(OverdueMetric::new), &mut inner);
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {

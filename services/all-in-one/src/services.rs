@@ -39,6 +39,7 @@ use crate::events::{OwnerEvents, origin};
 use crate::metrics::ObjectFeeds;
 use crate::overdue;
 use crate::site_keys::KeyRotation;
+use crate::subnet_import;
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
@@ -167,6 +168,7 @@ impl Services {
         if let Some(address) = address {
             routes.add_service(address.subnet_service()).add_service(address.grant_service());
             routes.add_service(address.claim_service());
+            routes.add_service(address.location_binding_service());
         }
         if let Some(identity) = identity {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
@@ -210,6 +212,20 @@ impl Services {
         instance.map(|it| tier.tasks.spawn(it.run(stop())));
         power.map(|it| tier.tasks.spawn(it.run(stop())));
         workflow.map(|it| tier.tasks.spawn(it.run(stop())));
+    }
+
+    /// Starts to import the subnets of the file, if this process serves addresses and has a file with subnets.
+    pub(crate) fn import_subnets(&self, config: &Config, vitals: &Diagnostics, tier: &mut Tier) {
+        let (Some(address), false) = (&self.address, config.subnets.is_empty()) else { return };
+        let (grants, subnets) = (address.grants().clone(), config.subnets.clone());
+        let import = subnet_import::run(grants, subnets, vitals.clone());
+        let stop = tier.stop.clone();
+        tier.tasks.spawn(async move {
+            stop.run_until_cancelled(import).await;
+            // A task of a tier runs until the stop.
+            stop.cancelled().await;
+            Ok(())
+        });
     }
 
     /// Starts to look for objects that stay in a state for too long.

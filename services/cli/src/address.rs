@@ -1,5 +1,7 @@
 //! Commands on grants of addresses.
 
+pub mod binding;
+
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -12,18 +14,21 @@ use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
-use crate::input;
 use crate::output::{self, Format, Row, print_line, print_list};
 use crate::range::subnet_id;
 use crate::resource::{
     self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
+use crate::{input, location};
 
 /// Commands on grants of addresses.
 #[derive(Debug, clap::Subcommand)]
 pub enum AddressCommand {
     /// Grant a free address or block, or the wanted one
     Grant(GrantOptions),
+    /// Manage bindings of locations: the subnets and ranges of their addresses
+    #[command(subcommand)]
+    Binding(binding::BindingCommand),
     /// Confirm pending grants, which else are freed ten minutes after their creation
     Confirm {
         /// The grants
@@ -76,6 +81,16 @@ pub struct GrantOptions {
     /// Take it from any static range of this subnet
     #[arg(long, value_name = "NAME|ID")]
     subnet: Option<String>,
+    /// Take it from what is bound to this location
+    #[arg(long, value_name = "LOCATION", conflicts_with_all = ["block", "range", "subnet"])]
+    location: Option<String>,
+    /// Take it from what is bound for this group of the tenant
+    #[arg(long, value_name = "NAME", requires = "location")]
+    #[arg(default_value = "", hide_default_value = true)]
+    group: String,
+    /// Grant an address of this family of the location [default: any]
+    #[arg(long, value_name = "FAMILY", requires = "location")]
+    family: Option<Family>,
     /// Grant it to this tenant [default: the site]
     #[arg(long, default_value = "", hide_default_value = true)]
     tenant: String,
@@ -91,6 +106,15 @@ pub struct GrantOptions {
     /// Print in this format
     #[arg(short, long, default_value = "table")]
     output: Format,
+}
+
+/// Families of addresses.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Family {
+    /// IPv4
+    Ipv4 = pb::AddressFamily::Ipv4 as isize,
+    /// IPv6
+    Ipv6 = pb::AddressFamily::Ipv6 as isize,
 }
 
 /// Options of an attachment.
@@ -132,6 +156,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         AddressCommand::Grant(options) => grant(options, channel, out).await,
+        AddressCommand::Binding(command) => binding::run(command, channel, out).await,
         AddressCommand::Confirm { names } => {
             for name in names {
                 let grant = pb::Grant::find(channel, &name, View::Basic).await?;
@@ -175,7 +200,12 @@ async fn grant(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let GrantOptions { block, range, subnet, tenant, key, labels, pending, output } = options;
+    let GrantOptions { block, range, subnet, location, group, family, .. } = options;
+    let GrantOptions { tenant, key, labels, pending, output, .. } = options;
+    let location_id = match location {
+        None => String::new(),
+        Some(name) => location::id(channel, &name).await?,
+    };
     let range_id = match range {
         None => String::new(),
         Some(name) => pb::Range::find(channel, &name, View::Basic).await?.id,
@@ -184,6 +214,9 @@ async fn grant(
         block: block.unwrap_or_default(),
         range_id,
         subnet_id: subnet_id(channel, subnet.as_deref()).await?,
+        location_id,
+        group,
+        family: family.map_or(0, |family| family as i32),
         tenant,
         key,
         labels: labels.into_iter().collect(),

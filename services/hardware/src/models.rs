@@ -31,6 +31,8 @@ pub use crate::acceptance::{ModelKind, NAME_INDEX};
 const MAX_CONSTRAINTS: usize = 16;
 /// The most locations in which machines are accepted.
 const MAX_LOCATIONS: usize = 64;
+/// The longest time between two preparations.
+const MAX_BOOT_MINUTES: u32 = 24 * 60;
 /// The longest vendor and product.
 const MAX_TEXT_BYTES: usize = 255;
 /// Machines that are read at once.
@@ -149,6 +151,14 @@ fn checked(mut model: pb::Model) -> Result<pb::Model, Violations> {
     wrong.take("model.labels", check::labels(&model.labels));
     wrong.take("model.description", check::length(&model.description, MAX_DESCRIPTION_BYTES));
     wrong.nest("model.constraints", &model.constraints, check_constraints);
+    for (field, minutes) in [
+        ("model.boot_silent_minutes", model.boot_silent_minutes),
+        ("model.boot_step_minutes", model.boot_step_minutes),
+    ] {
+        if minutes > MAX_BOOT_MINUTES {
+            wrong.add(field, format!("{minutes} is over {MAX_BOOT_MINUTES}"));
+        }
+    }
     wrong.nest("model.accept_enrolled", &mut model.accept_enrolled, |accept, wrong| {
         wrong.each("location_ids", &mut accept.location_ids, MAX_LOCATIONS, |id, wrong| {
             wrong.normalize("", id, |id| id.parse::<LocationId>());

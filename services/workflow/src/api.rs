@@ -15,6 +15,7 @@ use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::workflow::v1::template_service_server::TemplateServiceServer;
 use tinwright::workflow::v1::worker_service_server::WorkerServiceServer;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
@@ -68,6 +69,7 @@ pub struct Api {
     /// Templates, workflows and logs.
     mirrors: (Mirror<TemplateKind>, Mirror<WorkflowKind>, Mirror<LogKind>),
     hardware: HardwareServiceClient<Channel>,
+    models: ModelServiceClient<Channel>,
     occupancy: Occupancy,
     tenants: TenantDirectory,
     renderings: RenderPool,
@@ -120,6 +122,7 @@ impl Api {
                 clock: clock.clone(),
             },
             enrollment: WorkerEnrollment::new(store, tokens, issuer),
+            models: ModelServiceClient::new(peers.hardware.clone()),
             hardware: HardwareServiceClient::new(peers.hardware),
             occupancy: Occupancy::new(peers.instance),
             tenants: TenantDirectory::new(peers.identity),

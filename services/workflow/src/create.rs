@@ -1,5 +1,6 @@
 //! Creates the record of a workflow from a template, hardware and the caller's values.
 
+mod boot_times;
 mod hidden;
 mod plan;
 
@@ -13,6 +14,7 @@ use tinwright::workflow::v1 as pb;
 use tinwright::{Mac, WorkflowId, boot_image, check, disk_hint};
 use tonic::Status;
 
+pub(crate) use self::boot_times::BootTimes;
 use self::hidden::HiddenValues;
 pub use self::plan::plan;
 use crate::lifecycle::{Plan, Step};

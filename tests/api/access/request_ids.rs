@@ -14,12 +14,15 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
     let at = format!("203.0.113.{}", n + 10);
     let range =
         json!({"name": format!("n{n}"), "subnet_id": site.id("subnet"), "first": at, "last": at});
+    let group = format!("n{n}");
+    let binding = json!({"location_id": site.id("location"), "tenant": "acme", "group": group});
     let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     vec![
         ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
         ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
         ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": machine}})),
+        ("LocationBindingService/CreateLocationBinding", json!({"location_binding": binding})),
         ("LocationService/CreateLocation", json!({"location": {"name": format!("n{n}")}})),
         ("ModelService/CreateModel", json!({"model": {"name": format!("n{n}")}})),
         ("PowerService/CreateBmc", json!({"bmc": bmc, "skip_login": true})),

@@ -170,6 +170,8 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
     let subnet_update = json!({"id": site.id("subnet"), "quota": 1});
     let range_update = json!({"id": site.id("range"), "name": "x"});
     let grant = json!({"block": "203.0.113.7"});
+    let binding = json!({"location_id": site.id("second location")});
+    let binding_update = json!({"id": site.id("location binding"), "configuration": "{}"});
     let attachment = json!({"instance_id": site.id("instance")});
     let holder = json!({"noun": "hardware", "object_id": site.id("spare")});
     let claim = json!({"holder": holder, "addresses": ["203.0.113.99"]});
@@ -186,6 +188,12 @@ fn addresses(site: &Site) -> Vec<(&'static str, Value)> {
         ("GrantService/DetachGrant", id("grant")),
         ("GrantService/ReleaseGrant", id("grant")),
         ("SubnetService/DeleteRange", id("range")),
+        ("LocationBindingService/CreateLocationBinding", json!({"location_binding": binding})),
+        (
+            "LocationBindingService/UpdateLocationBinding",
+            json!({"location_binding": binding_update, "update_mask": "configuration"}),
+        ),
+        ("LocationBindingService/DeleteLocationBinding", id("location binding")),
     ]
 }
 

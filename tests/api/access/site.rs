@@ -71,6 +71,11 @@ impl Site {
         site.create(&admin, "range", "SubnetService/CreateRange", json!({"range": range})).await;
         let grant = json!({"grant": {"range_id": site.id("range")}});
         site.create(&admin, "grant", "GrantService/CreateGrant", grant).await;
+        let second = json!({"location": {"name": "second"}});
+        site.create(&admin, "second location", "LocationService/CreateLocation", second).await;
+        let binding = json!({"location_binding": {"location_id": site.id("location")}});
+        let call = "LocationBindingService/CreateLocationBinding";
+        site.create(&admin, "location binding", call, binding).await;
         let tenant = json!({"tenant": {"name": "acme"}});
         site.create(&admin, "tenant", "TenantService/CreateTenant", tenant).await;
         let credential = json!({"credential": {"role": "ROLE_VIEWER"}});

@@ -24,6 +24,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         "address",
         &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.hardware.v1.LocationService/GetLocation",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.netboot.v1.LeaseService/WithholdAddresses",
@@ -122,6 +123,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.hardware.v1.HardwareService/EnrolMachine",
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/RecordInventory",
+            "/tinwright.hardware.v1.ModelService/ListModels",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
             "/tinwright.power.v1.PowerService/CancelPowerJob",

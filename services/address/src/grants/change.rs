@@ -51,6 +51,7 @@ impl Grants {
         if agrees(&wanted.block, &grant.block)
             && agrees(&wanted.subnet_id, &grant.subnet_id)
             && agrees(&wanted.range_id, &grant.range_id)
+            && agrees(&wanted.location_id, &grant.location_id)
         {
             return Ok(Some(grant));
         }

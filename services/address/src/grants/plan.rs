@@ -34,6 +34,9 @@ impl Plan {
 impl Grants {
     /// Returns a block for `wanted`.
     pub(super) async fn plan(&self, wanted: &pb::Grant) -> Result<Plan, Error> {
+        if !wanted.location_id.is_empty() {
+            return self.plan_located(wanted).await;
+        }
         match wanted.block.parse() {
             Ok(block) => self.plan_block(wanted, block).await,
             Err(_) => self.plan_free(wanted).await,
@@ -78,7 +81,7 @@ impl Grants {
     }
 
     /// Returns a plan for any free block of the wanted range, or of the wanted subnet.
-    async fn plan_free(&self, wanted: &pb::Grant) -> Result<Plan, Error> {
+    pub(super) async fn plan_free(&self, wanted: &pb::Grant) -> Result<Plan, Error> {
         let (subnet, ranges) = match wanted.range_id.as_str() {
             "" => {
                 let subnet = self.subnets.usable("grant.subnet_id", &wanted.subnet_id).await?;

@@ -28,6 +28,7 @@ const SIX: &str = "2001:db8::7";
 const POOLED: &str = "198.51.100.100";
 const POOL: &str = "[[subnets]]
 network = \"198.51.100.0/24\"
+gateway = \"198.51.100.1\"
 ranges = [\"198.51.100.100-198.51.100.100\"]
 ";
 /// A client renews at half of it.
@@ -51,6 +52,21 @@ impl Operator {
         let subnet = Some(addr::Subnet { name, cidr, gateway, ..addr::Subnet::default() });
         let request = addr::CreateSubnetRequest { subnet, ..Default::default() };
         SubnetServiceClient::new(self.0.clone()).create_subnet(request).await.unwrap();
+    }
+
+    /// Waits until the subnet `name` of the file is there.
+    async fn until_imported(&self, name: &str) {
+        let get = async || {
+            let by = Some(addr::get_subnet_request::By::Name(name.into()));
+            let mut subnets = SubnetServiceClient::new(self.0.clone());
+            subnets.get_subnet(addr::GetSubnetRequest { by }).await
+        };
+        let imported = async {
+            while get().await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        soon(imported).await;
     }
 
     /// Creates an instance, in which nothing is installed, on the machine that `create` creates. Returns its id.
@@ -183,7 +199,10 @@ impl Site {
         let flags = arguments(&[&flags[..], &["--metadata-listen", &metadata_address]].concat());
         let server = place.start(&flags).await;
         let operator = Operator(server.channel().await);
-        operator.create_subnet("v4", "198.51.100.0/24", "198.51.100.1").await;
+        match pool {
+            "" => operator.create_subnet("v4", "198.51.100.0/24", "198.51.100.1").await,
+            _ => operator.until_imported("config-198-51-100-0-24").await,
+        }
         operator.create_subnet("v6", "2001:db8::/64", "2001:db8::1").await;
         Self { flags, server, operator }
     }

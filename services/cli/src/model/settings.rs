@@ -70,6 +70,12 @@ pub struct Settings {
     /// Accept only machines whose record names this location; may be repeated [default: anywhere]
     #[arg(long = "accept-location", value_name = "LOCATION", requires = "accept_enrolled")]
     accept_locations: Vec<String>,
+    /// Prepare a machine again after this many minutes without a step of its boot; 0 for the site's setting
+    #[arg(long, value_name = "MINUTES")]
+    boot_silent_minutes: Option<u32>,
+    /// Prepare a machine again this many minutes after the last step of its boot; 0 for the site's setting
+    #[arg(long, value_name = "MINUTES")]
+    boot_step_minutes: Option<u32>,
 }
 
 impl UpdateModel {
@@ -77,7 +83,7 @@ impl UpdateModel {
     pub(super) fn split(self) -> anyhow::Result<Update> {
         let Self { name, files, fields, settings, no_accept_enrolled, output } = self;
         let Some(name) = name else {
-            anyhow::ensure!(settings.is_empty(), "with --file, set accept_enrolled in the file");
+            anyhow::ensure!(settings.is_empty(), "with --file, give the settings in the file");
             return Ok(Update::Files(UpdateOptions {
                 fields,
                 files: FileOptions { files, output },
@@ -89,7 +95,9 @@ impl UpdateModel {
 
 impl Settings {
     fn is_empty(&self) -> bool {
-        !self.accept_enrolled
+        let Self { accept_enrolled, accept_locations: _, boot_silent_minutes, boot_step_minutes } =
+            self;
+        !accept_enrolled && boot_silent_minutes.is_none() && boot_step_minutes.is_none()
     }
 
     /// Writes the settings that are given into `model`. Returns the names of their fields.
@@ -106,6 +114,14 @@ impl Settings {
             }
             model.accept_enrolled = Some(pb::AcceptEnrolled { location_ids });
             paths.push("accept_enrolled".into());
+        }
+        if let Some(minutes) = self.boot_silent_minutes {
+            model.boot_silent_minutes = minutes;
+            paths.push("boot_silent_minutes".into());
+        }
+        if let Some(minutes) = self.boot_step_minutes {
+            model.boot_step_minutes = minutes;
+            paths.push("boot_step_minutes".into());
         }
         Ok(paths)
     }

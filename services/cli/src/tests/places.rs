@@ -246,6 +246,9 @@ async fn a_model_gets_and_loses_its_policy_for_enrolled_machines() {
     assert_eq!(changes, ["update m2: accept_enrolled: anywhere"]);
     let (_, _, changes) = site.run("model update m2 --no-accept-enrolled").await;
     assert_eq!(changes, ["update m2: accept_enrolled: nothing"]);
+    let (_, _, changes) =
+        site.run("model update m2 --boot-silent-minutes 45 --boot-step-minutes 0").await;
+    assert_eq!(changes, ["update m2: boot_silent_minutes boot_step_minutes: nothing"]);
     let (_, result, _) = site.run("model update m2").await;
     assert_eq!(result.unwrap_err(), "nothing to change: give a setting");
     let folder = tempfile::tempdir().unwrap();

@@ -8,10 +8,11 @@ use store::serving;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::model_service_server::ModelService;
 use tinwright::status::Violations;
-use tinwright::{ModelId, Object as _, TenantName, check};
+use tinwright::{HardwareId, ModelId, Object as _, TenantName, check};
 use tonic::{Request, Response, Status};
 
 use super::{Api, missing_selector};
+use crate::matching::matches;
 use crate::{models, tenant};
 
 #[tonic::async_trait]
@@ -57,8 +58,19 @@ impl ModelService for Api {
         request: Request<pb::ListModelsRequest>,
     ) -> Result<Response<pb::ListModelsResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
-        let pb::ListModelsRequest { page_size, page_token, labels, count_machines } =
+        let pb::ListModelsRequest { page_size, page_token, labels, count_machines, hardware_id } =
             request.into_inner();
+        if !hardware_id.is_empty() && tenant.is_some() {
+            let text = "a caller with a tenant does not see the models of a machine";
+            return Err(Status::permission_denied(text));
+        }
+        let machine = match hardware_id.as_str() {
+            "" => None,
+            id => {
+                let id: HardwareId = Violations::parse("hardware_id", id)?;
+                Some(self.records.records().require(&id.to_string()).await?)
+            }
+        };
         if count_machines && tenant.is_some() {
             let text = "a caller with a tenant does not see the numbers of the site's machines";
             return Err(Status::permission_denied(text));
@@ -66,7 +78,10 @@ impl ModelService for Api {
         let keep = |model: &pb::Model| match &tenant {
             // A tenant does not see the labels, and so does not learn them from the filter.
             Some(_) => labels.is_empty(),
-            None => model.has_labels(&labels),
+            None => {
+                model.has_labels(&labels)
+                    && machine.as_ref().is_none_or(|machine| matches(model, machine))
+            }
         };
         let (models, next_page_token) =
             serving::list(&self.model_mirror, page_size, &page_token, keep, |model| model).await?;

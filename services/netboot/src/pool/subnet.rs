@@ -43,6 +43,11 @@ impl fmt::Display for Range {
 }
 
 impl Range {
+    /// Returns the first and the last address.
+    pub fn bounds(&self) -> (Ipv4Addr, Ipv4Addr) {
+        (self.first, self.last)
+    }
+
     fn len(&self) -> u32 {
         (u32::from(self.last) - u32::from(self.first)).saturating_add(1)
     }

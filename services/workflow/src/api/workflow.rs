@@ -19,6 +19,7 @@ use tinwright::{HardwareId, Object as _, TemplateId, TenantName, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
+use crate::create::BootTimes;
 use crate::lifecycle::{BootStep, Event, EventRefused};
 use crate::log_reader::{LogGrowth, LogReader};
 use crate::logs::LogKey;
@@ -59,9 +60,10 @@ impl WorkflowService for Api {
                 if !template.tenant.is_empty() && template.tenant != tenant {
                     return Err(status::not_found("template", &template.id));
                 }
-                let now = self.clock.wall();
+                let (now, times) = (self.clock.wall(), self.boot_times(&machine.id).await?);
                 let render = move || create::new_workflow(&request, &template, &machine, now);
-                let workflow = pb::Workflow { tenant, ..self.renderings.run(render).await?? };
+                let workflow = self.renderings.run(render).await??;
+                let workflow = pb::Workflow { tenant, ..times.write(workflow) };
                 self.workflows.create(&workflow, idempotent).await?
             }
         };
@@ -314,6 +316,26 @@ impl Api {
     async fn stored_template(&self, id: &str) -> Result<pb::Template, Status> {
         let id: TemplateId = Violations::parse("template_id", id)?;
         Ok(self.templates.records().require(&id.to_string()).await?)
+    }
+
+    /// Returns the times of the machine `id`, from its models.
+    async fn boot_times(&self, id: &str) -> Result<BootTimes, Status> {
+        let mut client = self.models.clone();
+        let (mut times, mut page_token) = (BootTimes::default(), String::new());
+        loop {
+            let hardware_id = id.to_owned();
+            let request = hw::ListModelsRequest {
+                hardware_id,
+                page_token,
+                ..hw::ListModelsRequest::default()
+            };
+            let page = client.list_models(request).await?.into_inner();
+            page.models.iter().for_each(|model| times.add(model));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(times);
+            }
+        }
     }
 
     /// Reads a machine from the hardware service, as `view` shows it.

@@ -37,7 +37,7 @@ fn workflow(
         prepares: options.mode() == netboot,
         powers_off: options.power_off_after,
         time_limit: record.time_limit.map(duration).transpose()?,
-        worker_timeouts,
+        worker_timeouts: of_models(record, worker_timeouts),
     };
     let actions = record.actions.iter().map(action).collect::<Result<_, _>>()?;
     // Records of earlier versions have no count.
@@ -52,6 +52,18 @@ fn workflow(
         boots: boots(record.boots.as_ref())?,
         state: state(record)?,
     })
+}
+
+/// Returns the time for which the worker of `record` is awaited: the one of its machine's models, or else of the `site`.
+fn of_models(record: &pb::Workflow, site: WorkerTimeouts) -> WorkerTimeouts {
+    let or = |minutes: u32, site| match minutes {
+        0 => site,
+        minutes => Duration::from_secs(u64::from(minutes) * 60),
+    };
+    WorkerTimeouts {
+        silent: or(record.boot_silent_minutes, site.silent),
+        step: or(record.boot_step_minutes, site.step),
+    }
 }
 
 fn boots(record: Option<&pb::Boots>) -> Result<Boots, &'static str> {

@@ -211,3 +211,22 @@ fn the_error_names_the_damaged_field() {
         "the record of workflow w has no usable state"
     );
 }
+
+#[test]
+fn a_worker_is_awaited_for_the_times_of_the_models_and_else_for_those_of_the_site() {
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let of = |boot_silent_minutes, boot_step_minutes| {
+        let state = pb::WorkflowState::Pending.into();
+        let record = pb::Workflow {
+            boot_silent_minutes,
+            boot_step_minutes,
+            state,
+            ..pb::Workflow::default()
+        };
+        read(&record).unwrap().plan.worker_timeouts
+    };
+    assert_eq!(of(0, 0), WorkerTimeouts::DEFAULT);
+    let step = WorkerTimeouts::DEFAULT.step;
+    assert_eq!(of(45, 0), WorkerTimeouts { silent: minutes(45), step });
+    assert_eq!(of(45, 2), WorkerTimeouts { silent: minutes(45), step: minutes(2) });
+}

@@ -53,6 +53,20 @@ impl Site {
 }
 
 #[tokio::test]
+async fn a_machine_of_models_with_times_of_their_own_is_prepared_again_after_the_longest_of_them() {
+    let ((mut site, clock), machine) = (site().await, HardwareId::new());
+    site.hardware.set_boot_minutes(machine, &[(0, 3), (45, 2), (40, 0)]);
+    let made = site.workflow_with(machine, TWO, NETBOOT).await;
+    assert_eq!((made.boot_silent_minutes, made.boot_step_minutes), (45, 3));
+    site.prepared(&made.id, 1).await;
+    clock.advance(minutes(45));
+    site.prepared(&made.id, 2).await;
+    site.note_step(machine, "kernel").await;
+    clock.advance(minutes(3));
+    site.prepared(&made.id, 3).await;
+}
+
+#[tokio::test]
 async fn a_machine_is_prepared_four_times_and_then_its_workflow_fails_with_the_last_boot_step() {
     let ((mut site, clock), machine) = (site().await, HardwareId::new());
     let made = site.workflow_with(machine, TWO, NETBOOT).await;

@@ -8,6 +8,7 @@ use futures_util::Stream;
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_server::HardwareService;
+use tinwright::hardware::v1::model_service_server::ModelService;
 use tinwright::secret::Secrets as _;
 use tinwright::status;
 use tonic::{Request, Response, Status};
@@ -21,6 +22,7 @@ pub(crate) struct FakeHardware {
     policies: Arc<Mutex<BTreeMap<String, pb::Policy>>>,
     inventories: Arc<Mutex<Vec<pb::RecordInventoryRequest>>>,
     enrolments: Arc<Mutex<Vec<pb::EnrolMachineRequest>>>,
+    models: Arc<Mutex<BTreeMap<String, Vec<pb::Model>>>>,
 }
 
 /// The hint and the inventory of a machine.
@@ -44,6 +46,17 @@ impl FakeHardware {
     /// Sets the state of a machine.
     pub(crate) fn set_state(&self, machine: HardwareId, state: pb::State) {
         self.states.lock().unwrap().insert(machine.to_string(), Some(state));
+    }
+
+    /// Gives a machine models with these times of boots, in minutes.
+    pub(crate) fn set_boot_minutes(&self, machine: HardwareId, times: &[(u32, u32)]) {
+        let model = |(boot_silent_minutes, boot_step_minutes): &(u32, u32)| pb::Model {
+            boot_silent_minutes: *boot_silent_minutes,
+            boot_step_minutes: *boot_step_minutes,
+            ..pb::Model::default()
+        };
+        let models = times.iter().map(model).collect();
+        self.models.lock().unwrap().insert(machine.to_string(), models);
     }
 
     /// Returns the inventories that were recorded.
@@ -205,6 +218,53 @@ impl HardwareService for FakeHardware {
         &self,
         _: Request<pb::WatchHardwareRequest>,
     ) -> Answer<Self::WatchHardwareStream> {
+        closed()
+    }
+}
+
+#[tonic::async_trait]
+impl ModelService for FakeHardware {
+    async fn list_models(
+        &self,
+        request: Request<pb::ListModelsRequest>,
+    ) -> Answer<pb::ListModelsResponse> {
+        let machine = request.into_inner().hardware_id;
+        let models = self.models.lock().unwrap().get(&machine).cloned().unwrap_or_default();
+        Ok(Response::new(pb::ListModelsResponse { models, ..Default::default() }))
+    }
+
+    async fn create_model(
+        &self,
+        _: Request<pb::CreateModelRequest>,
+    ) -> Answer<pb::CreateModelResponse> {
+        closed()
+    }
+
+    async fn get_model(&self, _: Request<pb::GetModelRequest>) -> Answer<pb::GetModelResponse> {
+        closed()
+    }
+
+    async fn update_model(
+        &self,
+        _: Request<pb::UpdateModelRequest>,
+    ) -> Answer<pb::UpdateModelResponse> {
+        closed()
+    }
+
+    async fn delete_model(
+        &self,
+        _: Request<pb::DeleteModelRequest>,
+    ) -> Answer<pb::DeleteModelResponse> {
+        closed()
+    }
+
+    type WatchModelsStream =
+        Pin<Box<dyn Stream<Item = Result<pb::WatchModelsResponse, Status>> + Send>>;
+
+    async fn watch_models(
+        &self,
+        _: Request<pb::WatchModelsRequest>,
+    ) -> Answer<Self::WatchModelsStream> {
         closed()
     }
 }

@@ -12,6 +12,7 @@ use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
+use tinwright::hardware::v1::model_service_server::ModelServiceServer;
 use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
 use tinwright::in_process;
 use tinwright::instance::v1::instance_service_server::InstanceServiceServer;
@@ -89,7 +90,9 @@ impl Site {
         let mut tasks = JoinSet::new();
         let machines = FakeHardware::default();
         let (hardware, pipes) = in_process::pair();
-        let server = Server::builder().add_service(HardwareServiceServer::new(machines.clone()));
+        let server = Server::builder()
+            .add_service(HardwareServiceServer::new(machines.clone()))
+            .add_service(ModelServiceServer::new(machines.clone()));
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let instances = FakeInstances::default();
         let (instance, pipes) = in_process::pair();

@@ -167,7 +167,10 @@ async fn what_cannot_be_granted_is_refused_by_field() {
         (exactly("192.0.2.150"), "192.0.2.150/32 is for leases, in range r192-0-2-100"),
         (exactly("192.0.2.128/25"), "192.0.2.128/25 is for leases, in range r192-0-2-100"),
         (of_range(&dynamic), "range r192-0-2-100 is for leases"),
-        (pb::Grant::default(), "grant.subnet_id: is missing: give a subnet, a range or a block"),
+        (
+            pb::Grant::default(),
+            "grant.subnet_id: is missing: give a subnet, a range, a block or a location",
+        ),
         (exactly("192.0.2.1/24"), "is no address and no aligned block"),
     ] {
         let (code, found) = code(bench.grant(wanted).await);

@@ -1,0 +1,45 @@
+//! Imports the sections `[[subnets]]` of the file into the address service of this process.
+
+use std::time::Duration;
+
+use address::grants::Grants;
+use address::import::ConfiguredSubnet;
+use netboot::pool::Subnet;
+use runtime::telemetry::Diagnostics;
+
+/// The pause after a failure of the store.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Creates `subnets` where they are missing. Contradictions are errors in the log, and stay in the detail of the readiness.
+pub(crate) async fn run(grants: Grants, subnets: Vec<Subnet>, vitals: Diagnostics) {
+    let subnets: Vec<_> = subnets.iter().map(configured).collect();
+    loop {
+        match grants.import(&subnets).await {
+            Ok(contradictions) => {
+                for contradiction in &contradictions {
+                    tracing::error!(contradiction, "the file contradicts the stored subnets");
+                }
+                return vitals.set_details(contradictions);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the subnets of the file were not imported; trying again"
+                );
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+fn configured(subnet: &Subnet) -> ConfiguredSubnet {
+    let bounds = |range: &netboot::pool::Range| {
+        let (first, last) = range.bounds();
+        (first.to_string(), last.to_string())
+    };
+    ConfiguredSubnet {
+        cidr: subnet.network.to_string(),
+        gateway: subnet.gateway.map(|gateway| gateway.to_string()).unwrap_or_default(),
+        ranges: subnet.ranges.iter().map(bounds).collect(),
+    }
+}

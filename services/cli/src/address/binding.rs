@@ -1,0 +1,215 @@
+//! Commands on bindings of locations: the subnets and ranges from which addresses of a location are granted.
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use prost_types::FieldMask;
+use tinwright::LocationBindingId;
+use tinwright::address::v1 as pb;
+use tinwright::address::v1::get_location_binding_request::By;
+use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
+use tonic::transport::Channel;
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Format, Row, print_list};
+use crate::resource::{
+    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
+use crate::{input, location};
+
+/// Commands on bindings of locations.
+#[derive(Debug, clap::Subcommand)]
+pub enum BindingCommand {
+    /// Bind subnets and ranges to a location: its addresses are granted from them
+    Create {
+        /// The location
+        #[arg(value_name = "LOCATION")]
+        location: String,
+        /// Bind them for this tenant only [default: for all]
+        #[arg(long, default_value = "", hide_default_value = true)]
+        tenant: String,
+        /// Bind them for this group of the tenant only, such as a hub [default: for all]
+        #[arg(long, requires = "tenant", default_value = "", hide_default_value = true)]
+        group: String,
+        /// The bound subnets and ranges
+        #[command(flatten)]
+        bound: Bound,
+        /// Give it this label; may be repeated
+        #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
+        labels: Vec<(String, String)>,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Replace the subnets, the ranges or the configuration of a binding
+    Update {
+        /// The binding
+        #[arg(value_name = pb::LocationBinding::NAMES)]
+        name: String,
+        /// The bound subnets and ranges
+        #[command(flatten)]
+        bound: Bound,
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::LocationBinding>),
+}
+
+/// What is bound.
+#[derive(Debug, clap::Args)]
+pub struct Bound {
+    /// Grant from static ranges of this subnet; may be repeated
+    #[arg(long = "subnet", value_name = "NAME|ID")]
+    subnets: Vec<String>,
+    /// Grant from this range, before those of the subnets; may be repeated
+    #[arg(long = "range", value_name = "NAME|ID")]
+    ranges: Vec<String>,
+    /// Settings for doors, as a JSON object without secrets
+    #[arg(long, value_name = "JSON")]
+    configuration: Option<String>,
+}
+
+/// Options that filter a list.
+#[derive(Debug, clap::Args)]
+pub struct BindingFilter {
+    /// List only bindings of this location
+    #[arg(long, value_name = "LOCATION")]
+    location: Option<String>,
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: BindingCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        BindingCommand::Create { location, tenant, group, bound, labels, output } => {
+            let mut binding = pb::LocationBinding {
+                location_id: location::id(channel, &location).await?,
+                tenant,
+                group,
+                labels: labels.into_iter().collect(),
+                ..pb::LocationBinding::default()
+            };
+            bound.write(channel, &mut binding).await?;
+            let request = pb::CreateLocationBindingRequest {
+                location_binding: Some(binding),
+                ..Default::default()
+            };
+            let created = client(channel).create_location_binding(request).await?.into_inner();
+            print_list(out, &[required(created.location_binding)?], output)
+        }
+        BindingCommand::Update { name, bound, output } => {
+            let id = pb::LocationBinding::find(channel, &name, View::Basic).await?.id;
+            let mut binding = pb::LocationBinding { id, ..pb::LocationBinding::default() };
+            let paths = bound.write(channel, &mut binding).await?;
+            anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
+            let request = pb::UpdateLocationBindingRequest {
+                location_binding: Some(binding),
+                update_mask: Some(FieldMask { paths }),
+            };
+            let updated = client(channel).update_location_binding(request).await?.into_inner();
+            print_list(out, &[required(updated.location_binding)?], output)
+        }
+        BindingCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+impl Bound {
+    /// Writes what is given into `binding`. Returns the names of its fields.
+    async fn write(
+        self,
+        channel: &Channel,
+        binding: &mut pb::LocationBinding,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for name in &self.subnets {
+            let subnet = pb::Subnet::find(channel, name, View::Basic).await?;
+            binding.subnet_ids.push(subnet.id);
+        }
+        for name in &self.ranges {
+            binding.range_ids.push(pb::Range::find(channel, name, View::Basic).await?.id);
+        }
+        if !self.subnets.is_empty() {
+            paths.push("subnet_ids".into());
+        }
+        if !self.ranges.is_empty() {
+            paths.push("range_ids".into());
+        }
+        if let Some(configuration) = self.configuration {
+            binding.configuration = configuration;
+            paths.push("configuration".into());
+        }
+        Ok(paths)
+    }
+}
+
+impl Row for pb::LocationBinding {
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "LOCATION", "TENANT", "GROUP", "SUBNETS", "RANGES", "VERSION", "AGE"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let [id, location, tenant, group] =
+            [&self.id, &self.location_id, &self.tenant, &self.group].map(Clone::clone);
+        let [subnets, ranges] =
+            [&self.subnet_ids, &self.range_ids].map(|ids| ids.len().to_string());
+        let (version, age) = (self.version.to_string(), output::age(self.create_time, now));
+        vec![id, location, tenant, group, subnets, ranges, version, age]
+    }
+}
+
+impl Watchable for pb::LocationBinding {
+    type Response = pb::WatchLocationBindingsResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        let request = pb::WatchLocationBindingsRequest { id };
+        Ok(client(channel).watch_location_bindings(request).await?.into_inner())
+    }
+}
+
+impl Resource for pb::LocationBinding {
+    type Filter = BindingFilter;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "location binding";
+    const NAMES: &'static str = "ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let id = name.parse::<LocationBindingId>().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let request = pb::GetLocationBindingRequest { by: Some(By::Id(id.to_string())) };
+        let found = client(channel).get_location_binding(request).await?.into_inner();
+        required(found.location_binding)
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let location_id = match &query.filter.location {
+            Some(name) => location::id(channel, name).await?,
+            None => String::new(),
+        };
+        let labels = query.labels.iter().cloned().collect();
+        let page_size = PAGE_SIZE;
+        let request =
+            pb::ListLocationBindingsRequest { page_size, page_token, labels, location_id };
+        let page = client(channel).list_location_bindings(request).await?.into_inner();
+        Ok((page.location_bindings, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteLocationBindingRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_location_binding(request).await?;
+        Ok(())
+    }
+}
+
+fn client(channel: &Channel) -> LocationBindingServiceClient<Channel> {
+    LocationBindingServiceClient::new(channel.clone())
+}
