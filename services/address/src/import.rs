@@ -17,7 +17,7 @@ const MAX_ATTEMPTS: usize = 8;
 const SOURCE_LABEL: (&str, &str) = ("tinwright/source", "config");
 
 /// What was imported, or the text of what is in the way; an error is a failure of the store.
-type Settled<T> = Result<Result<T, String>, records::Error>;
+type Imported<T> = Result<Result<T, String>, records::Error>;
 
 /// A subnet of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Grants {
             let mut report = |text: &str| {
                 contradictions.push(format!("subnet {}: {text}", wanted.cidr));
             };
-            let subnet = match self.settled_subnet(wanted).await? {
+            let subnet = match self.import_subnet(wanted).await? {
                 Ok(subnet) => subnet,
                 Err(text) => {
                     report(&text);
@@ -56,7 +56,7 @@ impl Grants {
                 report(&format!("the gateway is {file}, and {stored} in subnet {name}"));
             }
             for (first, last) in &wanted.ranges {
-                if let Err(text) = self.settled_range(&subnet, first, last).await? {
+                if let Err(text) = self.import_range(&subnet, first, last).await? {
                     report(&text);
                 }
             }
@@ -64,7 +64,7 @@ impl Grants {
         Ok(contradictions)
     }
 
-    async fn settled_subnet(&self, wanted: &ConfiguredSubnet) -> Settled<pb::Subnet> {
+    async fn import_subnet(&self, wanted: &ConfiguredSubnet) -> Imported<pb::Subnet> {
         let mut attempts = Attempts::default();
         loop {
             if let Some(outcome) = attempts.after(self.import_subnet(wanted).await)? {
@@ -73,7 +73,7 @@ impl Grants {
         }
     }
 
-    async fn settled_range(&self, subnet: &pb::Subnet, first: &str, last: &str) -> Settled<()> {
+    async fn import_range(&self, subnet: &pb::Subnet, first: &str, last: &str) -> Imported<()> {
         let mut attempts = Attempts::default();
         loop {
             if let Some(outcome) = attempts.after(self.import_range(subnet, first, last).await)? {

@@ -90,7 +90,7 @@ pub struct GrantOptions {
     group: String,
     /// Grant an address of this family of the location [default: any]
     #[arg(long, value_name = "FAMILY", requires = "location")]
-    family: Option<Family>,
+    family: Option<AddressFamily>,
     /// Grant it to this tenant [default: the site]
     #[arg(long, default_value = "", hide_default_value = true)]
     tenant: String,
@@ -110,7 +110,7 @@ pub struct GrantOptions {
 
 /// Families of addresses.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Family {
+pub enum AddressFamily {
     /// IPv4
     Ipv4 = pb::AddressFamily::Ipv4 as isize,
     /// IPv6

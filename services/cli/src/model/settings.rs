@@ -17,7 +17,7 @@ pub struct CreateModel {
     pub files: FileOptions,
     /// The settings, of all models in the files
     #[command(flatten)]
-    pub settings: Settings,
+    pub settings: ModelSettings,
 }
 
 /// Options of an update.
@@ -34,7 +34,7 @@ pub struct UpdateModel {
     fields: Vec<String>,
     /// The settings
     #[command(flatten)]
-    settings: Settings,
+    settings: ModelSettings,
     /// Do not accept enrolled machines: an operator does
     #[arg(long, conflicts_with_all = ["accept_enrolled", "files"])]
     no_accept_enrolled: bool,
@@ -53,7 +53,7 @@ pub(super) enum Update {
         /// Its name or id.
         name: String,
         /// The new settings.
-        settings: Settings,
+        settings: ModelSettings,
         /// True if enrolled machines are no longer accepted.
         no_accept_enrolled: bool,
         /// The format of the output.
@@ -63,7 +63,7 @@ pub(super) enum Update {
 
 /// Settings of a model.
 #[derive(Debug, clap::Args)]
-pub struct Settings {
+pub struct ModelSettings {
     /// Make machines of the model provisionable when they enrol, without `hardware accept`
     #[arg(long)]
     accept_enrolled: bool,
@@ -93,7 +93,7 @@ impl UpdateModel {
     }
 }
 
-impl Settings {
+impl ModelSettings {
     fn is_empty(&self) -> bool {
         let Self { accept_enrolled, accept_locations: _, boot_silent_minutes, boot_step_minutes } =
             self;
