@@ -24,24 +24,46 @@ pub(crate) struct Machine {
 impl Machine {
     /// Starts the program on a machine that was booted from `files`, for the control plane `plane`.
     pub(crate) fn boot(plane: &ControlPlane, files: &Files) -> Self {
-        Self::boot_with(&format!(
+        Self::boot_with(&Self::cmdline(plane, files))
+    }
+
+    /// Returns the kernel command line of a machine that was booted from `files`, for the control plane `plane`.
+    pub(crate) fn cmdline(plane: &ControlPlane, files: &Files) -> String {
+        format!(
             "quiet boot_url={} grpc_authority={} boot_token=TOKEN ca_sha256={}\n",
             files.boot_url(),
             plane.address,
             plane.ca_sha256()
-        ))
+        )
     }
 
     /// Starts the program on a machine with the kernel command line `cmdline`.
     pub(crate) fn boot_with(cmdline: &str) -> Self {
+        let mut machine = Self::new(cmdline);
+        machine.start();
+        machine
+    }
+
+    /// Creates a machine with the kernel command line `cmdline`, whose program is not started.
+    pub(crate) fn new(cmdline: &str) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut machine = Self { folder, cmdline: cmdline.to_owned(), worker: None };
+        let machine = Self { folder, cmdline: cmdline.to_owned(), worker: None };
         let disk = machine.path("root/sys/block/vda");
         fs::create_dir_all(&disk).unwrap();
         fs::write(disk.join("size"), "2048\n").unwrap();
         fs::write(disk.join("serial"), "ROOT1\n").unwrap();
-        machine.start();
         machine
+    }
+
+    /// Adds the network interface `name` with this index and a link.
+    pub(crate) fn add_interface(&self, name: &str, index: u32) {
+        let folder = self.path("root/sys/class/net").join(name);
+        fs::create_dir_all(folder.join("device")).unwrap();
+        for (file, content) in
+            [("ifindex", &*index.to_string()), ("carrier", "1"), ("address", "02:00:00:00:00:01")]
+        {
+            fs::write(folder.join(file), content).unwrap();
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -8,6 +8,7 @@ mod disk;
 mod faults;
 mod files;
 mod machine;
+mod neighbours;
 mod plane;
 mod work;
 
