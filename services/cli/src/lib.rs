@@ -30,6 +30,7 @@ pub mod hardware;
 pub mod identity;
 pub mod input;
 pub mod instance;
+pub mod lease;
 pub mod location;
 pub mod metadata;
 pub mod model;
@@ -78,6 +79,8 @@ pub enum Command {
     Range(ServerCommand<range::RangeCommand>),
     /// Grant and release addresses, and blocks of them
     Address(ServerCommand<address::AddressCommand>),
+    /// List and delete leases of pool addresses
+    Lease(ServerCommand<lease::LeaseCommand>),
     /// Manage tenants, whose callers see their own objects only
     Tenant(ServerCommand<tenant::TenantCommand>),
     /// Issue and revoke client certificates, and manage credentials
@@ -165,6 +168,7 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
         Command::Address(it) => {
             Box::pin(address::run(it.command, &it.connection.open().await?, out)).await
         }
+        Command::Lease(it) => lease::run(it.command, &it.connection.open().await?, out).await,
         Command::Tenant(it) => tenant::run(it.command, &it.connection.open().await?, out).await,
         Command::Identity(it) => identity::run(it.command, &it.connection.open().await?, out).await,
         Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,

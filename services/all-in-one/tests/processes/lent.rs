@@ -1,5 +1,7 @@
 //! The calls of operators about leased addresses: leases, machines without a record, and explanations of both.
 
+use std::process::{Command, Output};
+
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::unknown_machine_service_client::UnknownMachineServiceClient;
@@ -25,10 +27,18 @@ ranges = [\"198.51.100.100-198.51.100.109\"]
 unknown = \"enrol\"
 ";
 
-/// The clients of the called services.
-struct Asked(Channel);
+/// The clients of the called services, and the arguments with which the `tinwright` command calls them.
+struct Asked(Channel, [String; 4]);
 
 impl Asked {
+    /// Runs the `tinwright` command. Returns its output, or its standard error if it failed.
+    fn tinwright(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
+        let Output { status, stdout, stderr } = command.args(words).args(&self.1).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if status.success() { Ok(text(stdout)) } else { Err(text(stderr)) }
+    }
+
     async fn list(&self, page_size: i32, page_token: &str) -> pb::ListLeasesResponse {
         let request = pb::ListLeasesRequest { page_size, page_token: page_token.into() };
         self.leases().list_leases(request).await.unwrap().into_inner()
@@ -84,7 +94,9 @@ fn lending(work: impl AsyncFnOnce(&Network, Asked) + Send) {
         let flags = ["--config", &config, "--netboot-interface", "br0", "--listen", &api];
         let flags = [&flags[..], &["--metadata-listen", &told]].concat();
         let server = place.start(&arguments(&flags)).await;
-        work(&network, Asked(server.channel().await)).await;
+        let (to, secrets) = (format!("https://{}", server.place.grpc), server.place.secrets());
+        let connection = ["--server".into(), to, "--secrets".into(), secrets.display().to_string()];
+        work(&network, Asked(server.channel().await, connection)).await;
     });
 }
 
@@ -123,6 +135,21 @@ fn leases_are_shown_and_taken_back_by_their_revision() {
         let wrong = asked.lease(LeaseBy::Address("here".into())).await.unwrap_err();
         assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
         assert!(wrong.message().contains("address: is no IPv4 address"), "{wrong}");
+    });
+}
+
+#[test]
+fn the_command_line_lists_leases_and_deletes_present_ones_with_force_only() {
+    lending(async |network, asked| {
+        let own = udhcpc(network, 0);
+        let listed = asked.tinwright(&["lease", "list"]).unwrap();
+        let row = listed.lines().find(|line| line.starts_with(&own)).unwrap_or_default();
+        assert!(row.contains("bound") && row.contains(MACS[0]), "{listed}");
+        let refused = asked.tinwright(&["lease", "delete", &own]).unwrap_err();
+        assert!(refused.contains("--force") && refused.contains(MACS[0]), "{refused}");
+        let deleted = asked.tinwright(&["lease", "delete", "--force", MACS[0]]).unwrap();
+        assert!(deleted.contains(&own), "{deleted}");
+        assert!(!asked.tinwright(&["lease", "list"]).unwrap().contains(&own));
     });
 }
 

@@ -1,0 +1,143 @@
+//! Commands on leases of pool addresses.
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::time::SystemTime;
+
+use anyhow::bail;
+use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::get_lease_request::By;
+use tinwright::netboot::v1::lease::State;
+use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
+use tonic::transport::Channel;
+
+use crate::output::{self, Format, Row, print_line, print_list};
+use crate::resource::{PAGE_SIZE, pages, required};
+
+/// Commands on leases.
+#[derive(Debug, clap::Subcommand)]
+pub enum LeaseCommand {
+    /// List leases, ended ones too while their clients are preferred, and addresses that are withheld
+    List {
+        /// Print in this format
+        #[arg(short, long, default_value = "table")]
+        output: Format,
+    },
+    /// Delete leases: their addresses are free at once, also if their clients still use them
+    Delete {
+        /// The leases
+        #[arg(value_name = "ADDRESS|MAC", required = true)]
+        names: Vec<String>,
+        /// Delete leases that have not ended, and addresses that are withheld
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: LeaseCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut client = LeaseServiceClient::new(channel.clone());
+    match command {
+        LeaseCommand::List { output } => print_list(out, &list(&client).await?, output),
+        LeaseCommand::Delete { names, force } => {
+            // All are found before the first is deleted.
+            let mut leases = Vec::new();
+            for name in &names {
+                let request = pb::GetLeaseRequest { by: Some(by(name)) };
+                let lease = required(client.get_lease(request).await?.into_inner().lease)?;
+                check_ended(&lease, force)?;
+                leases.push(lease);
+            }
+            for pb::Lease { address, revision, .. } in leases {
+                let line = format!("lease of {address} deleted");
+                client.delete_lease(pb::DeleteLeaseRequest { address, revision }).await?;
+                print_line(out, &line)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn list(client: &LeaseServiceClient<Channel>) -> anyhow::Result<Vec<pb::Lease>> {
+    let page = async |page_token| {
+        let request = pb::ListLeasesRequest { page_size: PAGE_SIZE, page_token };
+        let page = client.clone().list_leases(request).await?.into_inner();
+        Ok((page.leases, page.next_page_token))
+    };
+    pages(page).await
+}
+
+fn by(name: &str) -> By {
+    match name.parse::<Ipv4Addr>() {
+        Ok(address) => By::Address(address.to_string()),
+        Err(_) => By::Mac(name.to_owned()),
+    }
+}
+
+/// Passes for a lease that has ended, or with `force`.
+fn check_ended(lease: &pb::Lease, force: bool) -> anyhow::Result<()> {
+    let has_ended = match lease.state() {
+        State::Released | State::Expired | State::Unspecified => true,
+        State::Bound | State::Declined | State::Withheld => false,
+    };
+    if has_ended || force {
+        return Ok(());
+    }
+    let (address, state) = (&lease.address, word(lease.state()));
+    bail!("{address} is {state}, for {}: delete it with --force", holder(lease))
+}
+
+/// Returns the state as people write it.
+fn word(state: State) -> String {
+    state.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
+}
+
+/// Returns the client, or the object for which the address is withheld.
+fn holder(lease: &pb::Lease) -> &str {
+    if lease.withheld_for.is_empty() { &lease.mac } else { &lease.withheld_for }
+}
+
+impl Row for pb::Lease {
+    const COLUMNS: &'static [&'static str] = &["ADDRESS", "STATE", "HOLDER", "MACHINE", "ENDS"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        vec![
+            self.address.clone(),
+            word(self.state()),
+            holder(self).to_owned(),
+            self.hardware_id.clone(),
+            output::time_until(self.expire_time, now),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_has_not_ended_is_deleted_with_force_only() {
+        for (state, ended) in [
+            (State::Bound, false),
+            (State::Withheld, false),
+            (State::Declined, false),
+            (State::Released, true),
+            (State::Expired, true),
+        ] {
+            let address = "192.0.2.7".into();
+            let lease = pb::Lease { state: state.into(), address, ..pb::Lease::default() };
+            assert_eq!(check_ended(&lease, false).is_ok(), ended, "{state:?}");
+            assert!(check_ended(&lease, true).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_lease_is_named_by_its_address_or_its_client() {
+        assert_eq!(by("192.0.2.7"), By::Address("192.0.2.7".into()));
+        assert_eq!(by("52-54-00-00-00-01"), By::Mac("52-54-00-00-00-01".into()));
+    }
+}
