@@ -300,6 +300,13 @@ impl Hypervisor {
         Ok(matches!(String::from_utf8_lossy(&state.stdout).trim(), "running" | "paused"))
     }
 
+    /// Returns the number of the run of `machine`: it has another one after each power on, and none while it is off.
+    pub fn run_of(&self, machine: &Machine) -> anyhow::Result<Option<u64>> {
+        let id = self.virsh().args(["domid", &machine.name]).output()?;
+        anyhow::ensure!(id.status.success(), "virsh domid: {}", id.status);
+        Ok(String::from_utf8_lossy(&id.stdout).trim().parse().ok())
+    }
+
     /// Switches `machine` on, as somebody who stands before it.
     pub fn power_on(&self, machine: &Machine) -> anyhow::Result<()> {
         run(self.virsh().args(["--quiet", "start", &machine.name]))

@@ -11,7 +11,7 @@ use setup::{packages, program, root, run, tools};
 use crate::alone;
 
 /// The tests of the package `rack`, which wait for booting machines most of the time.
-const RACK_TESTS: [&str; 12] = [
+const RACK_TESTS: [&str; 14] = [
     "--test",
     "edges",
     "--test",
@@ -20,6 +20,8 @@ const RACK_TESTS: [&str; 12] = [
     "failures",
     "--test",
     "firmware",
+    "--test",
+    "power",
     "--test",
     "provision",
     "--test",
@@ -92,8 +94,8 @@ fn beside_rack(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> 
 /// Runs the tests that take hours. Goes on after a failure, and returns an error that names all of them.
 pub(crate) fn test_long() -> anyhow::Result<()> {
     build_tests()?;
-    let histories = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
-    let mut parts = vec![("histories".to_owned(), histories)];
+    let ignored = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
+    let mut parts = vec![("tests that the others leave out".to_owned(), ignored)];
     let mut fuzz = Command::new(program("fuzz"));
     fuzz.args(["--seconds", FUZZ_SECONDS]);
     parts.push(("fuzzing".to_owned(), fuzz));

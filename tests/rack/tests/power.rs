@@ -1,0 +1,57 @@
+//! Power jobs on virtual machines, one with BIOS and one with UEFI, by their BMCs: sushy-emulator in front of libvirt. No system runs on the
+//! machines. The effect of each job is read from libvirt.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use rack::machines::{Firmware, Machine};
+use rack::provision::images;
+use rack::server::osie;
+use rack::site::Site;
+
+/// Runs `tinwright power` with these words, and returns its output.
+fn power(site: &Site, words: &[&str]) -> String {
+    let output = site.server.cli().arg("power").args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Carries out every operation on `machine`, which is off.
+fn passes(site: &Site, machine: &Machine) {
+    let name = machine.name.as_str();
+    let run = || site.hypervisor.run_of(machine).unwrap();
+    let job = |operation: &str, words: &[&str]| {
+        power(site, &[&[operation, name, "--wait"], words].concat());
+    };
+    job("boot", &["pxe"]);
+    let status = power(site, &["status", name, "-o", "json"]);
+    assert!(status.contains("DEVICE_PXE") && status.contains("POWER_STATE_OFF"), "{status}");
+
+    job("on", &[]);
+    let first = run().expect("switched on");
+    job("on", &[]);
+    assert_eq!(run(), Some(first), "a machine that is on is left on");
+    job("reset", &[]);
+    assert_eq!(run(), Some(first), "a reset does not cut the power");
+    job("cycle", &[]);
+    let second = run().expect("on after a power cycle");
+    assert_ne!(second, first, "a power cycle cuts the power");
+    job("boot", &["disk", "--persistent"]);
+    let status = power(site, &["status", name, "-o", "json"]);
+    assert!(status.contains("DEVICE_DISK") && status.contains("POWER_STATE_ON"), "{status}");
+
+    // Nothing on the machine reacts to the power button.
+    job("soft-off", &["--limit", "5s"]);
+    assert_eq!(run(), None, "switched off");
+    job("off", &[]);
+    assert_eq!(run(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_switched_by_their_bmcs() {
+    let site = Site::start(&osie().unwrap(), &images().unwrap()).await.unwrap();
+    for (number, firmware) in [(1, Firmware::Bios), (2, Firmware::Uefi)] {
+        let machine = Machine::new(&site.lab, number, firmware).unwrap();
+        site.add_machine(&machine).await.unwrap();
+        tokio::task::block_in_place(|| passes(&site, &machine));
+    }
+}
