@@ -17,7 +17,7 @@ use tinwright::address::v1::claim_service_client::ClaimServiceClient;
 use tinwright::status::AddressInUse;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::Clock;
 
@@ -71,7 +71,7 @@ pub enum Error {
     /// Another request claimed an address, and has not stored its object yet.
     #[error("{0} is claimed by a request that has not ended: repeat")]
     Busy(String),
-    /// The address service did not answer.
+    /// The address service did not answer, or has no room.
     #[error("the address service did not answer")]
     Unavailable(#[source] Box<Status>),
     /// The stored objects could not be read.
@@ -86,6 +86,7 @@ impl Error {
         match self {
             Self::InUse(used) => used.visible_to(tenant).into(),
             Self::Busy(_) => Status::aborted(text),
+            Self::Unavailable(status) if status.code() == Code::ResourceExhausted => *status,
             Self::Unavailable(_) | Self::Source(_) => Status::unavailable(text),
         }
     }

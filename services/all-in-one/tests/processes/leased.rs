@@ -66,6 +66,23 @@ impl Operator {
         Ok(created.into_inner().hardware.unwrap().id)
     }
 
+    /// Deletes the range of the file, which is for leases only, from the address service: its address can be granted then, too.
+    async fn delete_imported_range(&self) {
+        let mut subnets = SubnetServiceClient::new(self.channel.clone());
+        let range = async {
+            loop {
+                let listed = subnets.list_ranges(addr::ListRangesRequest::default()).await;
+                if let Some(range) = listed.unwrap().into_inner().ranges.pop() {
+                    return range;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        let id = soon(range).await.id;
+        let delete = addr::DeleteRangeRequest { id, ..Default::default() };
+        subnets.delete_range(delete).await.unwrap();
+    }
+
     fn other_mac(&mut self) -> String {
         self.macs += 1;
         format!("52:54:00:00:01:{:02x}", self.macs)
@@ -117,14 +134,7 @@ async fn site(network: &Network, check: impl AsyncFnOnce(&Network, Operator)) {
     let flags = ["--config", &config, "--netboot-interface", "br0", "--listen", &api];
     let server = place.start(&arguments(&flags)).await;
     let mut operator = Operator { channel: server.channel().await, macs: 0 };
-    let subnet = addr::Subnet {
-        name: "v4".into(),
-        cidr: "198.51.100.0/24".into(),
-        ..addr::Subnet::default()
-    };
-    let request = addr::CreateSubnetRequest { subnet: Some(subnet), ..Default::default() };
-    let mut subnets = SubnetServiceClient::new(operator.channel.clone());
-    subnets.create_subnet(request).await.unwrap();
+    operator.delete_imported_range().await;
     operator.machine(MAC, false).await.unwrap();
     check(network, operator).await;
 }
