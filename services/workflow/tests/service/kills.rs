@@ -106,9 +106,11 @@ async fn killed(at: usize, applied: bool) -> (String, bool) {
     let (made, dead) = (AtomicUsize::new(0), watch::Sender::new(false));
     let failing = Arc::new(FailingStore { store: memory.clone(), made, at, applied, dead });
     let mut site = Site::over(failing.clone(), power.clone()).await;
+    // The end comes first: calls of a dead server fail, and some must not.
     let first = tokio::select! {
-        ended = life(&mut site, machine) => ended.ok(),
+        biased;
         () = failing.died() => None,
+        ended = life(&mut site, machine) => ended.ok(),
     };
     let dead = *failing.dead.borrow();
     drop(site);
