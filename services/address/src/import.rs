@@ -42,7 +42,7 @@ impl Grants {
             let mut report = |text: &str| {
                 contradictions.push(format!("subnet {}: {text}", wanted.cidr));
             };
-            let subnet = match self.import_subnet(wanted).await? {
+            let subnet = match self.import_subnet_repeatedly(wanted).await? {
                 Ok(subnet) => subnet,
                 Err(text) => {
                     report(&text);
@@ -56,7 +56,7 @@ impl Grants {
                 report(&format!("the gateway is {file}, and {stored} in subnet {name}"));
             }
             for (first, last) in &wanted.ranges {
-                if let Err(text) = self.import_range(&subnet, first, last).await? {
+                if let Err(text) = self.import_range_repeatedly(&subnet, first, last).await? {
                     report(&text);
                 }
             }
@@ -64,7 +64,7 @@ impl Grants {
         Ok(contradictions)
     }
 
-    async fn import_subnet(&self, wanted: &ConfiguredSubnet) -> Imported<pb::Subnet> {
+    async fn import_subnet_repeatedly(&self, wanted: &ConfiguredSubnet) -> Imported<pb::Subnet> {
         let mut attempts = Attempts::default();
         loop {
             if let Some(outcome) = attempts.after(self.import_subnet(wanted).await)? {
@@ -73,7 +73,12 @@ impl Grants {
         }
     }
 
-    async fn import_range(&self, subnet: &pb::Subnet, first: &str, last: &str) -> Imported<()> {
+    async fn import_range_repeatedly(
+        &self,
+        subnet: &pb::Subnet,
+        first: &str,
+        last: &str,
+    ) -> Imported<()> {
         let mut attempts = Attempts::default();
         loop {
             if let Some(outcome) = attempts.after(self.import_range(subnet, first, last).await)? {
