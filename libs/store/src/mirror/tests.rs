@@ -164,6 +164,19 @@ async fn a_watcher_gets_all_records_then_synced_then_changes() {
 }
 
 #[tokio::test]
+async fn the_creator_of_a_record_who_follows_it_at_once_gets_it_before_synced() {
+    let f = fixture();
+    f.mirror.ready().await;
+    let a = f.write("a", "1").await;
+    assert_eq!(f.mirror.get("a"), None, "the mirror has not read it yet");
+    let mut watcher = f.mirror.watch_one("a");
+    assert_eq!(next(&mut watcher).await, WatchEvent::Put(a));
+    assert_eq!(next(&mut watcher).await, WatchEvent::Synced);
+    let mut of_none = f.mirror.watch_one("b");
+    assert_eq!(next(&mut of_none).await, WatchEvent::Synced);
+}
+
+#[tokio::test]
 async fn a_slow_watcher_gets_only_the_latest_state() {
     let f = fixture();
     f.mirror.ready().await;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tinwright::watch::WatchEvent;
 use tokio::sync::watch;
@@ -9,7 +10,10 @@ use tokio::sync::watch;
 use super::Shared;
 use super::table::Seq;
 use crate::Versioned;
-use crate::records::{Kind, Records};
+use crate::records::{Kind, Mirrored, Records};
+
+/// The interval at which the store is asked again for a record that the mirror has not read yet.
+const REREAD_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The watcher missed deletions, or changes of records that the mirror does not hold, and the mirror no longer stores them. It has to
 /// begin again.
@@ -74,7 +78,9 @@ impl<K: Kind> Watcher<K> {
     /// Takes the first snapshot, once the mirror is filled.
     async fn begin(&mut self) {
         let mut synced = self.shared.synced.subscribe();
-        let _synced = synced.wait_for(|synced| *synced).await;
+        // Dropped at once: it is a lock.
+        drop(synced.wait_for(|synced| *synced).await);
+        self.until_read().await;
         let table = self.shared.read();
         let beginning = match &self.only {
             Some(id) => {
@@ -84,6 +90,19 @@ impl<K: Kind> Watcher<K> {
         };
         self.sent = table.newest();
         self.beginning = Some(beginning);
+    }
+
+    /// Waits until the mirror has the followed record, if the store has it: its creator may follow it at once. While the store is out of
+    /// reach, what the mirror has counts.
+    async fn until_read(&mut self) {
+        let Some(id) = self.only.clone().filter(|_| K::MIRRORED == Mirrored::All) else { return };
+        while self.shared.read().get(&id).is_none() {
+            if !matches!(self.records.get(&id).await, Ok(Some(_))) {
+                return;
+            }
+            let _changed_or_later =
+                tokio::time::timeout(REREAD_INTERVAL, self.changed.changed()).await;
+        }
     }
 
     fn next_of_snapshot(&mut self) -> Option<WatchEvent<K::Record>> {
