@@ -298,9 +298,16 @@ impl AddressClaims {
             if used.noun != self.noun {
                 return Err(Error::InUse(Box::new(used)));
             }
-            let other = source.holding(&used.id).await.map_err(Error::Source)?;
-            if other.is_some_and(|it| it.addresses.contains(&used.address)) {
+            let other = source.holding(&used.id).await.map_err(Error::Source)?.unwrap_or_default();
+            if other.addresses.contains(&used.address) {
                 return Err(Error::InUse(Box::new(used)));
+            }
+            // All its claims of these addresses are taken over, so it must have none of them.
+            if let Some(address) = request.addresses.iter().find(|it| other.addresses.contains(it))
+            {
+                let text = format!("{address} is of {} {}", used.noun, used.id);
+                let address = address.clone();
+                return Err(Error::InUse(Box::new(AddressInUse { address, text, ..used })));
             }
             if request.ended_object_ids.contains(&used.id) {
                 return Err(Error::Busy(used.address));

@@ -117,7 +117,13 @@ impl ObjectClaims {
                 let (id, text) = (block.key(), block.to_string());
                 let claim = pb::Claim { id, block: text, ..pb::Claim::default() };
                 let claim = with_holders(claim, vec![holder.clone()], now);
-                (self.claims.to_add(block, &claim.unwrap_or_default()).await?, true)
+                let add = self.claims.to_add(block, &claim.unwrap_or_default()).await;
+                let add = add.map_err(|error| match error {
+                    // It was claimed after it was read above, perhaps by somebody who may share it.
+                    Error::Taken { by, .. } if by.id == block.key() => Error::Busy,
+                    error => error,
+                });
+                (add?, true)
             }
             Some(old) => {
                 let (holders, is_new) =

@@ -277,6 +277,12 @@ impl Instances {
             more = more.and(spread.to_commit(&instance.id));
             instance.spread_claim = spread.claim;
         }
+        // Before the claims, which would name another machine as that of the instance which has this id.
+        if self.records.get(&instance.id).await?.is_some() {
+            let made = self.previous_result(request.as_ref()).await?;
+            let exists = records::Error::Exists { noun: InstanceKind::NOUN, id: instance.id };
+            return made.ok_or_else(|| exists.into());
+        }
         let claims = match self.begin_exchange(None, Some(&instance)).await {
             Ok(claims) => claims,
             // The same request may have been carried out meanwhile.

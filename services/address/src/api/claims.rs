@@ -41,7 +41,7 @@ impl ClaimService for Api {
                 return Err(error.into());
             }
         };
-        self.conflicts.remove(&holder);
+        self.conflicts.remove(&holder, &blocks);
         Ok(Response::new(pb::ClaimAddressesResponse { addresses: claimed }))
     }
 
@@ -148,35 +148,45 @@ fn blocks(addresses: &[String]) -> Result<Vec<Block>, Violations> {
     wrong.into_result(blocks)
 }
 
-/// Objects that are stored with addresses of others. Each is an alarm once in a process.
+/// Addresses of stored objects that others have: noun, id and address, and the holder. Each is an alarm once in a process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Conflicts(Arc<Mutex<BTreeMap<(String, String), String>>>);
+pub(super) struct Conflicts(Arc<Mutex<BTreeMap<[String; 3], String>>>);
 
 impl Conflicts {
-    /// Records an alarm, unless the last one of `holder` was the same.
+    /// Records an alarm, unless the last one of the address was of the same holder. It is the site's, since it names objects of others.
     async fn record(&self, events: &EventLog, holder: &pb::ClaimHolder, error: &Error) {
-        let (Error::Taken { .. } | Error::Leased(_)) = error else { return };
-        let pb::ClaimHolder { noun, object_id, tenant, .. } = holder.clone();
-        let text = error.to_string();
-        let key = (noun.clone(), object_id.clone());
-        if self.all().insert(key, text.clone()).as_ref() == Some(&text) {
+        let (address, by) = match error {
+            Error::Taken { block, by, .. } => {
+                (block.address().to_string(), format!("{} {}", by.noun, by.object_id))
+            }
+            Error::Leased(used) => (used.address.clone(), used.noun.clone()),
+            _ => return,
+        };
+        let (noun, object_id) = (holder.noun.clone(), holder.object_id.clone());
+        let (key, text) = ([noun.clone(), object_id.clone(), address], error.to_string());
+        if self.all().insert(key.clone(), by.clone()) == Some(by) {
             return;
         }
         tracing::error!(noun, object.id = object_id, text, "address conflict");
-        let mut event = Event { noun, object_id, tenant, text, ..Event::default() };
+        let mut event = Event { noun, object_id, text, ..Event::default() };
         event.set_kind(EventKind::Alarm);
         if let Err(error) = events.append(event).await {
-            self.remove(holder);
+            self.all().remove(&key);
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "alarm of an address conflict not stored");
         }
     }
 
-    fn remove(&self, holder: &pb::ClaimHolder) {
-        self.all().remove(&(holder.noun.clone(), holder.object_id.clone()));
+    /// Forgets the conflicts of addresses that `holder` has.
+    fn remove(&self, holder: &pb::ClaimHolder, blocks: &[Block]) {
+        let mut all = self.all();
+        for block in blocks {
+            let address = block.address().to_string();
+            all.remove(&[holder.noun.clone(), holder.object_id.clone(), address]);
+        }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), String>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<[String; 3], String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

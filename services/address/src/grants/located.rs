@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use store::records;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::AddressFamily;
 use tinwright::status::Violations;
@@ -33,6 +34,11 @@ impl Grants {
                 Err(Error::Exhausted { taken, total, delay, .. }) => {
                     exhausted.add(taken, total, delay)
                 }
+                // It is being deleted, or was deleted meanwhile.
+                Err(
+                    Error::Precondition { reason: "DRAINING", .. }
+                    | Error::Records(records::Error::Missing { .. }),
+                ) => {}
                 plan => return plan,
             }
         }

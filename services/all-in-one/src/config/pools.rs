@@ -86,7 +86,7 @@ fn subnet(options: SubnetOptions) -> anyhow::Result<Subnet> {
         let parse = |text: String| text.parse().with_context(|| option.to_owned());
         texts.into_iter().map(parse).collect()
     };
-    let network: Ipv4Net = options.network.parse().context("network")?;
+    let network = options.network.parse::<Ipv4Net>().context("network")?.trunc();
     let subnet = Subnet {
         gateway: options.gateway,
         excluded: ranges("excluded", options.excluded)?,

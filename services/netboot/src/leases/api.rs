@@ -103,7 +103,10 @@ impl LeaseService for Api {
     ) -> Result<Response<pb::WithholdAddressesResponse>, Status> {
         let pb::WithholdAddressesRequest { blocks, macs, holder } = request.into_inner();
         let clients: Vec<_> = macs.iter().filter_map(|mac| mac.parse().ok()).collect();
-        let addresses = pool_addresses(&self.subnets, &blocks)?;
+        let now = self.leases.clock.wall();
+        // Of a client in a pool of another process, too.
+        let has_lease = |address| self.leases.at(address, now).is_some();
+        let addresses = pool_addresses(&self.subnets, has_lease, &blocks)?;
         if !addresses.is_empty() && !self.leases.is_ready() {
             return Err(Status::unavailable("the leases are being read"));
         }
@@ -132,8 +135,12 @@ impl LeaseService for Api {
     }
 }
 
-/// Returns the addresses of `blocks` that are leased to clients of `subnets`.
-fn pool_addresses(subnets: &[Subnet], blocks: &[String]) -> Result<Vec<Ipv4Addr>, Violations> {
+/// Returns the addresses of `blocks` that are leased to clients of `subnets`, and single ones that have a lease.
+fn pool_addresses(
+    subnets: &[Subnet],
+    has_lease: impl Fn(Ipv4Addr) -> bool,
+    blocks: &[String],
+) -> Result<Vec<Ipv4Addr>, Violations> {
     let mut addresses = Vec::new();
     for block in blocks {
         let network = match block.parse::<IpAddr>() {
@@ -142,8 +149,9 @@ fn pool_addresses(subnets: &[Subnet], blocks: &[String]) -> Result<Vec<Ipv4Addr>
         };
         let IpNet::V4(network) = network else { continue };
         if network.prefix_len() == 32 {
-            let is_leased = subnets.iter().any(|it| it.pool_contains(network.addr()));
-            addresses.extend(is_leased.then_some(network.addr()));
+            let address = network.addr();
+            let in_pool = subnets.iter().any(|it| it.pool_contains(address));
+            addresses.extend((in_pool || has_lease(address)).then_some(address));
             continue;
         }
         let pools = subnets.iter().flat_map(|subnet| subnet.addresses(0));
