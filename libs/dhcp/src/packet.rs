@@ -145,7 +145,9 @@ impl Packet {
             return Err(Malformed::NotRequest);
         }
         match (packet.htype, packet.hlen) {
-            (ETHERNET | IEEE_802, 6) if packet.mac().is_none_or(|mac| !is_unicast(mac)) => {
+            (ETHERNET | IEEE_802 | INFINIBAND, 6)
+                if packet.mac().is_none_or(|mac| !is_unicast(mac)) =>
+            {
                 return Err(Malformed::HardwareAddress);
             }
             (ETHERNET | IEEE_802, 6) | (INFINIBAND, _) => {}

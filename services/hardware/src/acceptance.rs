@@ -72,6 +72,12 @@ pub(crate) async fn accept(
     }
 }
 
+/// True if `machine` has not reported itself, and was not moved from its first state: by an operator, for example.
+pub(crate) fn is_untouched(machine: &pb::Hardware) -> bool {
+    let was_moved = machine.state_time.is_some_and(|at| Some(at) != machine.create_time);
+    machine.inventory.is_none() && !was_moved
+}
+
 /// True if nothing but an acceptance is missing for `machine` to be used.
 fn may_be_accepted(machine: &pb::Hardware) -> bool {
     machine.state() == State::Enrolled

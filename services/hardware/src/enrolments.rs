@@ -9,13 +9,14 @@
 //! inventories of machines of careless vendors, which share one.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use runtime::rate_limit::{Rate, RateLimiter};
 use store::records::{self, Kind, Records};
 use tinwright::hardware::v1 as pb;
 use tinwright::secret::Sealable;
 
+use crate::acceptance::is_untouched;
 use crate::check;
 use crate::enrolment::{Outcome, Report, Survey};
 use crate::error::Error;
@@ -31,6 +32,10 @@ const ALARM_RATE: Rate = Rate::new(Duration::from_secs(10), 6);
 const PAGE_RECORDS: usize = 500;
 /// The id of the only record.
 const SITE: &str = "site";
+/// Machines that policies accept at their enrolment in an hour. Further ones wait for an operator, and are counted as such.
+const MAX_ACCEPTED: u64 = 256;
+/// In seconds.
+const HOUR_SECONDS: i64 = 60 * 60;
 
 /// The state of the site's enrolments.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -47,6 +52,12 @@ pub struct EnrolmentLog {
     /// The reason of the last refusal; a new one is an alarm.
     #[prost(string, tag = "4")]
     pub refusal: String,
+    /// The begin of the present hour of acceptances by policy, in seconds since 1970.
+    #[prost(int64, tag = "5")]
+    pub hour: i64,
+    /// Machines that a policy accepted at their enrolment in that hour.
+    #[prost(uint64, tag = "6")]
+    pub accepted: u64,
 }
 
 impl Sealable for EnrolmentLog {}
@@ -135,7 +146,8 @@ impl Enrolments {
         outcome: Outcome,
     ) -> Result<pb::Hardware, Error> {
         let now = self.machines.clock().wall();
-        let counted = self.to_count(log);
+        let accepted = accepted_in_this_hour(log.as_ref(), now);
+        let may_accept = accepted.1 < MAX_ACCEPTED;
         let with_time = |mut machine: pb::Hardware| {
             let time = Some(now.into());
             machine.enrolment.iter_mut().for_each(|it| it.time = time);
@@ -147,7 +159,11 @@ impl Enrolments {
             Outcome::Done(machine) => Ok(*machine),
             Outcome::Create(machine) => {
                 let machine = with_time(check::normalize(*machine)?);
-                let (mut machine, policy) = self.machines.accept(machine).await?;
+                let (mut machine, policy) = match may_accept {
+                    true => self.machines.accept(machine).await?,
+                    false => (machine, records::Change::default()),
+                };
+                let counted = self.to_count(log, accepted, &machine);
                 (machine.create_time, machine.update_time) = (Some(now.into()), Some(now.into()));
                 machine.state_time = machine.create_time;
                 let made = records.create(&machine, counted.and(policy), None).await?;
@@ -161,7 +177,11 @@ impl Enrolments {
             Outcome::Complete(old, new) => {
                 let mut new = with_time(check::normalize(*new)?);
                 new.inventory_warning = inventory::warning(&new);
-                let (new, policy) = self.machines.accept(new).await?;
+                let (new, policy) = match may_accept && is_untouched(&old) {
+                    true => self.machines.accept(new).await?,
+                    false => (new, records::Change::default()),
+                };
+                let counted = self.to_count(log, accepted, &new);
                 let new = self.machines.updated(&old, new);
                 let location = to_expect_location(self.machines.locations(), &new).await?;
                 let made =
@@ -172,15 +192,21 @@ impl Enrolments {
         }
     }
 
-    /// Returns the change that counts an enrolment. It fails if another one was committed since `log` was read.
-    fn to_count(&self, log: Option<EnrolmentLog>) -> records::Change {
-        let id = SITE.to_owned();
+    /// Returns the change that counts the enrolment of `machine`, after the acceptances of this hour. It fails if another enrolment was
+    /// committed since `log` was read.
+    fn to_count(
+        &self,
+        log: Option<EnrolmentLog>,
+        (hour, accepted): (i64, u64),
+        machine: &pb::Hardware,
+    ) -> records::Change {
+        let accepted = accepted + u64::from(machine.state() == pb::State::Provisionable);
+        let old = log.clone().unwrap_or_default();
+        let count = old.count.saturating_add(1);
+        let new = EnrolmentLog { id: SITE.to_owned(), count, hour, accepted, ..old };
         match log {
-            None => self.log.to_create(&EnrolmentLog { id, count: 1, ..EnrolmentLog::default() }),
-            Some(old) => {
-                let new = EnrolmentLog { count: old.count.saturating_add(1), ..old.clone() };
-                self.log.to_replace(&old, &new)
-            }
+            None => self.log.to_create(&new),
+            Some(old) => self.log.to_replace(&old, &new),
         }
     }
 
@@ -224,6 +250,13 @@ impl Enrolments {
             }
         }
     }
+}
+
+/// Returns the begin of the present hour, and the number of machines that a policy accepted in it.
+fn accepted_in_this_hour(log: Option<&EnrolmentLog>, now: SystemTime) -> (i64, u64) {
+    let now = prost_types::Timestamp::from(now).seconds;
+    log.filter(|log| (log.hour..log.hour.saturating_add(HOUR_SECONDS)).contains(&now))
+        .map_or((now, 0), |log| (log.hour, log.accepted))
 }
 
 #[cfg(test)]

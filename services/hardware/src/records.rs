@@ -298,9 +298,9 @@ impl HardwareRecords {
             let mut new = old.clone();
             new.inventory = Some(Box::new(reported.clone()));
             new.inventory_warning = inventory::warning(&new);
-            let (new, policy) = match old.inventory {
-                None => self.accept(new).await?,
-                Some(_) => (new, Change::default()),
+            let (new, policy) = match acceptance::is_untouched(&old) {
+                true => self.accept(new).await?,
+                false => (new, Change::default()),
             };
             match self.records.replace_with(&old, self.updated(&old, new), policy).await {
                 Err(records::Error::Changed { .. }) => {}

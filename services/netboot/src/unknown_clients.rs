@@ -52,6 +52,10 @@ impl Default for UnknownClients {
 impl UnknownClients {
     /// Records a request of the client at `mac`, which `machine` describes. Returns true if it is to be logged.
     pub fn record(&self, mac: Mac, mut machine: UnknownMachine, now: SystemTime) -> bool {
+        // The hardware service refuses a report with such an address.
+        if !mac.is_unicast() {
+            return false;
+        }
         machine.circuit_id.truncate(MAX_TEXT_OCTETS);
         machine.circuit_id.shrink_to_fit();
         machine.architectures.truncate(MAX_ARCHITECTURES);
@@ -62,7 +66,8 @@ impl UnknownClients {
         let logged = before.as_ref().map(|before| before.logged);
         let logged = logged.filter(|logged| age(*logged, now) < LOG_INTERVAL);
         let is_as_before = |before: &Client| {
-            let place = |it: &UnknownMachine| (it.reason, it.subnet.clone(), it.relay.clone());
+            // Not the relay: of two redundant ones each passes on every request.
+            let place = |it: &UnknownMachine| (it.reason, it.subnet.clone());
             place(&before.machine) == place(&machine)
         };
         let reported = before.as_ref().filter(|it| is_as_before(it)).and_then(|it| it.reported);

@@ -10,7 +10,7 @@ use tinwright::event::v1::{EventFilter, EventKind};
 
 use super::*;
 use crate::enrolment::Report;
-use crate::enrolments::Enrolments;
+use crate::enrolments::{EnrolmentLog, Enrolments};
 use crate::error::Error;
 use crate::locations::Locations;
 use crate::models::Models;
@@ -117,6 +117,34 @@ async fn a_policy_of_a_location_accepts_machines_there_by_their_first_report_onl
     // An operator takes it back, and its next report does not undo that.
     site.machines.set_state(here, State::Enrolled, "look at it".into(), 0).await.unwrap();
     assert_eq!(site.reported(here, 128).await, (State::Enrolled, "look at it".into()));
+}
+
+#[tokio::test]
+async fn a_machine_that_an_operator_made_enrolled_again_waits_for_an_operator() {
+    let site = Site::new();
+    site.model("all", 0, &[]).await;
+    let id = site.described(1, "", false).await;
+    for state in [State::Maintenance, State::Enrolled] {
+        site.machines.set_state(id, state, "look at it".into(), 0).await.unwrap();
+    }
+    assert_eq!(site.reported(id, 1).await, (State::Enrolled, "look at it".to_owned()));
+}
+
+#[tokio::test]
+async fn beyond_256_in_an_hour_machines_that_enrol_wait_for_an_operator() {
+    let site = Site::new();
+    site.model("all", 0, &[]).await;
+    let log = Enrolments::new(site.machines.clone()).log().clone();
+    let hour = prost_types::Timestamp::from(std::time::SystemTime::now()).seconds;
+    let before = EnrolmentLog { id: "site".into(), hour, accepted: 255, ..EnrolmentLog::default() };
+    log.commit(log.to_create(&before)).await.unwrap();
+    assert_eq!(site.enrol(1, 1).await.state(), State::Provisionable);
+    assert_eq!(site.enrol(2, 1).await.state(), State::Enrolled);
+    let full = log.require("site").await.unwrap();
+    assert_eq!((full.count, full.accepted), (2, 256));
+    let hour = hour - 3600;
+    log.replace(&full, EnrolmentLog { hour, ..full.clone() }).await.unwrap();
+    assert_eq!(site.enrol(3, 1).await.state(), State::Provisionable, "an hour later");
 }
 
 #[tokio::test]

@@ -43,7 +43,9 @@ pub(crate) async fn run(
             Ok(Ok(_)) => false,
             Ok(Err(status)) => {
                 let (code, reason) = (status.code(), status.message());
-                tracing::debug!(?code, reason, "machines without a record not reported");
+                if is_final(code) {
+                    tracing::warn!(?code, reason, "machines without a record not reported");
+                }
                 !is_final(code)
             }
             Err(_) => true,

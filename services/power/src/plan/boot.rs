@@ -83,7 +83,10 @@ fn deviations(
         // Over IPMI there is no request without a mode. To a BMC that reports none, no other request is sent.
         let is_last = match system.protocol {
             Protocol::Redfish if !names_modes => true,
-            Protocol::Redfish => accepted(WITHOUT_MODE),
+            // Pending settings may have no more than was sent.
+            Protocol::Redfish => {
+                accepted(WITHOUT_MODE) || read.mode.is_empty() && accepted(IN_PRESENT_MODE)
+            }
             Protocol::Ipmi => accepted(WITH_MODE),
         };
         if !is_last {
@@ -151,7 +154,8 @@ fn with_and_without_mode(wanted: &Boot, system: &System) -> Vec<(&'static str, B
         (None, Protocol::Redfish) => vec![(WITH_MODE, with(None))],
         (Some(mode), Protocol::Ipmi) => vec![(WITH_MODE, with(Some(mode)))],
         (Some(mode), Protocol::Redfish) if modes.is_empty() && *reported == mode => {
-            vec![(IN_PRESENT_MODE, with(None))]
+            let without = (WITHOUT_MODE, with(None));
+            vec![(IN_PRESENT_MODE, with(None)), (WITH_MODE, with(Some(mode))), without]
         }
         (Some(mode), Protocol::Redfish) if system.boot.names_modes() && is_listed(modes, mode) => {
             vec![(WITH_MODE, with(Some(mode))), (WITHOUT_MODE, with(None))]

@@ -26,11 +26,8 @@ async fn clean_up(bmcs: &BmcClient, workflow: &pb::Workflow) -> Result<(), Power
             None => Ok(()),
         };
     }
-    let eject = (!workflow.boot_image_url.is_empty()).then(eject_cd);
-    let with = |first: Operation| -> Vec<_> {
-        [first].into_iter().chain(eject.clone()).chain(off.clone()).collect()
-    };
-    match run_job(bmcs, workflow, "post", &with(boot(Device::None, false))).await {
+    let with = |first: Operation| -> Vec<_> { [first].into_iter().chain(off.clone()).collect() };
+    let done = match run_job(bmcs, workflow, "post", &with(boot(Device::None, false))).await {
         // Some BMCs cannot clear an override, only replace it.
         Err(PowerJobError::Failed(first)) => {
             let disk = with(boot(Device::Disk, true));
@@ -38,6 +35,24 @@ async fn clean_up(bmcs: &BmcClient, workflow: &pb::Workflow) -> Result<(), Power
                 Err(PowerJobError::Failed(_)) => Err(PowerJobError::Failed(first)),
                 done => done,
             }
+        }
+        done => done,
+    };
+    if done != Err(PowerJobError::Suspended) {
+        eject(bmcs, workflow).await?;
+    }
+    done
+}
+
+/// Ejects the CD that the preparation inserted, if it did. A failure does not change the outcome: the next preparation replaces the CD.
+async fn eject(bmcs: &BmcClient, workflow: &pb::Workflow) -> Result<(), PowerJobError> {
+    if workflow.boot_image_url.is_empty() {
+        return Ok(());
+    }
+    match run_job(bmcs, workflow, "eject", &[eject_cd()]).await {
+        Err(PowerJobError::Failed(reason)) => {
+            tracing::warn!(workflow.id, reason, "the CD of the preparation was not ejected");
+            Ok(())
         }
         done => done,
     }

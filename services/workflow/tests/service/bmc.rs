@@ -73,7 +73,8 @@ async fn a_machine_is_booted_from_virtual_media_and_its_cd_is_ejected_after() {
     assert_eq!(site.ended(&made.id).await.state(), State::Success);
     let insert = "INSERT http://192.0.2.1/02-00-00-00-00-01/osie.iso";
     let jobs = [
-        "post/1: DEVICE_NONE EJECT DRIVE_CD POWER_OFF STATE_SUCCESS".to_owned(),
+        "eject/1: EJECT DRIVE_CD STATE_SUCCESS".to_owned(),
+        "post/1: DEVICE_NONE POWER_OFF STATE_SUCCESS".to_owned(),
         format!("prepare/1: POWER_OFF {insert} DEVICE_CDROM POWER_ON STATE_SUCCESS"),
     ];
     assert_eq!(site.power.jobs(), jobs);
@@ -93,8 +94,11 @@ async fn after_a_cancelled_preparation_from_virtual_media_the_cd_is_ejected() {
     site.workflows().cancel_workflow(cancel).await.unwrap();
     assert_eq!(site.ended(&made.id).await.state(), State::Cancelled);
     let jobs = site.power.jobs();
-    assert_eq!(jobs[0], "post/1: DEVICE_NONE EJECT DRIVE_CD STATE_SUCCESS");
-    assert!(jobs[1].ends_with("DEVICE_CDROM POWER_ON STATE_CANCELLED"), "{jobs:?}");
+    assert_eq!(
+        jobs[..2],
+        ["eject/1: EJECT DRIVE_CD STATE_SUCCESS", "post/1: DEVICE_NONE STATE_SUCCESS"]
+    );
+    assert!(jobs[2].ends_with("DEVICE_CDROM POWER_ON STATE_CANCELLED"), "{jobs:?}");
 }
 
 #[tokio::test]
