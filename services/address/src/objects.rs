@@ -118,11 +118,9 @@ impl ObjectClaims {
                 let claim = pb::Claim { id, block: text, ..pb::Claim::default() };
                 let claim = with_holders(claim, vec![holder.clone()], now);
                 let add = self.claims.to_add(block, &claim.unwrap_or_default()).await;
-                let add = add.map_err(|error| match error {
-                    // It was claimed after it was read above, perhaps by somebody who may share it.
-                    Error::Taken { by, .. } if by.id == block.key() => Error::Busy,
-                    error => error,
-                });
+                // It was claimed after it was read above, perhaps by somebody who may share it.
+                let is_late = |error: &Error| matches!(error, Error::Taken { by, .. } if by.id == block.key());
+                let add = add.map_err(|error| if is_late(&error) { Error::Busy } else { error });
                 (add?, true)
             }
             Some(old) => {

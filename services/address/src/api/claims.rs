@@ -155,12 +155,12 @@ pub(super) struct Conflicts(Arc<Mutex<BTreeMap<[String; 3], String>>>);
 impl Conflicts {
     /// Records an alarm, unless the last one of the address was of the same holder. It is the site's, since it names objects of others.
     async fn record(&self, events: &EventLog, holder: &pb::ClaimHolder, error: &Error) {
-        let (address, by) = match error {
-            Error::Taken { block, by, .. } => {
-                (block.address().to_string(), format!("{} {}", by.noun, by.object_id))
-            }
-            Error::Leased(used) => (used.address.clone(), used.noun.clone()),
-            _ => return,
+        let (address, by) = if let Error::Taken { block, by, .. } = error {
+            (block.address().to_string(), format!("{} {}", by.noun, by.object_id))
+        } else if let Error::Leased(used) = error {
+            (used.address.clone(), used.noun.clone())
+        } else {
+            return;
         };
         let (noun, object_id) = (holder.noun.clone(), holder.object_id.clone());
         let (key, text) = ([noun.clone(), object_id.clone(), address], error.to_string());
