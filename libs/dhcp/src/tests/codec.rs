@@ -27,6 +27,9 @@ fn a_datagram_that_is_not_a_request_is_dropped_with_its_reason() {
     assert_eq!(changed(240, 12), Malformed::MessageType);
     assert_eq!(changed(241, 200), Malformed::OptionOverrun);
     assert_eq!(Packet::parse_request(&good[..239]), Err(Malformed::Short));
+    let mut infiniband = good.clone();
+    (infiniband[1], infiniband[28]) = (32, 0x01);
+    assert_eq!(Packet::parse_request(&infiniband), Err(Malformed::HardwareAddress));
 }
 
 #[test]

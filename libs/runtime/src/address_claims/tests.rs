@@ -176,6 +176,21 @@ async fn an_address_of_a_stored_object_is_refused_and_one_of_an_ended_object_tak
 }
 
 #[tokio::test]
+async fn an_object_that_has_another_one_of_the_addresses_is_not_taken_for_an_ended_one() {
+    let fake = Fake::default();
+    let claims = fake.claims();
+    for (address, revision) in [("192.0.2.1", 1), ("192.0.2.2", 1)] {
+        fake.claims.lock().unwrap().insert(address.into(), ("m".into(), revision));
+    }
+    // The claim of the first address is left over.
+    let stored = Stored(vec![machine("m", &["192.0.2.2"])]);
+    let wanted = machine("n", &["192.0.2.1", "192.0.2.2"]);
+    let refused = claims.begin(None, Some(&wanted), &stored).await.unwrap_err();
+    assert_eq!(refused.to_string(), "192.0.2.2 is of hardware m");
+    assert_eq!(fake.holders(), owned(&[("192.0.2.1", "m"), ("192.0.2.2", "m")]));
+}
+
+#[tokio::test]
 async fn without_the_address_service_addresses_are_removed_but_not_added() {
     let (channel, _) = in_process::pair();
     let claims = AddressClaims::new("hardware", channel);

@@ -44,6 +44,16 @@ fn the_client_with_the_oldest_last_request_is_forgotten_for_a_new_one() {
 }
 
 #[test]
+fn a_forged_address_is_not_reported_and_a_second_relay_makes_no_second_report() {
+    let all = UnknownClients::default();
+    assert!(!all.record(Mac([1, 0, 0, 0, 0, 1]), client(), at(0)));
+    all.record(mac(1), UnknownMachine { relay: "192.0.2.1".into(), ..client() }, at(0));
+    assert_eq!(numbers(&all.take_due(9, at(1))), [(mac(1).to_string(), 1)]);
+    all.record(mac(1), UnknownMachine { relay: "192.0.2.2".into(), ..client() }, at(2));
+    assert_eq!(numbers(&all.take_due(9, at(3))), []);
+}
+
+#[test]
 fn a_client_is_reported_again_after_ten_minutes_or_when_it_asks_elsewhere() {
     let all = UnknownClients::default();
     all.record(mac(1), client(), at(0));

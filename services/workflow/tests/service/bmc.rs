@@ -81,6 +81,23 @@ async fn a_machine_is_booted_from_virtual_media_and_its_cd_is_ejected_after() {
 }
 
 #[tokio::test]
+async fn a_cd_that_is_not_ejected_changes_nothing_else() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.hardware.set_policy(machine, virtual_media("http://192.0.2.1/osie.iso"));
+    site.power.set_end(JobEnd::EjectFails);
+    let made = site.workflow_with(machine, TWO, netboot(true)).await;
+    let worker = site.booted(&made.id).await;
+    for _ in 0..2 {
+        let it = worker.begin().await;
+        worker.succeed(&it).await;
+    }
+    assert_eq!(site.ended(&made.id).await.state(), State::Success);
+    let jobs = site.power.jobs();
+    assert_eq!(jobs[0], "eject/1: EJECT DRIVE_CD STATE_FAILED");
+    assert_eq!(jobs[1], "post/1: DEVICE_NONE POWER_OFF STATE_SUCCESS");
+}
+
+#[tokio::test]
 async fn after_a_cancelled_preparation_from_virtual_media_the_cd_is_ejected() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     site.hardware.set_policy(machine, virtual_media("http://192.0.2.1/osie.iso"));

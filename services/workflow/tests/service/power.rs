@@ -32,6 +32,8 @@ pub(crate) enum JobEnd {
     Success,
     /// Failure, with this reason.
     Failure(String),
+    /// Failure if it ejects an image, else success.
+    EjectFails,
     /// None by itself.
     Never,
 }
@@ -91,6 +93,13 @@ impl FakePower {
         let (state, state_reason) = match &*self.end.lock().unwrap() {
             JobEnd::Success => (State::Success, String::new()),
             JobEnd::Failure(reason) => (State::Failed, reason.clone()),
+            JobEnd::EjectFails => {
+                let ejects = |it: &pb::Operation| matches!(it.what, Some(What::EjectMedia(_)));
+                match request.operations.iter().any(ejects) {
+                    true => (State::Failed, "the drive is locked".into()),
+                    false => (State::Success, String::new()),
+                }
+            }
             JobEnd::Never => (State::Running, String::new()),
         };
         pb::PowerJob {
