@@ -213,7 +213,10 @@ fn node2_at_node1() -> Machine {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reassigned_address_never_serves_the_new_owners_data_to_the_old_one() {
-    let site = site_of(TokenPolicy::Required);
+    // The reader sends as many requests as it can while the writer works.
+    let config = Config { rate_limits: false, ..Config::default() };
+    let machine = Machine { tokens: TokenPolicy::Required, ..node1() };
+    let site = site_with(vec![machine], Reports::default(), config);
     let token = site.token().await;
     let (index, done) = (site.index.clone(), Arc::new(AtomicBool::new(false)));
     let ended = done.clone();
