@@ -108,6 +108,61 @@ mod tests {
         assert_ne!(uuid_value("4c4c4544-0051-3610-8052-b4c04f4d3533"), uuid_value(uuid));
     }
 
+    fn platform(url: &str, boot_url: &str, gate: Option<pb::BootGate>) -> pb::Instance {
+        let (url, boot_url) = (url.to_owned(), boot_url.to_owned());
+        let boot = pb::PlatformBoot { url, boot_url, ..pb::PlatformBoot::default() };
+        let os = Some(Os::Platform(boot));
+        pb::Instance { os, boot_gate: gate, ..pb::Instance::default() }
+    }
+
+    #[test]
+    fn an_update_changes_neither_a_platforms_system_nor_its_gate() {
+        let opened = pb::BootGate { open: true, ..pb::BootGate::default() };
+        let opened = pb::BootGate { open_time: Some(prost_types::Timestamp::default()), ..opened };
+        let old = platform("http://a/", "http://a/", Some(opened.clone()));
+        let update = |mut new: pb::Instance, path: &str| {
+            let paths: Vec<_> = [path].into_iter().filter(|it| !it.is_empty()).collect();
+            let paths: Vec<_> = paths.into_iter().map(str::to_owned).collect();
+            check_update(&old, &mut new, &paths).map(|()| new).map_err(|wrong| wrong.to_string())
+        };
+        for (sent, path) in [
+            (old.clone(), ""),
+            (platform("http://a/", "http://evil/", None), ""),
+            (platform("http://a/", "", Some(pb::BootGate::default())), "platform"),
+            (old.clone(), "boot_gate"),
+        ] {
+            assert_eq!(update(sent, path), Ok(old.clone()), "{path}");
+        }
+        let other = platform("http://b/", "http://a/", Some(opened.clone()));
+        assert!(update(other, "").unwrap_err().starts_with("platform: "));
+        assert!(update(pb::Instance::default(), "platform").unwrap_err().starts_with("platform: "));
+        let closed = pb::BootGate { open: false, ..opened };
+        let closed = platform("http://a/", "http://a/", Some(closed));
+        assert!(update(closed, "boot_gate").unwrap_err().starts_with("boot_gate: "));
+        let none = pb::Instance::default();
+        let wanted = check_update(&none, &mut platform("", "", None), &[]);
+        assert!(wanted.is_err(), "an instance does not become a platform's");
+    }
+
+    #[test]
+    fn a_callers_gate_has_no_time_at_which_the_server_opened_it() {
+        let time = Some(prost_types::Timestamp::default());
+        let gate = pb::BootGate { open: true, open_time: time, ..pb::BootGate::default() };
+        let sent = pb::Instance { boot_gate: Some(gate), ..pb::Instance::default() };
+        let (mut first, mut update) = (sent.clone(), sent.clone());
+        reset(&mut first);
+        check_update(&first, &mut update, &["boot_gate".to_owned()]).unwrap();
+        for instance in [first, update] {
+            assert_eq!(
+                instance.boot_gate.unwrap(),
+                pb::BootGate { open: true, ..Default::default() }
+            );
+        }
+        let mut system = platform("", "http://x/", sent.boot_gate);
+        reset(&mut system);
+        assert_eq!(system, platform("", "", None));
+    }
+
     #[test]
     fn only_an_open_gate_of_the_server_is_claimed() {
         let gate = pb::BootGate {

@@ -193,6 +193,15 @@ impl Site {
         let _no_receiver = self.changes.send(newest.clone());
     }
 
+    /// Ends the workflows that were released with success.
+    pub(crate) fn end_released(&self) {
+        let mut site = self.state();
+        for workflow in site.workflows.iter_mut().filter(|it| !it.held && !ended(it)) {
+            workflow.set_state(wf::WorkflowState::Success);
+            let _no_receiver = self.changes.send(workflow.clone());
+        }
+    }
+
     pub(crate) fn set_machine_state(&self, state: hw::State, reason: &str) {
         let mut site = self.state();
         let machine = site.machine.as_mut().expect("a machine");
