@@ -304,7 +304,7 @@ async fn in_each_state() -> Vec<(&'static str, Bench)> {
 #[tokio::test]
 async fn a_delete_closes_the_gate_in_its_own_commit_and_for_ever() {
     for force in [false, true] {
-        for (name, bench) in in_each_state().await {
+        for (name, bench) in Box::pin(in_each_state()).await {
             let deleted = bench.instances.delete(bench.id, 0, force).await.unwrap();
             assert!(deleted.boot_gate.is_none_or(|gate| !gate.open), "{name}");
             bench.assert_consistent().await;
