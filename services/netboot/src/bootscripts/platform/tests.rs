@@ -1,0 +1,1 @@
+//! Boot gates of platforms, and private files behind them.
