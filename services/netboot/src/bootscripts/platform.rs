@@ -71,7 +71,7 @@ impl BootScripts {
             effects.warnings.push(Warning::gate_closed(id, presented, rule));
             let refusal = BootRefusal::NotYours(rule);
             let step = BootStep::refused(&refusal);
-            effects.event = self.event(None, Some(request.source), step, now);
+            effects.event = self.event(mac, Some(request.source), step, now);
             refusal
         });
         (reply, effects)
@@ -91,10 +91,10 @@ impl BootScripts {
         let Ok(claims) = self.tokens.open_for_platform_files(token, now) else {
             return (at_source(), Err("the token is not valid"));
         };
-        if claims.address != source {
-            return (at_source(), Err("the token is another address's"));
-        }
         let machine = self.index.by_id(&claims.hardware.to_string());
+        if claims.address != source {
+            return (machine, Err("the token is another address's"));
+        }
         let instance = machine.as_ref().and_then(|machine| machine.instance.as_ref());
         match instance {
             Some(own) if own.id == claims.instance && own.generation == claims.generation => {
