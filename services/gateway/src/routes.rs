@@ -383,13 +383,13 @@ fn update(call: &MethodDescriptor, noun: &Noun) -> Route {
 /// service is called.
 fn custom(call: &MethodDescriptor, name: &[String], nouns: &Nouns) -> Route {
     let service = call.parent_service();
-    let (collection, verb, key) = match nouns.in_name(&service, name) {
+    let (collection, verb, key) = match nouns.in_name(service, name) {
         Some((noun, verb)) => (noun.plural.clone(), verb, own_key(call, noun)),
         None => match nouns.by_field(call) {
             Some((noun, field)) => {
                 (noun.plural.clone(), name.to_vec(), Some((noun.key.clone(), field)))
             }
-            None => on_service(&service, name),
+            None => on_service(service, name),
         },
     };
     let input = |field: FieldDescriptor| {
@@ -427,9 +427,6 @@ fn on_service(
 
 /// True if a query can have the field: it is no secret, and one text or a list of them.
 fn fits_query(field: &FieldDescriptor) -> bool {
-    let text = match field.kind() {
-        Kind::Message(message) => is_text(&message),
-        _ => true,
-    };
+    let text = field.kind().as_message().is_none_or(is_text);
     text && !field.is_map() && !is_set(field, "secret")
 }

@@ -1,8 +1,6 @@
 //! The nouns of the contract: what its lists list.
 
-use prost_reflect::{
-    FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
-};
+use prost_reflect::{FieldDescriptor, MessageDescriptor, MethodDescriptor, ServiceDescriptor};
 
 use super::names::{kebab, snake, without, words};
 
@@ -27,10 +25,10 @@ impl Noun {
     /// Returns what `call` lists, if it is a list of messages. Its key is taken from the get among `calls`, else from its own message.
     fn new(call: &MethodDescriptor, calls: &[MethodDescriptor]) -> Option<Self> {
         let plural = words(call.name().strip_prefix("List")?);
-        let message = call.output().fields().find_map(|field| match field.kind() {
-            Kind::Message(message) if field.is_list() => Some(message),
-            _ => None,
-        })?;
+        let message = call
+            .output()
+            .fields()
+            .find_map(|field| field.kind().as_message().filter(|_| field.is_list()).cloned())?;
         let get = format!("Get{}", message.name());
         let get = calls.iter().find(|it| it.name() == get).map(MethodDescriptor::input);
         Some(Self {
@@ -45,8 +43,7 @@ impl Noun {
 
     /// True if `field` holds one object of this kind.
     pub(super) fn is_type_of(&self, field: &FieldDescriptor) -> bool {
-        !field.is_list()
-            && matches!(field.kind(), Kind::Message(message) if message == self.message)
+        !field.is_list() && field.kind().as_message() == Some(&self.message)
     }
 }
 

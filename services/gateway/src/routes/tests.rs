@@ -26,10 +26,8 @@ fn sources(route: &Route) -> [String; 2] {
 
 /// The name of the message in `field`, in words.
 fn noun(field: &FieldDescriptor) -> String {
-    match field.kind() {
-        Kind::Message(message) => snake(&words(message.name())).replace('_', " "),
-        _ => String::new(),
-    }
+    let kind = field.kind();
+    kind.as_message().map(|it| snake(&words(it.name())).replace('_', " ")).unwrap_or_default()
 }
 
 /// The tables of `docs/reference/rest.md`.
