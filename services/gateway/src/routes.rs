@@ -93,6 +93,13 @@ pub enum Source {
     },
 }
 
+impl Source {
+    /// True if it is the body, or a part of it.
+    pub fn is_body(&self) -> bool {
+        matches!(self, Self::Member | Self::Body { .. })
+    }
+}
+
 /// A reason for which a call has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -229,7 +236,7 @@ impl Route {
 
     /// True if the request may have a body.
     pub fn has_body(&self) -> bool {
-        self.inputs.iter().any(|input| matches!(input.source, Source::Member | Source::Body { .. }))
+        self.inputs.iter().any(|input| input.source.is_body())
     }
 
     /// Iterates over the fields from this source.
