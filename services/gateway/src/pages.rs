@@ -148,8 +148,11 @@ fn lazy(make: impl FnOnce() -> File + Send + 'static) -> LazyFile {
     Arc::new(LazyLock::new(Box::new(make)))
 }
 
-/// The files that all pages load.
-fn assets() -> [(&'static str, fn() -> File); 4] {
+/// Makes a file.
+type MakeFile = fn() -> File;
+
+/// Returns the files that all pages load, by name.
+fn assets() -> [(&'static str, MakeFile); 4] {
     [
         ("page.css", || File::new(CSS, &include_bytes!("../assets/page.css")[..])),
         ("page.js", || File::new(JAVASCRIPT, &include_bytes!("../assets/page.js")[..])),
