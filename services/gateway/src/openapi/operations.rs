@@ -1,7 +1,10 @@
 //! The operations: one for each path and method, made of all routes there.
 
 use prost_reflect::FieldDescriptor;
+use runtime::access::admits;
+use runtime::{Caller, Role};
 use serde_json::{Map, Value, json};
+use tinwright::TenantName;
 
 use super::comments::first_sentence;
 use super::schemas::{Schemas, reference};
@@ -29,7 +32,9 @@ fn operation(schemas: &Schemas, routes: &[&Route]) -> Value {
     operation.insert("operationId".to_owned(), operation_id(main).into());
     operation.insert("tags".to_owned(), json!([main.call.parent_service().name()]));
     operation.insert("summary".to_owned(), first_sentence(comment(main)).into());
-    let texts = routes.iter().map(|route| format!("{}{}", condition(route), comment(route)));
+    let texts = routes
+        .iter()
+        .map(|route| format!("{}{} {}", condition(route), comment(route), callers(&route.rpc())));
     let text = texts.collect::<Vec<_>>().join("\n\n");
     describe(&mut operation, &text);
     operation.insert("parameters".to_owned(), parameters(schemas, routes).into());
@@ -56,6 +61,25 @@ fn condition(route: &Route) -> String {
         [] => String::new(),
         names => format!("With {}: ", names.join(" or ")),
     }
+}
+
+/// Returns a sentence on the callers that may make a call.
+fn callers(rpc: &str) -> String {
+    let roles = [(Role::Viewer, "viewer"), (Role::Operator, "operator"), (Role::Admin, "admin")];
+    let admits = |caller: &Caller| admits(rpc, Some(caller));
+    let names: Vec<_> = roles
+        .into_iter()
+        .filter(|(role, _)| admits(&Caller::from(*role)))
+        .map(|(_, name)| name)
+        .collect();
+    // Any tenant: its name does not count here.
+    let tenant = "example".parse::<TenantName>().ok();
+    let limited = tenant.and_then(|it| Caller::from(Role::Admin).with_tenant(it).ok());
+    let limited = match limited.is_some_and(|caller| admits(&caller)) {
+        true => "also with a tenant",
+        false => "without a tenant",
+    };
+    format!("Callers: {}; {limited}.", names.join(", "))
 }
 
 /// Returns the parameters of all routes, each once.

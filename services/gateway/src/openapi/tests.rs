@@ -93,3 +93,18 @@ fn what_two_routes_share_is_one_operation() {
     assert!(names.contains(&"mac") && names.contains(&"labels"), "{names:?}");
     assert_eq!(names.iter().filter(|name| **name == "view").count(), 1);
 }
+
+#[test]
+fn an_operation_names_its_callers() {
+    let document = mirror();
+    let text = |path: &str, method: &str| {
+        document["paths"][path][method]["description"].as_str().unwrap().to_owned()
+    };
+    let hardware = text("/api/v1/hardware", "post");
+    assert!(hardware.ends_with("Callers: operator, admin; without a tenant."), "{hardware}");
+    let instances = text("/api/v1/instances", "get");
+    assert!(
+        instances.ends_with("Callers: viewer, operator, admin; also with a tenant."),
+        "{instances}"
+    );
+}
