@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use gateway::{Backend, Door, Gateway, Settings};
+use gateway::pages::{self, Document};
+use gateway::{Backend, Door, Gateway, Settings, mirror};
 use runtime::Clock;
 use runtime::listen::Sockets;
 use runtime::revocation::Revocations;
@@ -70,11 +70,12 @@ impl Bound {
         let transport = transport(&settings.transport, certificates)?;
         let limits = limits(&settings, certificates, revocations);
         let trusted_proxies = settings.trusted_proxies;
-        let settings = Settings { trusted_proxies, rate_limits, clock: Clock::system() };
+        let stop = tier.stop.clone();
+        let settings = Settings { trusted_proxies, rate_limits, clock: Clock::system(), stop };
         let backend = backend(endpoints.of(Service::Gateway));
         let gateway = vitals
             .register(|registry| Gateway::new(backend, revocations.clone(), settings, registry));
-        let app = gateway.router(doors(&gateway), Router::new());
+        let app = gateway.router(doors(&gateway), pages::router(&[Document::mirror()]));
         for listener in listeners {
             let (transport, limits, app) = (transport.clone(), limits.clone(), app.clone());
             tier.tasks.spawn(serve::limited_tcp(
@@ -90,8 +91,8 @@ impl Bound {
 }
 
 /// Returns the doors, one line each.
-fn doors(_gateway: &Gateway) -> Vec<Door> {
-    vec![]
+fn doors(gateway: &Gateway) -> Vec<Door> {
+    vec![mirror::door(gateway)]
 }
 
 fn transport(

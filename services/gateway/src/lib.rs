@@ -7,6 +7,8 @@
 //! - [`backend`]: the channels to the services. [`authentication`]: the client of a request, and the calls as this client.
 //! - [`layers`]: request ids, access log, metrics, limits and deadlines, once for all doors.
 //! - [`errors`]: the HTTP status of each code and reason, and problem documents.
+//! - [`mirror`]: the REST mirror at `/api/v1`, by the [`routes`] that the descriptors of the contract give. [`openapi`]: the document that
+//!   describes them. [`pages`]: documents and pages over HTTP.
 //! - One module for each door. A [`Door`] is a router below a path, with its limits; [`Gateway::router`] puts the layers around them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -16,6 +18,10 @@ pub mod backend;
 pub mod errors;
 pub mod layers;
 mod metrics;
+pub mod mirror;
+pub mod openapi;
+pub mod pages;
+pub mod routes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +33,7 @@ use prometheus_client::registry::Registry;
 use runtime::Clock;
 use runtime::client_address::TrustedProxies;
 use runtime::revocation::Revocations;
+use tokio_util::sync::CancellationToken;
 
 pub use self::authentication::{Authenticator, Client, ClientChannel};
 pub use self::backend::Backend;
@@ -65,12 +72,15 @@ pub struct Settings {
     pub rate_limits: bool,
     /// The clock for rate limits, and for the end of credentials.
     pub clock: Clock,
+    /// Ends open streams.
+    pub stop: CancellationToken,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let trusted_proxies = TrustedProxies::default();
-        Self { trusted_proxies, rate_limits: true, clock: Clock::system() }
+        let (clock, stop) = (Clock::system(), CancellationToken::new());
+        Self { trusted_proxies, rate_limits: true, clock, stop }
     }
 }
 
@@ -81,6 +91,8 @@ pub struct Gateway {
     pub backend: Arc<Backend>,
     /// Finds the clients of requests.
     pub authenticator: Arc<Authenticator>,
+    /// Ends open streams.
+    pub stop: CancellationToken,
     shared: Arc<Shared>,
 }
 
@@ -92,10 +104,10 @@ impl Gateway {
         settings: Settings,
         registry: &mut Registry,
     ) -> Self {
-        let clock = settings.clock.clone();
+        let (clock, stop) = (settings.clock.clone(), settings.stop.clone());
         let authenticator = Authenticator::new(backend.identity.clone(), revocations, clock);
         let shared = Arc::new(Shared::new(settings, Metrics::new(registry)));
-        Self { backend: Arc::new(backend), authenticator: Arc::new(authenticator), shared }
+        Self { backend: Arc::new(backend), authenticator: Arc::new(authenticator), stop, shared }
     }
 
     /// Returns the router of `doors`, and of `pages`, which are served as they are, behind all layers.
