@@ -551,7 +551,8 @@ mod tests {
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,
             Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,
-            Some(Role::Door | Role::Builder | Role::Machine(..)) | None => false,
+            Some(Role::Door) => method.name() == "WatchRevocations",
+            Some(Role::Builder | Role::Machine(..)) | None => false,
         }
     }
 

@@ -41,7 +41,8 @@ pub(super) fn decode(output: MessageDescriptor, bytes: Bytes) -> Result<DynamicM
 
 /// Returns the revision of the object that is the whole `message`.
 fn tag(message: &DynamicMessage) -> Option<HeaderValue> {
-    let mut fields = message.descriptor().fields();
+    let descriptor = message.descriptor();
+    let mut fields = descriptor.fields();
     let (field, None) = (fields.next()?, fields.next()) else { return None };
     if field.is_list() || field.is_map() {
         return None;
