@@ -3,6 +3,7 @@
 //! This program has few dependencies, so that it is built quickly and prints its first line soon.
 
 mod alone;
+mod lab;
 mod suite;
 
 use std::process::ExitCode;
@@ -21,6 +22,12 @@ enum Command {
     /// Boot two virtual machines, one with BIOS and one with UEFI, and provision them (the default)
     Up {
         /// Remove the rack once both instances are active
+        #[arg(long)]
+        down: bool,
+    },
+    /// Start the site of compose.yaml in containers, without an image registry, and provision its virtual machine
+    Lab {
+        /// Remove the lab once the instance is active
         #[arg(long)]
         down: bool,
     },
@@ -59,6 +66,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         None => suite::up(&[]),
         Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
+        Some(Command::Lab { down }) => suite::lab(down),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { long: true, .. }) => suite::test_long(),
         Some(Command::Test { check: true, .. }) => suite::test_and_check(),
