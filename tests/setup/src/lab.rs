@@ -50,25 +50,27 @@ pub(crate) fn up(down: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tests that nothing changes for clients while a replica or a member of etcd is stopped.
-pub(crate) fn test_control_plane() -> anyhow::Result<()> {
-    let lab = Lab::start(false)?;
-    lab.with_logs(|| lab.survive_stops())
+/// A test of the lab.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Test {
+    /// Nothing changes for clients while a replica or a member of etcd is stopped
+    ControlPlane,
+    /// The machine is installed, and is erased, off and free again, the latter without a replica and a member of etcd
+    Machine,
 }
 
-/// Tests that the machine of the lab is installed and becomes active, with a replica stopped from then on, and is erased and free afterwards.
-pub(crate) fn test_machine() -> anyhow::Result<()> {
-    let lab = Lab::start(true)?;
-    lab.with_logs(|| {
-        lab.compose(&["up", "--no-build", "--detach"])?;
-        lab.wait_until_active()?;
-        lab.compose(&["stop", "replica-1", "etcd-1"])?;
-        lab.on("replica-2", &["tinwright", "instance", "delete", "lab-1"])?;
-        lab.wait("the machine is free", FREE_TIMEOUT, || {
-            let machine = lab.on("replica-2", &["tinwright", "instance", "list"])?;
-            Ok(!machine.contains("active") && !machine.contains("deprovisioning"))
-        })
-    })
+/// Runs `test`. Prints the output of the containers if it fails.
+pub(crate) fn test(test: Test) -> anyhow::Result<()> {
+    let lab = Lab::start(matches!(test, Test::Machine))?;
+    let done = match test {
+        Test::ControlPlane => lab.survive_stops(),
+        Test::Machine => lab.use_machine(),
+    };
+    if done.is_err() {
+        drop(run(&mut lab.compose_command(&["ps", "--all"])));
+        drop(run(&mut lab.compose_command(&["logs", "--tail", "50"])));
+    }
+    done
 }
 
 impl Lab {
@@ -112,6 +114,21 @@ impl Lab {
         anyhow::ensure!(names.iter().all(|name| after.0.contains(name)), "missing: {after:?}");
         let first = self.on("replica-1", &["tinwright", "tenant", "list", "-o", "json"])?;
         anyhow::ensure!(first == after.0, "replica-1 differs: {first}");
+        Ok(())
+    }
+
+    /// Has the machine installed, and freed while a replica and a member of etcd are stopped.
+    fn use_machine(&self) -> anyhow::Result<()> {
+        self.compose(&["up", "--no-build", "--detach"])?;
+        self.wait_until_active()?;
+        self.compose(&["stop", "replica-1", "etcd-1"])?;
+        self.on("replica-2", &["tinwright", "instance", "delete", "lab-1"])?;
+        self.wait("the machine is free", FREE_TIMEOUT, || {
+            let listed = self.on("replica-2", &["tinwright", "instance", "list", "-o", "json"])?;
+            Ok(!listed.contains("DEPROVISIONING"))
+        })?;
+        let status = self.on("replica-2", &["tinwright", "power", "status", "lab-1"])?;
+        anyhow::ensure!(status.contains("off"), "the machine is not off: {status}");
         Ok(())
     }
 
@@ -196,16 +213,6 @@ impl Lab {
         command.args(["--project-name", PROJECT, "--file"]).arg(root().join("compose.yaml"));
         command.args(arguments);
         command
-    }
-
-    /// Prints the containers' output if `work` fails.
-    fn with_logs(&self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let done = work();
-        if done.is_err() {
-            drop(run(&mut self.compose_command(&["ps", "--all"])));
-            drop(run(&mut self.compose_command(&["logs", "--tail", "50"])));
-        }
-        done
     }
 
     /// Returns what to type next.

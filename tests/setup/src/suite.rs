@@ -42,11 +42,11 @@ pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
     run(Command::new(program("rack")).args(arguments))
 }
 
-/// Starts the lab in containers, until an interrupt unless it is to go `down`.
-pub(crate) fn lab(down: bool) -> anyhow::Result<()> {
+/// Builds what the lab in containers needs, and does `work` with it.
+pub(crate) fn lab(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     packages()?;
     build()?;
-    lab::up(down)
+    work()
 }
 
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
@@ -80,7 +80,7 @@ fn build_tests() -> anyhow::Result<()> {
 fn others() -> anyhow::Result<()> {
     let tested = run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]));
     println!("the control plane in containers");
-    tested.and(lab::test_control_plane())
+    tested.and(lab::test(lab::Test::ControlPlane))
 }
 
 /// Does `work` while the tests of the rack run, and prints their output afterwards.
@@ -126,7 +126,7 @@ pub(crate) fn test_long() -> anyhow::Result<()> {
         check(name, run(&mut command));
     }
     println!("the lab in containers");
-    check("the lab in containers".to_owned(), lab::test_machine());
+    check("the lab in containers".to_owned(), lab::test(lab::Test::Machine));
     anyhow::ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
     Ok(())
 }
