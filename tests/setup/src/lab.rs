@@ -25,7 +25,7 @@ const ACTIVE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 const FREE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Time between looks at an instance.
 const POLL: Duration = Duration::from_secs(5);
-/// The servers of the control plane, and what makes it one.
+/// The services through which clients use the control plane.
 const CONTROL: [&str; 3] = ["replica-1", "replica-2", "gateway"];
 
 /// A running lab. Drop removes it.
@@ -89,11 +89,7 @@ impl Lab {
         }
         let engine = Engine::start(&cache)?;
         let lab = Self { engine, compose: cache.join("docker-compose"), is_interrupted };
-        images::build(&lab.engine, &cache, &images::CONTROL)?;
-        if has_machines {
-            let all = [&images::CONTROL[..], &images::MACHINES[..]].concat();
-            images::build(&lab.engine, &cache, &all)?;
-        }
+        images::build(&lab.engine, &cache, has_machines)?;
         Ok(lab)
     }
 

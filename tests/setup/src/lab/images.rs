@@ -12,10 +12,9 @@ use super::dockerfile;
 use super::engine::Engine;
 
 /// The targets that the control plane needs, with the images' names in compose.yaml.
-pub(super) const CONTROL: [(&str, &str); 2] =
-    [("etcd", "tinwright-etcd"), ("tinwright", "tinwright")];
+const CONTROL: [(&str, &str); 2] = [("etcd", "tinwright-etcd"), ("tinwright", "tinwright")];
 /// The targets that machines need in addition.
-pub(super) const MACHINES: [(&str, &str); 4] = [
+const MACHINES: [(&str, &str); 4] = [
     ("netboot", "tinwright-netboot"),
     ("machine", "tinwright-machine"),
     ("disk", "tinwright-disk"),
@@ -26,9 +25,8 @@ const PROGRAMS: &str = "tinwright-lab-programs";
 /// The image that has kernel and initramfs of the in-memory environment.
 const OSIE: &str = "tinwright-lab-osie";
 
-/// Builds the images of `targets` in `engine`, with files cached in `cache`.
-pub(super) fn build(engine: &Engine, cache: &Path, targets: &[(&str, &str)]) -> anyhow::Result<()> {
-    let has_machines = targets.iter().any(|(target, _)| *target == "netboot");
+/// Builds the images of the control plane in `engine`, and those of machines, if `has_machines`. Base images are cached in `cache`.
+pub(super) fn build(engine: &Engine, cache: &Path, has_machines: bool) -> anyhow::Result<()> {
     let mut arguments = vec![format!("PROGRAMS={PROGRAMS}"), format!("OSIE={OSIE}")];
     import_programs(engine)?;
     if has_machines {
@@ -43,7 +41,8 @@ pub(super) fn build(engine: &Engine, cache: &Path, targets: &[(&str, &str)]) -> 
             arguments.push(format!("{argument}={image}"));
         }
     }
-    for (target, image) in targets {
+    let machines = MACHINES.iter().filter(|_| has_machines);
+    for (target, image) in CONTROL.iter().chain(machines) {
         let mut command = engine.docker();
         // BuildKit builds the stages that the target needs, and no others.
         command.env("DOCKER_BUILDKIT", "1").args(["build", "--quiet"]);
