@@ -268,7 +268,10 @@ fn normal(value: Value, site: &Site) -> Value {
     };
     match value {
         Value::Object(members) => {
-            let members = members.into_iter().map(|(name, value)| {
+            // The place in a queue is that of the moment.
+            let is_of_moment = |name: &str| ["blocked_by", "state_reason"].contains(&name);
+            let members = members.into_iter().filter(|(name, _)| !is_of_moment(name));
+            let members = members.map(|(name, value)| {
                 let value = if varies(&name) { "any".into() } else { normal(value, site) };
                 (name, value)
             });
