@@ -229,7 +229,11 @@ fn reading(route: &Route, site: &Site) -> Value {
     let first = route.selectors.first();
     if let Some(selector) = first.and_then(|it| route.call.input().get_field_by_name(it)) {
         let value = match selector.kind() {
-            Kind::Message(_) => json!({}),
+            // In a query a message without fields is no message.
+            Kind::Message(message) => {
+                let text = message.fields().find(|field| field.kind() == Kind::String).unwrap();
+                json!({text.name(): "nothing"})
+            }
             _ if selector.name() == "hardware_id" => site.id("occupied").into(),
             _ if selector.name() == "mac" => "02:00:00:00:00:02".into(),
             _ if selector.name() == "name" => "lab".into(),
@@ -264,7 +268,10 @@ fn normal(value: Value, site: &Site) -> Value {
     };
     match value {
         Value::Object(members) => {
-            let members = members.into_iter().map(|(name, value)| {
+            // The place in a queue is that of the moment.
+            let is_of_moment = |name: &str| ["blocked_by", "state_reason"].contains(&name);
+            let members = members.into_iter().filter(|(name, _)| !is_of_moment(name));
+            let members = members.map(|(name, value)| {
                 let value = if varies(&name) { "any".into() } else { normal(value, site) };
                 (name, value)
             });

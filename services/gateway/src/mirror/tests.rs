@@ -222,7 +222,10 @@ async fn a_wrong_path_is_not_found_and_a_wrong_method_is_told_the_others() {
         assert_eq!(site.refused(Sent("GET", path, &[], "")).await.0, 404, "{path}");
     }
     let (status, headers, _) = site.send(Sent("PUT", &format!("hardware/{ID}"), &[], "")).await;
-    assert_eq!((status, headers[header::ALLOW].to_str()), (405, Ok("DELETE, GET, HEAD, PATCH")));
+    assert_eq!(
+        (status, headers[header::ALLOW].to_str().unwrap()),
+        (405, "DELETE, GET, HEAD, PATCH")
+    );
     let large = format!(r#"{{"name": "{}"}}"#, "a".repeat(MAX_BODY_BYTES));
     assert_eq!(site.refused(Sent("POST", "hardware", &[JSON], &large)).await.0, 413);
 }
