@@ -48,7 +48,7 @@ impl Engine {
         std::fs::write(engine.folder.join("daemon.json"), engine.configuration())?;
         let log = std::fs::File::create(engine.folder.join("log"))?;
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "nsenter"]);
+        command.args(["--pdeathsig", "KILL", "nsenter"]);
         command.arg(format!("--net=/run/netns/{}", engine.name));
         command.args(["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]);
         command.args(["--kill-child", "--mount-proc", "sh", "-ec", START, "sh"]);
