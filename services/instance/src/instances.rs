@@ -37,13 +37,14 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
 
 pub use self::deleted::DeletedKind;
+pub(crate) use self::deleted::external_value;
 use self::machine_reports::is_installed_by_script;
 use self::spread::Spread;
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
 /// The index of external ids.
-const EXTERNAL_ID: &str = "external_id";
+pub(crate) const EXTERNAL_ID: &str = "external_id";
 /// The index of the instances that are spread over machines.
 const SPREAD: &str = "spread";
 /// The index of occupied machines.

@@ -152,7 +152,8 @@ pub(crate) async fn resolve(
     peers: &Peers,
     mut placement: pb::Placement,
 ) -> Result<pb::Placement, Error> {
-    let pb::Placement { model_id, location_id, labels: _, spread_label: _ } = &mut placement;
+    let pb::Placement { model_id, location_id, labels: _, spread_label: _, zone: _ } =
+        &mut placement;
     if !model_id.is_empty() {
         let by_id = model_id.parse().map(|id: ModelId| id.to_string());
         let found = peers.model_id(by_id.as_deref().map_err(|_| model_id.as_str())).await?;

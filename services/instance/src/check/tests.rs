@@ -92,6 +92,7 @@ fn a_boot_gate_is_stored_in_canonical_form() {
             uuid: uuid.into(),
             mac: mac.into(),
             initial_ips: ips.iter().copied().map(String::from).collect(),
+            open_time: None,
         }),
         ..instance()
     };
