@@ -1,8 +1,8 @@
 //! The `os` field: a custom iPXE script, an operating system by name, or a system of an outside platform.
 
 use tinwright::check;
-use tinwright::instance::v1::PlatformBoot;
 use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
+use tinwright::instance::v1::{Instance, PlatformBoot};
 use tinwright::status::Violations;
 
 /// The longest script.
@@ -15,6 +15,11 @@ const MAX_PATH_BYTES: usize = 1024;
 const MAX_DISTRO_BYTES: usize = 63;
 /// The longest version or tag.
 const MAX_VERSION_BYTES: usize = 128;
+
+/// True if `instance` is a system of an outside platform.
+pub(crate) fn is_platform(instance: &Instance) -> bool {
+    matches!(instance.os, Some(Os::Platform(_)))
+}
 
 /// Adds the violations of `os`.
 pub(super) fn check(os: &Os, wrong: &mut Violations) {
