@@ -298,3 +298,6 @@ fn bearer(headers: &HeaderMap) -> Option<Credentials> {
     let fields = [("api_key".to_owned(), key.to_owned())].into();
     Some(Credentials { fields, hub: None })
 }
+
+#[cfg(test)]
+mod tests;
