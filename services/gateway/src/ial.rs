@@ -226,10 +226,10 @@ impl Ial {
         source: Option<IpAddr>,
     ) -> Result<Session, Fault> {
         let client = self.gateway.authenticator.by_fields(&credentials.fields, source).await;
-        let client = client.map_err(|status| match status.code() {
-            // Too long to be those of a credential.
-            tonic::Code::InvalidArgument => auth_invalid(),
-            _ => status::fault(&status, &auth_invalid()),
+        let client = client.map_err(|error| {
+            // Fields that are too long are those of no credential.
+            let is_invalid = error.code() == tonic::Code::InvalidArgument;
+            if is_invalid { auth_invalid() } else { status::fault(&error, &auth_invalid()) }
         })?;
         let now = self.settings.clock.monotonic();
         if self.calls.take(client.caller.subject().clone(), now).is_err() {

@@ -137,7 +137,7 @@ pub struct Fault {
     /// JSON pointer to the part of the request that is at fault.
     pub source: Option<String>,
     /// Further values for programs.
-    pub extra: Option<Value>,
+    pub extra: Option<Box<Value>>,
     /// The time after which the call may be repeated.
     pub retry_after: Option<Duration>,
     /// The methods of the path, if another one was used.
@@ -190,7 +190,7 @@ impl Fault {
     /// The same with further values.
     #[must_use]
     pub fn with_extra(self, extra: Value) -> Self {
-        Self { extra: Some(extra), ..self }
+        Self { extra: Some(Box::new(extra)), ..self }
     }
 
     /// The same with the time after which the call may be repeated.
@@ -207,7 +207,7 @@ impl Fault {
             title: self.title,
             detail: self.detail.as_deref(),
             source: self.source.as_deref(),
-            extra: self.extra.as_ref(),
+            extra: self.extra.as_deref(),
         }
     }
 }

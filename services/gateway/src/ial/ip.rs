@@ -77,12 +77,14 @@ fn refused(error: &tonic::Status) -> Fault {
     let not_offered =
         Fault::new(Code::NotCompatible, "no such addresses are offered at the location");
     let not_offered = not_offered.at("/request/kind");
-    match error.code() {
-        tonic::Code::InvalidArgument => not_offered.with_detail(error.message()),
-        // The pool's key is that of another grant.
-        tonic::Code::AlreadyExists => mismatch().at("/request/cycle/pool_id"),
-        _ => status::fault(error, &not_offered),
+    if error.code() == tonic::Code::InvalidArgument {
+        return not_offered.with_detail(error.message());
     }
+    if error.code() == tonic::Code::AlreadyExists {
+        // The pool's key is that of another grant.
+        return mismatch().at("/request/cycle/pool_id");
+    }
+    status::fault(error, &not_offered)
 }
 
 /// Answers `ip/release`.
