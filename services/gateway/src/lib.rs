@@ -24,6 +24,8 @@ pub mod mirror;
 pub mod openapi;
 pub mod pages;
 pub mod routes;
+#[cfg(test)]
+mod test_body;
 
 use std::fmt;
 use std::sync::Arc;

@@ -228,3 +228,6 @@ fn with_precondition(status: Status, headers: &HeaderMap) -> Problem {
     }
     status.into()
 }
+
+#[cfg(test)]
+mod tests;

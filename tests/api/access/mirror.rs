@@ -148,11 +148,12 @@ async fn read_events(response: &mut Response) -> Outcome {
     while let Some(chunk) = response.chunk().await.unwrap() {
         text += std::str::from_utf8(&chunk).unwrap();
         while let Some((event, rest)) = text.split_once("\n\n") {
+            let (event, rest) = (event.to_owned(), rest.to_owned());
             let lines: BTreeMap<_, _> =
                 event.lines().filter_map(|line| line.split_once(": ")).collect();
             let data: Option<Value> = lines.get("data").map(|it| serde_json::from_str(it).unwrap());
             let name = lines.get("event").copied();
-            text = rest.to_owned();
+            text = rest;
             let Some(data) = data else { continue };
             if name == Some("error") {
                 return refused(&data);
@@ -173,8 +174,8 @@ async fn by_grpc(client: &Client, route: &Route, json: &Value) -> Outcome {
     match tokio::time::timeout(SOON, grpc_answers(client, route, request)).await.unwrap() {
         Ok(answers) => Outcome::Answer(answers),
         Err(status) => {
-            let wrong = status.get_details_bad_request().unwrap_or_default();
-            let fields = wrong.field_violations.into_iter().map(|it| it.field).collect();
+            let wrong = status.get_details_bad_request().map(|it| it.field_violations);
+            let fields = wrong.into_iter().flatten().map(|it| it.field).collect();
             Outcome::Refused {
                 code: gateway::errors::code_name(status.code()).to_owned(),
                 reason: gateway::errors::reason(&status),
@@ -228,7 +229,11 @@ fn reading(route: &Route, site: &Site) -> Value {
     let first = route.selectors.first();
     if let Some(selector) = first.and_then(|it| route.call.input().get_field_by_name(it)) {
         let value = match selector.kind() {
-            Kind::Message(_) => json!({}),
+            // In a query a message without fields is no message.
+            Kind::Message(message) => {
+                let text = message.fields().find(|field| field.kind() == Kind::String).unwrap();
+                json!({text.name(): "nothing"})
+            }
             _ if selector.name() == "hardware_id" => site.id("occupied").into(),
             _ if selector.name() == "mac" => "02:00:00:00:00:02".into(),
             _ if selector.name() == "name" => "lab".into(),
@@ -263,7 +268,10 @@ fn normal(value: Value, site: &Site) -> Value {
     };
     match value {
         Value::Object(members) => {
-            let members = members.into_iter().map(|(name, value)| {
+            // The place in a queue is that of the moment.
+            let is_of_moment = |name: &str| ["blocked_by", "state_reason"].contains(&name);
+            let members = members.into_iter().filter(|(name, _)| !is_of_moment(name));
+            let members = members.map(|(name, value)| {
                 let value = if varies(&name) { "any".into() } else { normal(value, site) };
                 (name, value)
             });

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
-use http::HeaderValue;
 use prost::Message as _;
 use runtime::serve;
 use tinwright::identity::v1::{AuthenticateResponse, Revocation};
@@ -50,20 +49,7 @@ async fn authenticate(request: Request, end: SystemTime) -> Response {
     let credential = Credential { expire_time: Some(end.into()), ..Credential::default() };
     let caller = "tinwright:viewer?subject=credential:c1&tenant=acme".into();
     let answer = AuthenticateResponse { caller, credential: Some(credential) }.encode_to_vec();
-    let mut frame = vec![0];
-    frame.extend(u32::try_from(answer.len()).unwrap().to_be_bytes());
-    frame.extend(answer);
-    let trailers = HeaderMap::from_iter([(
-        HeaderName::from_static("grpc-status"),
-        HeaderValue::from_static("0"),
-    )]);
-    let frames = [Ok::<_, std::convert::Infallible>(frame.into())];
-    let body = http_body_util::StreamBody::new(futures_util::stream::iter(
-        frames
-            .map(|it| it.map(hyper::body::Frame::data))
-            .into_iter()
-            .chain([Ok(hyper::body::Frame::<bytes::Bytes>::trailers(trailers))]),
-    ));
+    let body = crate::test_body::of_message(answer.into());
     let response = Response::builder().header(header::CONTENT_TYPE, "application/grpc");
     response.body(axum::body::Body::new(body)).unwrap()
 }

@@ -77,11 +77,11 @@ impl Events {
         let unwritable = |error| Status::internal(format!("the event: {error}"));
         let json = self.objects.write(message).map_err(unwritable)?;
         let json = String::from_utf8(json).map_err(|_| Status::internal("the event is no text"))?;
-        let mut event = Event::default().data(json);
-        if let Some(case) = case(message) {
-            event = event.event(case);
-        }
-        Ok(event)
+        let event = match case(message) {
+            Some(case) => Event::default().event(case),
+            None => Event::default(),
+        };
+        Ok(event.data(json))
     }
 }
 
