@@ -24,7 +24,7 @@ use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-pub use self::grants::GrantAnswer;
+pub use self::grants::NoGrant;
 
 /// The longest page of machines.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;

@@ -41,9 +41,10 @@ fn uuid_value(text: &str) -> String {
 
 /// Returns the name of the value of a gate that another instance's open gate has, if `error` says so.
 pub(crate) fn taken_value(error: &Error) -> Option<&'static str> {
-    match error {
-        Error::Records(records::Error::Taken { index, .. }) if index == GATE_UUID => Some("UUID"),
-        Error::Records(records::Error::Taken { index, .. }) if index == GATE_MAC => Some("MAC"),
+    let Error::Records(records::Error::Taken { index, .. }) = error else { return None };
+    match index.as_str() {
+        GATE_UUID => Some("UUID"),
+        GATE_MAC => Some("MAC"),
         _ => None,
     }
 }

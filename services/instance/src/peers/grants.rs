@@ -10,11 +10,12 @@ use super::{Error, Peers, classify, optional};
 /// The key of the grant of an instance in its first generation. A grant that was released keeps its key, so that a later one has another.
 const FIRST_GENERATION: i64 = 1;
 
-/// The answer of the address service about a grant. The reasons name no object of others: tenants see them.
-#[derive(Clone, Debug, PartialEq)]
-pub enum GrantAnswer {
-    /// The grant, as it is now.
-    Granted(Box<addr::Grant>),
+/// The grant as it is now, or the refusal of one.
+pub(super) type GrantAnswer = Result<Box<addr::Grant>, NoGrant>;
+
+/// A refusal of the address service. The reasons name no object of others: tenants see them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoGrant {
     /// It is refused now, and may not be later.
     Wait(String),
     /// The grant was released, or was pending for too long: it needs another one.
@@ -43,7 +44,7 @@ impl Peers {
         let request = addr::CreateGrantRequest { grant: Some(grant) };
         let response = self.address.clone().create_grant(request).await;
         match response.map(|response| response.into_inner().grant) {
-            Ok(Some(grant)) => Ok(GrantAnswer::Granted(Box::new(grant))),
+            Ok(Some(grant)) => Ok(Ok(Box::new(grant))),
             Ok(None) => Err(no_grant()),
             Err(status) => {
                 tracing::info!(instance.id, reason = status.message(), "no address granted");
@@ -64,13 +65,13 @@ impl Peers {
         let request = addr::AttachGrantRequest { id: id.to_owned(), attachment };
         let response = self.address.clone().attach_grant(request).await;
         match response.map(|response| response.into_inner().grant) {
-            Ok(Some(grant)) => Ok(GrantAnswer::Granted(Box::new(grant))),
+            Ok(Some(grant)) => Ok(Ok(Box::new(grant))),
             Ok(None) => Err(no_grant()),
             // It was pending for ten minutes. If the instance or the machine is gone instead, the next step finds that.
-            Err(status) if status.code() == Code::NotFound => Ok(GrantAnswer::Gone),
+            Err(status) if status.code() == Code::NotFound => Ok(Err(NoGrant::Gone)),
             Err(status) if status.code() == Code::AlreadyExists => {
                 tracing::warn!(instance.id, reason = status.message(), "address not attached");
-                Ok(GrantAnswer::Wait("the interface has another granted address".into()))
+                Ok(Err(NoGrant::Wait("the interface has another granted address".into())))
             }
             Err(status) => {
                 tracing::info!(instance.id, reason = status.message(), "address not attached");
@@ -94,25 +95,25 @@ fn primary_key(instance: &Instance) -> String {
     }
 }
 
-/// Returns the answer that the error `status` stands for.
+/// Returns the refusal that the error `status` stands for.
 fn refusal(status: Status) -> Result<GrantAnswer, Error> {
     let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
-    Ok(match (status.code(), reason.as_str()) {
+    Ok(Err(match (status.code(), reason.as_str()) {
         (Code::ResourceExhausted, "ADDRESSES_EXHAUSTED") => {
-            GrantAnswer::Wait("no IPv4 address of the location is free".into())
+            NoGrant::Wait("no IPv4 address of the location is free".into())
         }
         (Code::ResourceExhausted, "QUOTA") => {
-            GrantAnswer::Wait("the tenant has as many addresses as it may have".into())
+            NoGrant::Wait("the tenant has as many addresses as it may have".into())
         }
-        (Code::FailedPrecondition, "GRANT_RELEASED") => GrantAnswer::Gone,
+        (Code::FailedPrecondition, "GRANT_RELEASED") => NoGrant::Gone,
         (Code::NotFound | Code::InvalidArgument, _) => {
-            GrantAnswer::Refused("no IPv4 addresses are bound to the location".into())
+            NoGrant::Refused("no IPv4 addresses are bound to the location".into())
         }
         (Code::FailedPrecondition | Code::AlreadyExists, _) => {
-            GrantAnswer::Refused("the address service refuses an address".into())
+            NoGrant::Refused("the address service refuses an address".into())
         }
         _ => return Err(classify("address", status)),
-    })
+    }))
 }
 
 fn no_grant() -> Error {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::addresses::attached_address;
 use super::{CANCEL_POLL_INTERVAL, Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler};
 use crate::instances::boot_gate;
-use crate::peers::{self, GrantAnswer, Peers};
+use crate::peers::{self, NoGrant, Peers};
 use crate::state::Event;
 
 /// The values that a machine's gate and record give to a platform's system. The reasons for which there are none name no machine.
@@ -198,12 +198,12 @@ impl Reconciler {
         let peers = &self.peers;
         let answer = peers.create_primary_grant(instance, &hardware.location_id, &boot.group);
         match answer.await? {
-            GrantAnswer::Granted(grant) => {
+            Ok(grant) => {
                 let new = Instance { primary_grant_id: grant.id, ..instance.clone() };
                 self.instances.put(instance, new).await?;
                 Ok(AddressStep::Unknown(Outcome::Again))
             }
-            answer => self.not_granted(instance, answer).await,
+            Err(refusal) => self.not_granted(instance, refusal).await,
         }
     }
 
@@ -215,7 +215,7 @@ impl Reconciler {
     ) -> Result<AddressStep, Error> {
         let id = &instance.primary_grant_id;
         match self.peers.attach_primary_grant(id, instance, &interface.mac).await? {
-            GrantAnswer::Granted(grant) => {
+            Ok(grant) => {
                 let attached = attached_address(&grant);
                 let address = attached.as_ref().and_then(|it| it.address.parse().ok());
                 match address {
@@ -226,22 +226,22 @@ impl Reconciler {
                     }
                 }
             }
-            answer => self.not_granted(instance, answer).await,
+            Err(refusal) => self.not_granted(instance, refusal).await,
         }
     }
 
-    /// Reacts to `answer`, which is no grant.
+    /// Reacts to the refusal of a grant.
     async fn not_granted(
         &self,
         instance: &Instance,
-        answer: GrantAnswer,
+        refusal: NoGrant,
     ) -> Result<AddressStep, Error> {
-        let outcome = match answer {
-            GrantAnswer::Wait(reason) => {
+        let outcome = match refusal {
+            NoGrant::Wait(reason) => {
                 self.wait(instance, &format!("waits: {reason}"), HARDWARE_POLL_INTERVAL).await?
             }
-            GrantAnswer::Refused(reason) => self.fail(instance, &reason).await?,
-            GrantAnswer::Granted(_) | GrantAnswer::Gone => {
+            NoGrant::Refused(reason) => self.fail(instance, &reason).await?,
+            NoGrant::Gone => {
                 // The next grant needs another key, which a new generation has.
                 let forgotten = Instance { primary_grant_id: String::new(), ..instance.clone() };
                 let new = Instance { generation: instance.generation + 1, ..forgotten };

@@ -319,7 +319,7 @@ async fn fifty_systems_of_platforms_get_a_machine_a_gate_and_an_address_each_and
             })
             .await
     };
-    bench.with_kills(deletes).await;
+    Box::pin(bench.with_kills(deletes)).await;
     let kills = (kills_before, kills.load(Ordering::Relaxed) - kills_before);
     assert!(kills.0 > 5 && kills.1 > 1, "the server was killed {kills:?} times");
     let released = |it: &tinwright::address::v1::Grant| {

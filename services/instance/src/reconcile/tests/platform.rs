@@ -304,7 +304,7 @@ async fn in_each_state() -> Vec<(&'static str, Bench)> {
 #[tokio::test]
 async fn a_delete_closes_the_gate_in_its_own_commit_and_for_ever() {
     for force in [false, true] {
-        for (name, bench) in in_each_state().await {
+        for (name, bench) in Box::pin(in_each_state()).await {
             let deleted = bench.instances.delete(bench.id, 0, force).await.unwrap();
             assert!(deleted.boot_gate.is_none_or(|gate| !gate.open), "{name}");
             bench.assert_consistent().await;
@@ -523,4 +523,19 @@ async fn two_processes_open_one_gate_with_one_address() {
     assert_eq!((bench.state().await, bench.is_open().await), ("provisioning".into(), true));
     assert_eq!(bench.site.grant_states(), [GrantState::Active]);
     assert_eq!(bench.site.state().released_jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_creation_that_is_taken_back_leaves_an_instance_whose_grant_is_recorded() {
+    let bench = bench().await;
+    let created = bench.found().await.unwrap();
+    bench.reconciler.step(&bench.id.to_string()).await.unwrap();
+    let kept = bench.instances.take_back(&created, None).await.unwrap();
+    assert!(kept.is_some_and(|it| !it.primary_grant_id.is_empty()));
+    bench.site.state().tenants = [FoundTenant::Missing].into();
+    let old = bench.found().await.unwrap();
+    let of_tenant = Instance { tenant: "acme".into(), ..old.clone() };
+    bench.instances.put(&old, of_tenant).await.unwrap();
+    assert_eq!(bench.settled().await, "gone", "its tenant is missing");
+    assert_eq!(bench.site.grant_states(), [GrantState::Released]);
 }

@@ -74,10 +74,10 @@ impl FakeState {
     /// Returns the grant `id`, unless it was released.
     fn grant(&self, id: &str) -> Result<addr::Grant, Status> {
         let found = self.grants.iter().find(|grant| grant.id == id).ok_or_else(missing)?;
-        match found.state() {
-            addr::GrantState::Released => Err(released(id)),
-            _ => Ok(found.clone()),
+        if found.state() == addr::GrantState::Released {
+            return Err(released(id));
         }
+        Ok(found.clone())
     }
 
     /// Returns the grant that has the key of `wanted`, or a new one of a free address.
