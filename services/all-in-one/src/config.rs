@@ -192,6 +192,8 @@ pub struct Options {
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
     #[serde(default)]
     pub gateway_trusted_proxies: Vec<String>,
+    /// Answer the listings of locations and models of IAL to clients with credentials only
+    pub gateway_ial_catalogue_private: bool,
     /// Switch off the rate limits of machines and of the gateway, for benchmarks in which ten machines send the requests of ten thousand
     #[arg(hide = true)]
     pub no_rate_limits: bool,

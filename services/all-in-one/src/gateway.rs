@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::pages::{self, Document};
-use gateway::{Backend, Door, Gateway, Settings, mirror};
+use gateway::{Backend, Door, Gateway, Settings, ial, mirror};
 use runtime::Clock;
 use runtime::listen::Sockets;
 use runtime::revocation::Revocations;
@@ -69,13 +69,19 @@ impl Bound {
         let Self { listeners, settings, rate_limits } = self;
         let transport = transport(&settings.transport, certificates)?;
         let limits = limits(&settings, certificates, revocations);
+        let is_catalogue_public = !settings.ial_catalogue_private;
         let trusted_proxies = settings.trusted_proxies;
         let stop = tier.stop.clone();
         let settings = Settings { trusted_proxies, rate_limits, clock: Clock::system(), stop };
         let backend = backend(endpoints.of(Service::Gateway));
         let gateway = vitals
             .register(|registry| Gateway::new(backend, revocations.clone(), settings, registry));
-        let app = gateway.router(doors(&gateway), pages::router(&[Document::mirror()]));
+        let ial = ial::Settings {
+            is_catalogue_public,
+            has_rate_limits: rate_limits,
+            clock: Clock::system(),
+        };
+        let app = gateway.router(doors(&gateway, ial), pages::router(&[Document::mirror()]));
         for listener in listeners {
             let (transport, limits, app) = (transport.clone(), limits.clone(), app.clone());
             tier.tasks.spawn(serve::limited_tcp(
@@ -91,8 +97,9 @@ impl Bound {
 }
 
 /// Returns the doors, one line each.
-fn doors(gateway: &Gateway) -> Vec<Door> {
-    vec![mirror::door(gateway)]
+fn doors(gateway: &Gateway, ial: ial::Settings) -> Vec<Door> {
+    let [ial, ial_behind_a_slash] = ial::doors(gateway, ial);
+    vec![mirror::door(gateway), ial, ial_behind_a_slash]
 }
 
 fn transport(

@@ -20,6 +20,8 @@ pub struct Gateway {
     pub transport: GatewayTransport,
     /// Proxies that are trusted to name the client's address.
     pub trusted_proxies: TrustedProxies,
+    /// True if the listings of IAL need credentials.
+    pub ial_catalogue_private: bool,
 }
 
 /// The security of the gateway's connections.
@@ -59,7 +61,8 @@ impl Gateway {
         }
         let proxies = metadata::trusted(&options.gateway_trusted_proxies);
         let trusted_proxies = proxies.context("gateway_trusted_proxies")?;
-        Ok(Some(Self { listen, transport, trusted_proxies }))
+        let ial_catalogue_private = options.gateway_ial_catalogue_private;
+        Ok(Some(Self { listen, transport, trusted_proxies, ial_catalogue_private }))
     }
 }
 
