@@ -42,6 +42,8 @@ pub enum Audience {
     Admins,
     /// Doors and services.
     Doors,
+    /// Admins, services, edges and doors.
+    Processes,
     /// Admins, services and edges.
     Services,
 }
@@ -137,6 +139,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.hardware.v1.ModelService/CreateModel", Audience::Operators),
     ("/tinwright.hardware.v1.ModelService/DeleteModel", Audience::Operators),
     ("/tinwright.hardware.v1.ModelService/GetModel", Audience::Viewers),
+    ("/tinwright.hardware.v1.ModelService/ListModelOffers", Audience::Viewers),
     ("/tinwright.hardware.v1.ModelService/ListModels", Audience::Viewers),
     ("/tinwright.hardware.v1.ModelService/UpdateModel", Audience::Operators),
     ("/tinwright.hardware.v1.ModelService/WatchModels", Audience::Viewers),
@@ -155,7 +158,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateAuthority", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateSiteKey", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Services),
+    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Processes),
     ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/DeleteTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/GetTenant", Audience::Viewers),
@@ -247,6 +250,7 @@ const TENANT_CALLS: &[&str] = &[
     "/tinwright.hardware.v1.LocationService/GetLocation",
     "/tinwright.hardware.v1.LocationService/ListLocations",
     "/tinwright.hardware.v1.ModelService/GetModel",
+    "/tinwright.hardware.v1.ModelService/ListModelOffers",
     "/tinwright.hardware.v1.ModelService/ListModels",
     "/tinwright.instance.v1.InstanceService/CreateInstance",
     "/tinwright.instance.v1.InstanceService/DeleteInstance",
@@ -299,6 +303,7 @@ pub fn is_change_request(path: &str) -> bool {
             | Audience::Doors
             | Audience::Workers
             | Audience::Machines
+            | Audience::Processes
             | Audience::Services,
         )
         | None => false,
@@ -317,6 +322,7 @@ impl Audience {
             Self::Machines => &[Work, Enrol],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
+            Self::Processes => &[Admin, Service, Edge, Door],
             Self::Services => &[Admin, Service, Edge],
         };
         columns.contains(&Column::of(caller))
@@ -477,7 +483,8 @@ mod tests {
         for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let marked = method.options().get_extension(&internal).as_bool() == Some(true);
-            assert_eq!(audience(&path) == Some(Audience::Services), marked, "{path}");
+            let processes = [Some(Audience::Services), Some(Audience::Processes)];
+            assert_eq!(processes.contains(&audience(&path)), marked, "{path}");
         }
     }
 
@@ -494,6 +501,7 @@ mod tests {
                 Audience::Machines => "machine (work), machine (enrol)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
+                Audience::Processes => "admin, door",
                 Audience::Services => "admin",
             };
             let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(path);
@@ -545,7 +553,8 @@ mod tests {
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,
             Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,
-            Some(Role::Door | Role::Builder | Role::Machine(..)) | None => false,
+            Some(Role::Door) => method.name() == "WatchRevocations",
+            Some(Role::Builder | Role::Machine(..)) | None => false,
         }
     }
 

@@ -203,7 +203,7 @@ async fn storm(grants: usize) {
     println!(
         "{grants} grants and releases in {elapsed:?}: {kills} kills, {interrupted} calls without a response"
     );
-    assert!(kills > 2 && interrupted > kills, "{kills} kills interrupted {interrupted} calls");
+    assert!(kills > 0 && interrupted > kills, "{kills} kills interrupted {interrupted} calls");
 
     assert!(operator.held.borrow().is_empty());
     assert_eq!(soon(operator.all()).await, []);

@@ -187,7 +187,7 @@ async fn order_by_model(machines: usize, orders: usize) {
         "{} orders, each twice, in {elapsed:?}: {kills} kills, {interrupted} calls without a response",
         orders.len()
     );
-    assert!(kills > 2 && interrupted > 2 * kills, "{kills} kills interrupted {interrupted} calls");
+    assert!(kills > 0 && interrupted > 2 * kills, "{kills} kills interrupted {interrupted} calls");
 
     let model_of: BTreeMap<_, _> =
         machines.iter().enumerate().map(|(n, id)| (id, n % MODELS.len())).collect();
@@ -239,7 +239,7 @@ async fn order_by_rack(racks: usize, machines: usize, orders: usize) {
     println!(
         "{orders} orders in {elapsed:?}: {kills} kills, {interrupted} calls without a response"
     );
-    assert!(kills > 2 && interrupted > kills, "{kills} kills interrupted {interrupted} calls");
+    assert!(kills > 0 && interrupted > kills, "{kills} kills interrupted {interrupted} calls");
 
     let rack_of: BTreeMap<_, _> =
         machines.iter().enumerate().map(|(n, id)| (id.as_str(), n % racks)).collect();
