@@ -42,6 +42,8 @@ pub enum Audience {
     Admins,
     /// Doors and services.
     Doors,
+    /// Admins, services, edges and doors.
+    Processes,
     /// Admins, services and edges.
     Services,
 }
@@ -155,7 +157,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateAuthority", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateSiteKey", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Services),
+    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Processes),
     ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/DeleteTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/GetTenant", Audience::Viewers),
@@ -299,6 +301,7 @@ pub fn is_change_request(path: &str) -> bool {
             | Audience::Doors
             | Audience::Workers
             | Audience::Machines
+            | Audience::Processes
             | Audience::Services,
         )
         | None => false,
@@ -317,6 +320,7 @@ impl Audience {
             Self::Machines => &[Work, Enrol],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
+            Self::Processes => &[Admin, Service, Edge, Door],
             Self::Services => &[Admin, Service, Edge],
         };
         columns.contains(&Column::of(caller))
@@ -477,7 +481,8 @@ mod tests {
         for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let marked = method.options().get_extension(&internal).as_bool() == Some(true);
-            assert_eq!(audience(&path) == Some(Audience::Services), marked, "{path}");
+            let processes = [Some(Audience::Services), Some(Audience::Processes)];
+            assert_eq!(processes.contains(&audience(&path)), marked, "{path}");
         }
     }
 
@@ -494,6 +499,7 @@ mod tests {
                 Audience::Machines => "machine (work), machine (enrol)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
+                Audience::Processes => "admin, door",
                 Audience::Services => "admin",
             };
             let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(path);
@@ -545,7 +551,8 @@ mod tests {
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,
             Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,
-            Some(Role::Door | Role::Builder | Role::Machine(..)) | None => false,
+            Some(Role::Door) => method.name() == "WatchRevocations",
+            Some(Role::Builder | Role::Machine(..)) | None => false,
         }
     }
 

@@ -87,6 +87,8 @@ pub enum Transport {
     Tls(Arc<ServerConfig>),
     /// Plaintext where the configuration says so, on loopback: every caller is an admin.
     TrustedPlaintext,
+    /// Plaintext on loopback, such as behind a proxy on this host; no caller has a role.
+    AnonymousPlaintext,
     /// Plaintext for firmware and probes: HTTP/1, and no caller has a role. Requests have a [`HopLimit`].
     Plaintext,
     /// Plaintext for calls of machines: HTTP/2, and no caller has a role.
@@ -236,6 +238,9 @@ impl<A: App> Server<A> {
             Transport::TrustedPlaintext => {
                 let caller = Some(Role::Admin.into());
                 tasks.spawn(connection.run(stream, caller, Some(peers), place));
+            }
+            Transport::AnonymousPlaintext => {
+                tasks.spawn(connection.run(stream, None, Some(peers), place));
             }
             Transport::PlaintextCalls => {
                 let connection = Connection { http2_only: true, ..connection };

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 use self::error::{describe, describe_create_error, describe_plan_error};
 use self::order::{take_order, visible_plan};
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
-use crate::instances::{InstanceKind, Instances};
+use crate::instances::{EXTERNAL_ID, InstanceKind, Instances, external_value};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
 use crate::restart::{Restart, restart};
@@ -94,9 +94,8 @@ impl Api {
         tenant: Option<&TenantName>,
     ) -> Result<pb::Instance, records::Error> {
         let mut found = self.instances.records().select(selector).await;
-        if let (Err(records::Error::Missing { .. }), Selector::Id(id), true) =
-            (&found, selector, show_deleted)
-            && let Some(deleted) = self.instances.deleted(id).await?
+        if let (Err(records::Error::Missing { .. }), true) = (&found, show_deleted)
+            && let Some(deleted) = self.instances.select_deleted(selector).await?
         {
             found = Ok(deleted);
         }
@@ -165,7 +164,8 @@ impl InstanceService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let tenant = access::tenant(&request).cloned();
         let pb::GetInstanceRequest { by, view: _, show_deleted } = request.into_inner();
-        let found = self.find(&selector(by)?, show_deleted, tenant.as_ref()).await?;
+        let selector = selector(by, tenant.as_ref())?;
+        let found = self.find(&selector, show_deleted, tenant.as_ref()).await?;
         Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
     }
 
@@ -347,11 +347,26 @@ async fn expire_deleted(instances: Instances) {
     }
 }
 
-fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violations> {
+/// Returns what selects the instance. A caller of `tenant` may leave out the tenant of an external id.
+fn selector(
+    by: Option<pb::get_instance_request::By>,
+    tenant: Option<&TenantName>,
+) -> Result<Selector, Violations> {
     use pb::get_instance_request::By;
     Ok(match by {
         None => {
-            return Err(Violations::single("by", "is missing: give id, hardware_id or address"));
+            let reason = "is missing: give id, hardware_id, address or external_id";
+            return Err(Violations::single("by", reason));
+        }
+        Some(By::ExternalId(pb::ExternalId { tenant: of, external_id })) => {
+            if external_id.is_empty() {
+                return Err(Violations::single("external_id.external_id", "is missing"));
+            }
+            let of = match tenant {
+                Some(own) if of.is_empty() => own.to_string(),
+                _ => of,
+            };
+            Selector::Index(EXTERNAL_ID, external_value(&of, &external_id))
         }
         Some(By::Id(text)) => {
             Selector::Id(Violations::parse::<InstanceId>("id", &text)?.to_string())

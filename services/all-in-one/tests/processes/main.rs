@@ -7,6 +7,7 @@ mod authority;
 mod backup;
 mod boots;
 mod certificate_end;
+mod door;
 mod edge;
 #[path = "../../../power/tests/bmc/emulator.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]

@@ -1,21 +1,32 @@
-//! The `os` field: a custom iPXE script, or an operating system by name.
+//! The `os` field: a custom iPXE script, an operating system by name, or a system of an outside platform.
 
 use tinwright::check;
 use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
+use tinwright::instance::v1::{Instance, PlatformBoot};
 use tinwright::status::Violations;
 
 /// The longest script.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
+/// The longest group of a location's binding.
+const MAX_GROUP_BYTES: usize = 128;
+/// The longest path of a platform's file.
+const MAX_PATH_BYTES: usize = 1024;
 /// The longest name of a distribution.
 const MAX_DISTRO_BYTES: usize = 63;
 /// The longest version or tag.
 const MAX_VERSION_BYTES: usize = 128;
+
+/// True if `instance` is a system of an outside platform.
+pub(crate) fn is_platform(instance: &Instance) -> bool {
+    matches!(instance.os, Some(Os::Platform(_)))
+}
 
 /// Adds the violations of `os`.
 pub(super) fn check(os: &Os, wrong: &mut Violations) {
     match os {
         Os::CustomIpxe(script) => wrong.nest("custom_ipxe", [script], custom_ipxe),
         Os::OperatingSystem(system) => wrong.nest("operating_system", [system], operating_system),
+        Os::Platform(boot) => wrong.nest("platform", [boot], platform),
     }
 }
 
@@ -33,6 +44,43 @@ fn custom_ipxe(script: &CustomIpxe, wrong: &mut Violations) {
                 wrong.add("contents", "does not begin with #!ipxe, or has a zero byte");
             }
         }
+    }
+}
+
+fn platform(boot: &PlatformBoot, wrong: &mut Violations) {
+    let PlatformBoot { url, group, boot_url: _ } = boot;
+    match url.as_str() {
+        "" => {}
+        path if path.starts_with('/') => {
+            wrong.take("url", platform_path(path));
+        }
+        url => {
+            wrong.take("url", check::url(url, &["http", "https"]));
+        }
+    }
+    wrong.take("group", check::length(group, MAX_GROUP_BYTES));
+    if group.chars().any(char::is_control) {
+        wrong.add("group", "has a control character");
+    }
+}
+
+/// Passes if `path` is that of a file which netboot serves for platforms, written in one way only.
+fn platform_path(path: &str) -> Result<(), String> {
+    check::length(path, MAX_PATH_BYTES).map_err(|error| error.to_string())?;
+    let Some(file) = path.strip_prefix("/platform/") else {
+        return Err("is a path that does not begin with /platform/".into());
+    };
+    if file.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err("has an empty part, . or .. in its path".into());
+    }
+    if file.starts_with("t/") {
+        return Err("begins with /platform/t/, below which are the paths with a token".into());
+    }
+    // Percent signs would write a part in a second way, and ? and # end the path.
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"/._~-+@=,".contains(&b);
+    match path.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => Err("has a character other than letters, digits and /._~-+@=,".into()),
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use store::records::{self, Change, Kind, Listing, ListingBuilder, Records};
+use store::records::{self, Change, Kind, Listing, ListingBuilder, Records, Selector};
 use store::{Commit, Expect, Store as _, Write};
 use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
@@ -42,10 +42,15 @@ impl Kind for DeletedKind {
     }
 }
 
-/// Returns the tenant and the external id of `instance` as one text, if it has an external id. No name of a tenant has a slash.
+/// Returns the tenant and the external id of `instance` as one text, if it has an external id.
 pub(super) fn external_key(instance: &pb::Instance) -> Option<String> {
     let pb::Instance { tenant, external_id, .. } = instance;
-    (!external_id.is_empty()).then(|| format!("{tenant}/{external_id}"))
+    (!external_id.is_empty()).then(|| external_value(tenant, external_id))
+}
+
+/// Returns an external id of `tenant` as the index has it. No name of a tenant has a slash.
+pub(crate) fn external_value(tenant: &str, external_id: &str) -> String {
+    format!("{tenant}/{external_id}")
 }
 
 /// Returns the keys of the ids of `instance` that are not used again.
@@ -127,6 +132,25 @@ impl Instances {
     /// Returns the record of the deleted instance `id`, if it was deleted in the last 30 days.
     pub async fn deleted(&self, id: &str) -> Result<Option<pb::Instance>, records::Error> {
         self.deleted.get(id).await
+    }
+
+    /// Returns the record of the selected deleted instance, if it is selected by its id or external id, and was deleted in the last 30
+    /// days.
+    pub async fn select_deleted(
+        &self,
+        selector: &Selector,
+    ) -> Result<Option<pb::Instance>, records::Error> {
+        match selector {
+            Selector::Id(id) => self.deleted(id).await,
+            Selector::Index(EXTERNAL_ID, key) => {
+                let retired = format!("retired/{EXTERNAL_ID}/{key}");
+                let Some(entry) = self.records.store().get(&retired).await? else {
+                    return Ok(None);
+                };
+                self.deleted(&String::from_utf8_lossy(&entry.value)).await
+            }
+            Selector::Index(..) => Ok(None),
+        }
     }
 
     /// Returns at most `limit` instances, and deleted ones, that pass the filter `keep`, after the id `after`.

@@ -67,6 +67,7 @@ mod tests {
             uuid: UUID.into(),
             mac: "02:00:00:00:00:01".into(),
             initial_ips: vec!["192.0.2.10".into(), "192.0.2.11".into()],
+            open_time: None,
         }
     }
 

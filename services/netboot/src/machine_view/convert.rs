@@ -53,7 +53,9 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
         Some(occ::instance::Os::CustomIpxe(ipxe)) => {
             (script(ipxe.url.clone(), ipxe.contents.clone()), ipxe.always_pxe)
         }
-        Some(occ::instance::Os::OperatingSystem(_)) | None => (None, false),
+        Some(occ::instance::Os::OperatingSystem(_) | occ::instance::Os::Platform(_)) | None => {
+            (None, false)
+        }
     };
     let has_os = custom.is_none() && (instance.os.is_some() || !instance.template_id.is_empty());
     let script_ran = instance.script_time.is_some();

@@ -1,0 +1,203 @@
+//! The client of a request: by an API key, by the fields of a credential, or by a client certificate of the site.
+//!
+//! Fields are compared by the identity service. Its answer is used again for [`REMEMBERED`], so that a client with many requests costs
+//! one call; meanwhile a revocation is noticed by the feed, here and at the services.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use http::{HeaderMap, HeaderName, header};
+use runtime::bounded_map::ExpiringMap;
+use runtime::forwarding::ForwardCaller;
+use runtime::rate_limit::{Rate, RateLimiter};
+use runtime::revocation::Revocations;
+use runtime::{Caller, Clock, Role};
+use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
+use tinwright::identity::v1::{AuthenticateRequest, Credential};
+use tinwright::status;
+use tonic::Status;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+
+/// The header with an API key; `Authorization: Bearer <key>` is the other way to send it.
+pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The name of the field of a credential that an API key is.
+const API_KEY_FIELD: &str = "api_key";
+/// The time for which an answer of the identity service is used.
+const REMEMBERED: Duration = Duration::from_secs(4);
+/// The most answers that are remembered.
+const MAX_REMEMBERED: usize = 4096;
+/// Refused attempts from one address: more than a few are guesses.
+const FAILURES: Rate = Rate::per_second(2).with_burst(30);
+/// The time after which an address with too many refused attempts may try again.
+const FAILURE_DELAY: Duration = Duration::from_secs(1);
+
+/// A channel whose calls are those of a client.
+pub type ClientChannel = InterceptedService<Channel, ForwardCaller>;
+
+/// The client of a request.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its rights.
+    pub caller: Caller,
+    /// Its credential, if it identified itself by one.
+    pub credential: Option<Credential>,
+}
+
+impl Client {
+    /// Returns a channel to the service at `channel` for calls as this client.
+    pub fn channel(&self, channel: &Channel) -> ClientChannel {
+        InterceptedService::new(channel.clone(), ForwardCaller::new(&self.caller))
+    }
+
+    /// True if its credential has not ended at `now`.
+    fn is_valid(&self, now: SystemTime) -> bool {
+        let end = self.credential.as_ref().and_then(|it| it.expire_time);
+        let end = end.map(SystemTime::try_from);
+        // An end that no clock reaches.
+        end.is_none_or(|end| end.map_or(true, |end| now < end))
+    }
+}
+
+/// Finds the clients of requests.
+#[derive(Debug)]
+pub struct Authenticator {
+    identity: Channel,
+    revocations: Revocations,
+    failures: RateLimiter<IpAddr>,
+    remembered: Mutex<ExpiringMap<[u8; 32], Client>>,
+    /// The key of digests of fields: the fields themselves are not stored.
+    digest_key: hmac::Key,
+    clock: Clock,
+}
+
+impl Authenticator {
+    /// Asks the identity service at `identity`.
+    pub fn new(identity: Channel, revocations: Revocations, clock: Clock) -> Self {
+        let mut key = [0; 32];
+        // Without randomness nothing is remembered, because no digest could be trusted.
+        let random = aws_lc_rs::rand::SecureRandom::fill(&SystemRandom::new(), &mut key);
+        let lifetime = if random.is_ok() { REMEMBERED } else { Duration::ZERO };
+        Self {
+            identity,
+            revocations,
+            failures: RateLimiter::new(FAILURES),
+            remembered: Mutex::new(ExpiringMap::new(MAX_REMEMBERED, lifetime)),
+            digest_key: hmac::Key::new(hmac::HMAC_SHA256, &key),
+            clock,
+        }
+    }
+
+    /// Returns the client that the headers of a request name, or else the one of the connection's certificate; none if there is
+    /// neither. The request is from `source`.
+    pub async fn by_request(
+        &self,
+        headers: &HeaderMap,
+        connection: Option<&Caller>,
+        source: Option<IpAddr>,
+    ) -> Result<Option<Client>, Status> {
+        if let Some(key) = api_key(headers)? {
+            let fields = BTreeMap::from([(API_KEY_FIELD.to_owned(), key.to_owned())]);
+            return self.by_fields(&fields, source).await.map(Some);
+        }
+        connection.map(by_certificate).transpose()
+    }
+
+    /// Returns the client whose credential has these fields, in a request from `source`. `UNAUTHENTICATED` if there is none,
+    /// `RESOURCE_EXHAUSTED` if there were too many such requests.
+    pub async fn by_fields(
+        &self,
+        fields: &BTreeMap<String, String>,
+        source: Option<IpAddr>,
+    ) -> Result<Client, Status> {
+        let digest = self.digest(fields);
+        if let Some(client) = self.remembered(&digest) {
+            return Ok(client);
+        }
+        let now = self.clock.monotonic();
+        if source.is_some_and(|source| self.failures.is_exhausted(&source, now)) {
+            let text = "too many refused attempts from this address";
+            return Err(status::overloaded(text, FAILURE_DELAY));
+        }
+        let fields = fields.clone();
+        let mut identity = IdentityServiceClient::new(self.identity.clone());
+        let answer = match identity.authenticate(AuthenticateRequest { fields }).await {
+            Ok(answer) => answer.into_inner(),
+            Err(refused) => {
+                if refused.code() == tonic::Code::Unauthenticated
+                    && let Some(source) = source
+                {
+                    // This one was answered; the next one is refused.
+                    let _empty = self.failures.take(source, now);
+                }
+                return Err(refused);
+            }
+        };
+        let caller = answer.caller.parse();
+        let caller =
+            caller.map_err(|_| Status::internal("the identity service named no caller"))?;
+        let client = Client { caller, credential: answer.credential };
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.insert(digest, client.clone(), now);
+        Ok(client)
+    }
+
+    fn remembered(&self, digest: &[u8; 32]) -> Option<Client> {
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = remembered.get(digest, self.clock.monotonic())?.clone();
+        let is_revoked = self.revocations.contains(client.caller.subject());
+        (!is_revoked && client.is_valid(self.clock.wall())).then_some(client)
+    }
+
+    fn digest(&self, fields: &BTreeMap<String, String>) -> [u8; 32] {
+        let mut context = hmac::Context::with_key(&self.digest_key);
+        for text in fields.iter().flat_map(|(name, value)| [name, value]) {
+            // With its length: else two fields could look like one.
+            context.update(&(text.len() as u64).to_be_bytes());
+            context.update(text.as_bytes());
+        }
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+}
+
+/// Returns the API key in `headers`; none if there is none.
+fn api_key(headers: &HeaderMap) -> Result<Option<&str>, Status> {
+    let unreadable = |text| Err(Status::unauthenticated(text));
+    let mut keys = headers.get_all(API_KEY).iter().chain(headers.get_all(header::AUTHORIZATION));
+    let Some(value) = keys.next() else { return Ok(None) };
+    if keys.next().is_some() {
+        return unreadable("send one API key: X-Api-Key, or Authorization: Bearer");
+    }
+    let Some(key) = value.to_str().ok() else {
+        return unreadable("the API key has other characters than a key");
+    };
+    if headers.contains_key(API_KEY) {
+        return Ok(Some(key.trim()));
+    }
+    match key.split_once(' ') {
+        Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(key.trim())),
+        Some(_) | None => unreadable("Authorization has to be Bearer, with an API key"),
+    }
+}
+
+/// Returns the client with a certificate of the site, which names `caller`.
+fn by_certificate(caller: &Caller) -> Result<Client, Status> {
+    match caller.role() {
+        Role::Viewer | Role::Operator | Role::Admin => {
+            Ok(Client { caller: caller.clone(), credential: None })
+        }
+        Role::Service | Role::Edge | Role::Door | Role::Builder | Role::Machine(..) => {
+            let text = format!("{} does not use the gateway", caller.role());
+            Err(Status::permission_denied(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

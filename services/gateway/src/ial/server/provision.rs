@@ -1,0 +1,265 @@
+//! `server/provision`: one instance for one machine of the platform, for ever.
+//!
+//! The platform's id of its machine is the instance's external id, which the store gives to one instance only. A repeated call finds that
+//! instance, whichever process created it.
+
+use std::collections::BTreeMap;
+
+use axum::response::Response;
+use serde_json::Value;
+use tinwright::address::v1::LocationBinding;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as inst;
+use tonic::Code as Grpc;
+
+use super::view;
+use crate::errors::reason;
+use crate::ial::catalogue::{self, Offer};
+use crate::ial::fault::{Code, Fault};
+use crate::ial::location::{binding_in_force, check_compatible};
+use crate::ial::object::Object;
+use crate::ial::requests::{Options, Provision};
+use crate::ial::responses::{Provisioned, success};
+use crate::ial::session::{HUB, LOCATION, MODEL, Session, ZONE, mismatch};
+use crate::ial::wrapper::PlatformId;
+use crate::ial::{configuration, provider, status};
+
+/// Answers `server/provision`.
+pub(in crate::ial) async fn provision(
+    session: &Session,
+    request: &Object<'_>,
+) -> Result<Response, Fault> {
+    let wanted = Provision::read(request)?;
+    configuration::check(wanted.configuration.as_ref(), &wanted.location, &session.tenant())?;
+    let known = match external_id(&wanted) {
+        Some(external_id) => find(session, &external_id).await?,
+        None => None,
+    };
+    if let Some(known) = known {
+        return answer(session, &wanted, &known, None);
+    }
+    let location = session.location(&wanted.location).await?;
+    let model = session.model(&wanted.model).await?;
+    check_compatible(session, &location)?;
+    check_offered(session, &wanted, &location, &model).await?;
+    check_hostname(session, &wanted).await?;
+    let binding = binding_in_force(session, &location).await?;
+    let created = create(session, &wanted, &location, &model).await?;
+    answer(session, &wanted, &created, binding.as_ref())
+}
+
+fn external_id(wanted: &Provision) -> Option<String> {
+    wanted.meta.server.as_ref().map(|server| format!("ial/{}", server.as_str()))
+}
+
+async fn find(session: &Session, external_id: &str) -> Result<Option<inst::Instance>, Fault> {
+    let external_id = external_id.to_owned();
+    let external_id = inst::ExternalId { tenant: session.tenant(), external_id };
+    session.find(Some(inst::get_instance_request::By::ExternalId(external_id))).await
+}
+
+/// Answers with an instance, if it is what the request wants.
+fn answer(
+    session: &Session,
+    wanted: &Provision,
+    instance: &inst::Instance,
+    binding: Option<&LocationBinding>,
+) -> Result<Response, Fault> {
+    session.check_hub(&instance.labels)?;
+    if view::is_ending(instance) {
+        return Err(Fault::new(Code::InvalidState, "the machine was decommissioned"));
+    }
+    for (key, stored, sent) in
+        [("model_id", MODEL, &wanted.model), ("location_id", LOCATION, &wanted.location)]
+    {
+        if instance.annotations.get(stored) != Some(sent) {
+            return Err(mismatch().at(format!("/request/{key}")));
+        }
+    }
+    Ok(success(&Provisioned {
+        server_id: instance.id.clone(),
+        location_modified: configuration::is_stale(wanted.configuration.as_ref(), binding),
+        extra: Value::Object(view::extra(instance)),
+    }))
+}
+
+/// Refuses what the location, its zone or the model does not offer.
+async fn check_offered(
+    session: &Session,
+    wanted: &Provision,
+    location: &hw::Location,
+    model: &hw::Model,
+) -> Result<(), Fault> {
+    let incompatible =
+        |title, key: &str| Fault::new(Code::NotCompatible, title).at(format!("/request/{key}"));
+    if let Some(zone) = &wanted.zone
+        && !catalogue::zones(location).contains(zone)
+    {
+        return Err(Fault::new(Code::Location, "unknown zone").at("/request/zone_id"));
+    }
+    let offers = provider::offers(session.backend(), model, location).await?;
+    let Some(offer) = offers.into_iter().next() else {
+        return Err(incompatible("the model is not offered at the location", "model_id"));
+    };
+    if wanted.zone.as_ref().is_some_and(|zone| !offer.zones.contains(zone)) {
+        return Err(incompatible("the model is not offered in the zone", "zone_id"));
+    }
+    check_features(wanted, model).map_err(|key| {
+        incompatible("the model does not have the feature", &format!("model_features/{key}"))
+    })?;
+    check_options(&wanted.options, &offer).map_err(|key| {
+        incompatible("the option is not offered", &format!("provision_options/{key}"))
+    })
+}
+
+/// Returns the name of a feature that the model does not have.
+fn check_features(wanted: &Provision, model: &hw::Model) -> Result<(), &'static str> {
+    let notes = &model.labels;
+    let raid = wanted.features.raid.as_ref();
+    if raid.is_some_and(|raid| notes.get("ial/raid") != Some(raid)) {
+        return Err("raid");
+    }
+    let is_host = notes.get("ial/hypervisor").is_some_and(|text| text == "true");
+    if wanted.features.hypervisor == Some(true) && !is_host { Err("hypervisor") } else { Ok(()) }
+}
+
+/// Returns the name of an option that machines of the offer do not have.
+fn check_options(options: &Options, offer: &Offer) -> Result<(), &'static str> {
+    let disks = offer.parts.disks.iter().filter(|disk| !disk.removable);
+    let size_gb = disks.map(|disk| disk.size_bytes / 1_000_000_000).sum::<u64>();
+    if let Some((key, _)) = options.storage.iter().find(|(_, wanted)| *wanted > size_gb) {
+        return Err(key);
+    }
+    if options.encrypt {
+        return Err("encrypt_storage");
+    }
+    if options.reservation.is_some() { Err("reservation_id") } else { Ok(()) }
+}
+
+/// Refuses the host name of another live machine of the hub at the location.
+async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fault> {
+    let mut request = inst::ListInstancesRequest {
+        page_size: 1000,
+        labels: [(HUB.to_owned(), session.hub())].into(),
+        tenant: session.tenant(),
+        ..Default::default()
+    };
+    loop {
+        let page = session.instances().list_instances(request.clone()).await;
+        let page = page.map_err(|error| status::fault(&error, &mismatch()))?.into_inner();
+        let is_same = |it: &inst::Instance| {
+            it.hostname == wanted.hostname
+                && it.tenant == session.tenant()
+                && it.annotations.get(LOCATION) == Some(&wanted.location)
+                && !view::is_ending(it)
+        };
+        if page.instances.iter().any(is_same) {
+            let fault = Fault::new(Code::DuplicateFound, "the host name is in use");
+            return Err(fault.at("/request/hostname"));
+        }
+        if page.next_page_token.is_empty() {
+            return Ok(());
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+async fn create(
+    session: &Session,
+    wanted: &Provision,
+    location: &hw::Location,
+    model: &hw::Model,
+) -> Result<inst::Instance, Fault> {
+    let external_id = external_id(wanted).unwrap_or_default();
+    let instance = Some(instance(session, wanted, &external_id, location, model));
+    // The external id makes the call idempotent, also after the server has forgotten request ids.
+    let request = inst::CreateInstanceRequest { instance, ..Default::default() };
+    let refused = match session.instances().create_instance(request).await {
+        Ok(created) => {
+            let failed = || Fault::new(Code::Unknown, "unexpected failure");
+            return created.into_inner().instance.ok_or_else(failed);
+        }
+        Err(refused) => refused,
+    };
+    if refused.code() == Grpc::AlreadyExists && !external_id.is_empty() {
+        // The same call came at the same time, perhaps by another process.
+        if let Some(known) = find(session, &external_id).await? {
+            return Ok(known);
+        }
+    }
+    if reason(&refused).as_deref() == Some("INSTANCE_DELETED") {
+        return Err(Fault::new(Code::InvalidState, "the machine was decommissioned"));
+    }
+    Err(status::fault(&refused, &Fault::new(Code::NotCompatible, "the model is not offered there")))
+}
+
+fn instance(
+    session: &Session,
+    wanted: &Provision,
+    external_id: &str,
+    location: &hw::Location,
+    model: &hw::Model,
+) -> inst::Instance {
+    let text = |id: &Option<PlatformId>| id.as_ref().map(PlatformId::as_str).map(str::to_owned);
+    let meta = &wanted.meta;
+    let labels = [
+        (HUB, Some(session.hub())),
+        ("ial/server", text(&meta.server)),
+        ("ial/model", text(&meta.model)),
+        ("ial/location", text(&meta.location)),
+    ];
+    let annotations = [
+        (LOCATION, Some(wanted.location.clone())),
+        (MODEL, Some(wanted.model.clone())),
+        (ZONE, wanted.zone.clone()),
+        (view::EXTRA, Some("{}".to_owned())),
+        ("ial/provision_options", Some(wanted.options.json.clone()).filter(|it| !it.is_empty())),
+        ("ial/model_features", Some(wanted.features.json.clone())),
+    ];
+    let platform = inst::PlatformBoot {
+        url: session.boot_url(),
+        // Groups are a tenant's.
+        group: if session.tenant().is_empty() { String::new() } else { session.hub() },
+        ..inst::PlatformBoot::default()
+    };
+    inst::Instance {
+        tenant: session.tenant(),
+        hostname: wanted.hostname.clone(),
+        external_id: external_id.to_owned(),
+        os: Some(inst::instance::Os::Platform(platform)),
+        placement: Some(Box::new(inst::Placement {
+            model_id: model.id.clone(),
+            location_id: location.id.clone(),
+            zone: wanted.zone.clone().unwrap_or_default(),
+            ..inst::Placement::default()
+        })),
+        labels: set(labels),
+        annotations: set(annotations),
+        ..inst::Instance::default()
+    }
+}
+
+fn set<const N: usize>(texts: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
+    texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_no_machine_of_the_model_has_are_named() {
+        let disk = |size_bytes| hw::InventoryDisk { size_bytes, ..hw::InventoryDisk::default() };
+        let disks = vec![disk(500_000_000_000), disk(460_000_000_000)];
+        let parts = hw::Inventory { disks, ..hw::Inventory::default() };
+        let offer = Offer { parts, ..Offer::default() };
+        let check = |options: Options| check_options(&options, &offer);
+        let storage =
+            |size| Options { storage: vec![("storage_size", size)], ..Options::default() };
+        assert_eq!(check(storage(960)), Ok(()));
+        assert_eq!(check(storage(961)), Err("storage_size"));
+        assert_eq!(check(Options { encrypt: true, ..Options::default() }), Err("encrypt_storage"));
+        let reservation = Some("r".into());
+        assert_eq!(check(Options { reservation, ..Options::default() }), Err("reservation_id"));
+    }
+}
