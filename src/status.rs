@@ -260,6 +260,12 @@ pub fn over_quota(subject: &str, text: impl Into<String>) -> Status {
     Status::with_error_details(Code::ResourceExhausted, text, details)
 }
 
+/// `UNAUTHENTICATED` with an `ErrorInfo` of this `reason`.
+pub fn unauthenticated(reason: &str, text: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(Code::Unauthenticated, text, details)
+}
+
 /// Returns the time after which the call may be repeated, if the server named one.
 pub fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay

@@ -7,6 +7,7 @@ mod events;
 mod hardware;
 mod identity;
 mod locations;
+mod openapi;
 mod root_disk;
 mod support;
 mod trust;

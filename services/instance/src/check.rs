@@ -3,7 +3,6 @@
 //! [`normalize`] returns the stored form (host name in lower case, canonical addresses with their family, each flag once), or
 //! all violations, field by field.
 
-mod annotations;
 mod boot_gate;
 mod extra;
 mod ip;
@@ -62,7 +61,7 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     if is_platform(&instance) && !instance.template_id.is_empty() {
         wrong.add("template_id", "is set together with platform, of which nothing is installed");
     }
-    annotations::check(&instance.annotations, &mut wrong);
+    wrong.take("annotations", check::annotations(&instance.annotations));
     wrong.take("power_management", power_management(instance.power_management));
     ips(&mut instance.ips, &mut wrong);
     for (field, text) in [

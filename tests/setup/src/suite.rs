@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use setup::{packages, program, root, run, tools};
 
-use crate::alone;
+use crate::{alone, lab};
 
 /// The tests of the package `rack`, which wait for booting machines most of the time.
 const RACK_TESTS: [&str; 16] = [
@@ -44,6 +44,13 @@ pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
     run(Command::new(program("rack")).args(arguments))
 }
 
+/// Builds what the lab in containers needs, and does `work` with it.
+pub(crate) fn lab(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    packages()?;
+    build()?;
+    work()
+}
+
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     build_tests()?;
@@ -71,9 +78,11 @@ fn build_tests() -> anyhow::Result<()> {
     run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))
 }
 
-/// Runs the tests that are not the rack's.
+/// Runs the tests that are not the rack's, then those of the control plane in containers.
 fn others() -> anyhow::Result<()> {
-    run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]))
+    let tested = run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]));
+    println!("the control plane in containers");
+    tested.and(lab::test(lab::Test::ControlPlane))
 }
 
 /// Does `work` while the tests of the rack run, and prints their output afterwards.
@@ -108,13 +117,18 @@ pub(crate) fn test_long() -> anyhow::Result<()> {
         parts.push((format!("restarts with RACK_SEED={seed}"), restarts));
     }
     let mut failures = Vec::new();
-    for (name, mut command) in parts {
-        println!("{name}");
-        if let Err(error) = run(&mut command) {
+    let mut check = |name: String, result: anyhow::Result<()>| {
+        if let Err(error) = result {
             eprintln!("{name}: {error:#}");
             failures.push(name);
         }
+    };
+    for (name, mut command) in parts {
+        println!("{name}");
+        check(name, run(&mut command));
     }
+    println!("the lab in containers");
+    check("the lab in containers".to_owned(), lab::test(lab::Test::Machine));
     anyhow::ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The operations: one for each path and method, made of all routes there.
 
+use http::Method;
 use prost_reflect::FieldDescriptor;
 use runtime::access::admits;
 use runtime::{Caller, Role};
@@ -89,6 +90,7 @@ fn parameters(schemas: &Schemas, routes: &[&Route]) -> Vec<Value> {
         let schema = json!({"type": "string", "minLength": 1});
         parameters.push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
     }
+    parameters.extend(routes.first().into_iter().flat_map(|route| headers(route)));
     for parameter in routes.iter().flat_map(|route| route.parameters()) {
         let present = parameters.iter().any(|it| it["name"] == parameter.name.as_str());
         if !present {
@@ -96,6 +98,37 @@ fn parameters(schemas: &Schemas, routes: &[&Route]) -> Vec<Value> {
         }
     }
     parameters
+}
+
+/// Returns the headers that set a field of the request.
+fn headers(route: &Route) -> Vec<Value> {
+    if route.method == Method::GET {
+        return Vec::new();
+    }
+    let input = route.call.input();
+    let object = route.inputs.iter().find(|it| matches!(it.source, Source::Body { .. }));
+    let object = object.and_then(|it| it.field.kind().as_message().cloned());
+    let has_revision = [Some(input.clone()), object]
+        .iter()
+        .flatten()
+        .any(|message| message.get_field_by_name("revision").is_some());
+    let revision = json!({
+        "name": "If-Match",
+        "in": "header",
+        "description": "The revision of the object in quotation marks, as its ETag: with another one the call has no effect.",
+        "schema": {"type": "string", "pattern": "^(\\*|\"[0-9]{1,18}\")$"},
+    });
+    let request_id = json!({
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "The request_id of the call, in place of the field.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,128}$"},
+    });
+    // The path of a creation names no object yet.
+    let has_revision = has_revision && route.key.is_some();
+    let has_request_id = input.get_field_by_name("request_id").is_some();
+    let fits = [(has_revision, revision), (has_request_id, request_id)];
+    fits.into_iter().filter_map(|(fits, parameter)| fits.then_some(parameter)).collect()
 }
 
 fn query(schemas: &Schemas, parameter: &Parameter) -> Option<Value> {

@@ -39,20 +39,17 @@ const PROBLEMS: [(u16, &str, &str); 14] = [
 /// The statuses that only requests with a body are answered with.
 const OF_BODIES: [u16; 2] = [413, 415];
 
-/// Returns the error responses of an operation, as references, and the one for all other statuses.
+/// Returns the error responses of an operation, as references. There is no default: another status is an error of the server or of this
+/// document, which tests against it find.
 pub(super) fn references(has_body: bool) -> Map<String, Value> {
     let fits = |status: &u16| has_body || !OF_BODIES.contains(status);
     let problems = PROBLEMS.iter().filter(|(status, ..)| fits(status));
     let reference = |name: &str| json!({"$ref": format!("#/components/responses/{name}")});
-    problems
-        .map(|(status, name, _)| (status.to_string(), reference(name)))
-        .chain([("default".to_owned(), reference("Problem"))])
-        .collect()
+    problems.map(|(status, name, _)| (status.to_string(), reference(name))).collect()
 }
 
 /// Returns the error responses.
 pub(super) fn responses() -> Map<String, Value> {
-    let other = (0, "Problem", "Another error.");
     let response = |(status, name, text): &(u16, &str, &str)| {
         let content = json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
         let mut response = json!({"description": text, "content": content});
@@ -64,7 +61,7 @@ pub(super) fn responses() -> Map<String, Value> {
         }
         ((*name).to_owned(), response)
     };
-    PROBLEMS.iter().chain([&other]).map(response).collect()
+    PROBLEMS.iter().map(response).collect()
 }
 
 /// Returns the schema of a problem document.

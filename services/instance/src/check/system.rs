@@ -9,8 +9,6 @@ use tinwright::status::Violations;
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 /// The longest group of a location's binding.
 const MAX_GROUP_BYTES: usize = 128;
-/// The longest path of a platform's file.
-const MAX_PATH_BYTES: usize = 1024;
 /// The longest name of a distribution.
 const MAX_DISTRO_BYTES: usize = 63;
 /// The longest version or tag.
@@ -49,38 +47,12 @@ fn custom_ipxe(script: &CustomIpxe, wrong: &mut Violations) {
 
 fn platform(boot: &PlatformBoot, wrong: &mut Violations) {
     let PlatformBoot { url, group, boot_url: _ } = boot;
-    match url.as_str() {
-        "" => {}
-        path if path.starts_with('/') => {
-            wrong.take("url", platform_path(path));
-        }
-        url => {
-            wrong.take("url", check::url(url, &["http", "https"]));
-        }
+    if !url.is_empty() {
+        wrong.take("url", check::boot_url(url));
     }
     wrong.take("group", check::length(group, MAX_GROUP_BYTES));
     if group.chars().any(char::is_control) {
         wrong.add("group", "has a control character");
-    }
-}
-
-/// Passes if `path` is that of a file which netboot serves for platforms, written in one way only.
-fn platform_path(path: &str) -> Result<(), String> {
-    check::length(path, MAX_PATH_BYTES).map_err(|error| error.to_string())?;
-    let Some(file) = path.strip_prefix("/platform/") else {
-        return Err("is a path that does not begin with /platform/".into());
-    };
-    if file.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err("has an empty part, . or .. in its path".into());
-    }
-    if file.starts_with("t/") {
-        return Err("begins with /platform/t/, below which are the paths with a token".into());
-    }
-    // Percent signs would write a part in a second way, and ? and # end the path.
-    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"/._~-+@=,".contains(&b);
-    match path.bytes().all(is_allowed) {
-        true => Ok(()),
-        false => Err("has a character other than letters, digits and /._~-+@=,".into()),
     }
 }
 

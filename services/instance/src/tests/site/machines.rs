@@ -72,6 +72,7 @@ impl ModelService for Site {
     never_called! {
         create_model(hw::CreateModelRequest) -> hw::CreateModelResponse;
         list_models(hw::ListModelsRequest) -> hw::ListModelsResponse;
+        list_model_offers(hw::ListModelOffersRequest) -> hw::ListModelOffersResponse;
         update_model(hw::UpdateModelRequest) -> hw::UpdateModelResponse;
         delete_model(hw::DeleteModelRequest) -> hw::DeleteModelResponse;
         watch_models(hw::WatchModelsRequest) -> Self::WatchModelsStream;
