@@ -11,7 +11,7 @@ use setup::{packages, program, root, run, tools};
 use crate::{alone, lab};
 
 /// The tests of the package `rack`, which wait for booting machines most of the time.
-const RACK_TESTS: [&str; 14] = [
+const RACK_TESTS: [&str; 18] = [
     "--test",
     "edges",
     "--test",
@@ -20,6 +20,10 @@ const RACK_TESTS: [&str; 14] = [
     "failures",
     "--test",
     "firmware",
+    "--test",
+    "ial",
+    "--test",
+    "ial_client",
     "--test",
     "power",
     "--test",

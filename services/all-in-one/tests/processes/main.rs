@@ -31,6 +31,7 @@ mod outage;
 #[path = "../../../../libs/store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod peer;
+mod platform_storm;
 mod process;
 mod readdress;
 mod replicas;

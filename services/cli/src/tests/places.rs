@@ -259,7 +259,7 @@ async fn offers_of_a_model_in_a_location_are_listed_with_their_numbers() {
     let command = "model offers --model m1 --location lla1";
     let (printed, result, calls) = Site::default().run(command).await;
     assert_eq!(result, Ok(()));
-    assert_eq!(calls, [format!("offers of {} in {}", IDS[0], IDS[0])]);
+    assert_eq!(calls, [format!("offers of {} in {}", IDS[0], IDS[1])]);
     let row: Vec<_> = printed.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["gold", "lla1", "a,b", "yes", "5", "9", "64", "GiB"]);
 }

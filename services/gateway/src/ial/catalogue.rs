@@ -19,19 +19,6 @@ const SUPPORTED: [&str; 2] = ["ipv4", "ipv6"];
 /// The features of a location that does not name its own.
 const DEFAULT_FEATURES: &str = "ipv4,pxe";
 
-/// A model that a location offers.
-#[derive(Clone, Debug, Default)]
-pub struct Offer {
-    /// The model, by id.
-    pub model: String,
-    /// The location, by id.
-    pub location: String,
-    /// The zones in which machines of the model are, by name.
-    pub zones: Vec<String>,
-    /// The parts of one of the machines.
-    pub parts: hw::Inventory,
-}
-
 /// The site's catalogue.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
@@ -40,7 +27,7 @@ pub struct Catalogue {
     /// All models.
     pub models: Vec<hw::Model>,
     /// All offers.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<hw::ModelOffer>,
 }
 
 /// The part of the catalogue that a client sees.
@@ -107,7 +94,7 @@ pub fn zones(location: &hw::Location) -> Vec<String> {
 }
 
 fn location(location: &hw::Location, scope: &Scope) -> Location {
-    let notes = &location.labels;
+    let notes = &location.annotations;
     let available = words(notes.get("ial/features").map_or(DEFAULT_FEATURES, |it| it));
     let is_supported = |feature: &&String| SUPPORTED.contains(&feature.as_str());
     let supported = available.iter().filter(is_supported).cloned().collect();

@@ -81,7 +81,7 @@ impl Session {
 
     /// Returns the URL of the client's own boot script; empty for that of the location.
     pub(super) fn boot_url(&self) -> String {
-        String::new()
+        self.client.credential.as_ref().map(|it| it.boot_url.clone()).unwrap_or_default()
     }
 
     pub(super) fn instances(&self) -> InstanceServiceClient<ClientChannel> {

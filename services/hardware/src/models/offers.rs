@@ -43,7 +43,7 @@ impl Models {
         let locations: BTreeMap<_, _> =
             locations.into_iter().map(|location| (location.id, location.name)).collect();
         let mut groups = BTreeMap::<(&str, &str, &str, &str), Group>::new();
-        for machine in all(&self.machines).await? {
+        for machine in all(&self.machines).await?.into_iter().filter(is_offered) {
             let Some((location_id, location)) = locations.get_key_value(&machine.location_id)
             else {
                 continue;
@@ -59,6 +59,14 @@ impl Models {
             }
         }
         Ok(groups.into_iter().map(|(names, group)| group.into_offer(names)).collect())
+    }
+}
+
+/// True if `machine` counts for offers: it was accepted, and is not being deleted.
+fn is_offered(machine: &pb::Hardware) -> bool {
+    match machine.state() {
+        State::Provisionable | State::Failed | State::Maintenance => true,
+        State::Unspecified | State::Enrolled | State::Deleting => false,
     }
 }
 

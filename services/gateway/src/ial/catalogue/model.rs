@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tinwright::hardware::v1 as hw;
 
-use super::{Offer, Scope, below, note, words};
+use super::{Scope, below, note, words};
 use crate::ial::responses::{
     Cpu, Memory, Model, ModelFeatures, ModelProvider, Network, Pricing, Specs, Storage,
 };
@@ -17,24 +17,19 @@ const MIN_STORAGE_GB: u64 = 45;
 /// Returns `model` with its offers at the locations `seen`.
 pub(super) fn model(
     model: &hw::Model,
-    offers: &[Offer],
+    offers: &[hw::ModelOffer],
     seen: &[&hw::Location],
     scope: &Scope,
 ) -> Model {
     let at = |location: &hw::Location| {
-        offers.iter().find(|it| it.model == model.id && it.location == location.id)
+        offers.iter().find(|it| it.model_id == model.id && it.location_id == location.id)
     };
     let offered: Vec<_> = seen.iter().filter_map(|it| Some((*it, at(it)?))).collect();
-    let parts = offered.first().map(|(_, offer)| &offer.parts);
-    let specs = specs(model, parts.unwrap_or(&hw::Inventory::default()));
+    let parts = offered.iter().find_map(|(_, offer)| offer.parts.as_ref());
+    let specs = specs(model, parts.unwrap_or(&hw::MachineParts::default()));
     let can_boot = parts.is_some_and(|parts| meets_requirements(parts, &specs));
-    let notes = &model.labels;
+    let notes = &model.annotations;
     let drivers = note(notes, "ial/drivers").map(|text| words(&text));
-    let zones = |offer: &Offer| {
-        let mut zones = offer.zones.clone();
-        zones.sort_unstable();
-        zones
-    };
     Model {
         name: note(notes, "ial/name").unwrap_or_else(|| model.name.clone()),
         drivers,
@@ -47,7 +42,7 @@ pub(super) fn model(
             locations: offered.iter().map(|(location, _)| location.name.clone()).collect(),
             availability_zones: offered
                 .iter()
-                .map(|(location, offer)| (location.name.clone(), zones(offer)))
+                .map(|(location, offer)| (location.name.clone(), offer.zones.clone()))
                 .collect(),
         },
         pricing: pricing(notes),
@@ -56,7 +51,7 @@ pub(super) fn model(
 }
 
 /// True if the platform's system runs on a machine with these parts.
-fn meets_requirements(parts: &hw::Inventory, specs: &Specs) -> bool {
+fn meets_requirements(parts: &hw::MachineParts, specs: &Specs) -> bool {
     let storage: u64 = specs.storage.iter().map(|kind| u64::from(kind.count) * kind.size_gb).sum();
     parts.architecture == "x86_64"
         && specs.memory.size_gb >= MIN_MEMORY_GB
@@ -69,8 +64,8 @@ fn pricing(notes: &BTreeMap<String, String>) -> Pricing {
     Pricing { hourly: mils("ial/hourly-mils"), monthly: mils("ial/monthly-mils") }
 }
 
-fn specs(model: &hw::Model, parts: &hw::Inventory) -> Specs {
-    let notes = &model.labels;
+fn specs(model: &hw::Model, parts: &hw::MachineParts) -> Specs {
+    let notes = &model.annotations;
     Specs {
         cpu: cpu(parts.processors.as_ref()),
         gpu: (),
@@ -98,33 +93,31 @@ fn cpu(processors: Option<&hw::Processors>) -> Cpu {
     Cpu { count: sockets, cores, threads, r#type: model, shared }
 }
 
-fn storage(disks: &[hw::InventoryDisk]) -> Vec<Storage> {
+fn storage(disks: &[hw::DiskGroup]) -> Vec<Storage> {
     let mut kinds: BTreeMap<(&'static str, u64), u32> = BTreeMap::new();
-    for disk in disks.iter().filter(|disk| !disk.removable) {
+    for disk in disks {
         let medium = match disk.medium() {
             hw::DiskMedium::Nvme => "nvme",
             hw::DiskMedium::Ssd => "ssd",
             hw::DiskMedium::Hdd | hw::DiskMedium::Unspecified => "hdd",
         };
-        *kinds.entry((medium, disk.size_bytes / 1_000_000_000)).or_default() += 1;
+        *kinds.entry((medium, disk.size_bytes / 1_000_000_000)).or_default() += disk.count;
     }
     let storage = |((r#type, size_gb), count)| Storage { count, size_gb, r#type };
     kinds.into_iter().map(storage).collect()
 }
 
 /// Returns the interfaces. The first ones are public: one, unless an annotation says how many.
-fn network(
-    interfaces: &[hw::InventoryInterface],
-    notes: &BTreeMap<String, String>,
-) -> Vec<Network> {
+fn network(interfaces: &[hw::InterfaceGroup], notes: &BTreeMap<String, String>) -> Vec<Network> {
     let public = note(notes, "ial/public-interfaces").and_then(|text| text.parse().ok());
     let public: usize = public.unwrap_or(1);
-    let network = |(n, interface): (usize, &hw::InventoryInterface)| Network {
+    let each = |group: &hw::InterfaceGroup| vec![group.speed_mbps; group.count as usize];
+    let network = |(n, speed_mbps): (usize, u32)| Network {
         scope: if n < public { "public" } else { "private" },
         r#type: "ethernet",
-        throughput: throughput(interface.speed_mbps),
+        throughput: throughput(speed_mbps),
     };
-    interfaces.iter().enumerate().map(network).collect()
+    interfaces.iter().flat_map(each).enumerate().map(network).collect()
 }
 
 fn throughput(mbps: u32) -> String {

@@ -6,20 +6,20 @@ fn notes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
 }
 
-fn disk(medium: hw::DiskMedium, size_bytes: u64) -> hw::InventoryDisk {
-    hw::InventoryDisk { medium: medium.into(), size_bytes, ..hw::InventoryDisk::default() }
+fn disks(count: u32, medium: hw::DiskMedium, size_bytes: u64) -> Vec<hw::DiskGroup> {
+    vec![hw::DiskGroup { count, medium: medium.into(), size_bytes }]
 }
 
-fn parts() -> hw::Inventory {
+fn parts() -> hw::MachineParts {
     let model = "EPYC 4545P".to_owned();
-    let interface = |speed_mbps| hw::InventoryInterface { speed_mbps, ..Default::default() };
-    hw::Inventory {
+    let interface = |speed_mbps| hw::InterfaceGroup { count: 1, speed_mbps };
+    hw::MachineParts {
         architecture: "x86_64".into(),
         processors: Some(hw::Processors { model, sockets: 1, cores: 16, threads: 32 }),
         memory_bytes: 128 << 30,
-        disks: vec![disk(hw::DiskMedium::Nvme, 960_197_124_096); 2],
+        disks: disks(2, hw::DiskMedium::Nvme, 960_197_124_096),
         interfaces: vec![interface(10_000), interface(25_000)],
-        ..hw::Inventory::default()
+        ..hw::MachineParts::default()
     }
 }
 
@@ -38,7 +38,7 @@ fn catalogue() -> Catalogue {
             latitude: 67.8557,
             longitude: 20.2253,
         }),
-        labels: notes(&[
+        annotations: notes(&[
             ("ial/name", "Kiruna 1"),
             ("ial/code", "KRN"),
             ("ial/abbreviation", "KIR1"),
@@ -51,7 +51,7 @@ fn catalogue() -> Catalogue {
         id: "m1".into(),
         name: "m2-16c128".into(),
         description: "16-core single-socket node with mirrored NVMe".into(),
-        labels: notes(&[
+        annotations: notes(&[
             ("ial/name", "Metal M2"),
             ("ial/class", "m2"),
             ("ial/hourly-mils", "410"),
@@ -63,8 +63,13 @@ fn catalogue() -> Catalogue {
         ]),
         ..hw::Model::default()
     };
-    let zones = vec!["kir1-b".to_owned(), "kir1-a".to_owned()];
-    let offer = Offer { model: "m1".into(), location: "l1".into(), zones, parts: parts() };
+    let offer = hw::ModelOffer {
+        model_id: "m1".into(),
+        location_id: "l1".into(),
+        zones: vec!["kir1-a".to_owned(), "kir1-b".to_owned()],
+        parts: Some(parts()),
+        ..hw::ModelOffer::default()
+    };
     Catalogue { locations: vec![location], models: vec![model], offers: vec![offer] }
 }
 
@@ -114,15 +119,15 @@ fn the_snapshot_changes_with_the_catalogue_only() {
         |catalogue: &Catalogue| documents(catalogue, &Scope::default()).0["extra"].clone();
     let mut changed = catalogue();
     assert_eq!(snapshot(&changed), snapshot(&catalogue()));
-    changed.models[0].labels.insert("ial/hourly-mils".into(), "411".into());
+    changed.models[0].annotations.insert("ial/hourly-mils".into(), "411".into());
     assert_ne!(snapshot(&changed), snapshot(&catalogue()));
 }
 
 #[test]
 fn machines_that_the_platform_cannot_use_are_not_compatible() {
-    let is_compatible = |change: fn(&mut hw::Inventory)| {
+    let is_compatible = |change: fn(&mut hw::MachineParts)| {
         let mut catalogue = catalogue();
-        change(&mut catalogue.offers[0].parts);
+        change(catalogue.offers[0].parts.as_mut().unwrap());
         documents(&catalogue, &Scope::default()).1["models"][0]["compatible"].as_bool().unwrap()
     };
     assert!(is_compatible(|_| {}));
@@ -130,8 +135,8 @@ fn machines_that_the_platform_cannot_use_are_not_compatible() {
     assert!(is_compatible(|parts| parts.memory_bytes = 4 << 30));
     assert!(!is_compatible(|parts| parts.architecture = "aarch64".into()));
     assert!(!is_compatible(|parts| parts.interfaces.clear()));
-    assert!(!is_compatible(|parts| parts.disks = vec![disk(hw::DiskMedium::Ssd, 44_999_999_999)]));
-    assert!(is_compatible(|parts| parts.disks = vec![disk(hw::DiskMedium::Ssd, 45_000_000_000)]));
+    assert!(!is_compatible(|parts| parts.disks = disks(1, hw::DiskMedium::Ssd, 44_999_999_999)));
+    assert!(is_compatible(|parts| parts.disks = disks(1, hw::DiskMedium::Ssd, 45_000_000_000)));
 }
 
 #[test]

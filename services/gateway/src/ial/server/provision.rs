@@ -14,7 +14,7 @@ use tonic::Code as Grpc;
 
 use super::view;
 use crate::errors::reason;
-use crate::ial::catalogue::{self, Offer};
+use crate::ial::catalogue;
 use crate::ial::fault::{Code, Fault};
 use crate::ial::location::{binding_in_force, check_compatible};
 use crate::ial::object::Object;
@@ -97,7 +97,9 @@ async fn check_offered(
     {
         return Err(Fault::new(Code::Location, "unknown zone").at("/request/zone_id"));
     }
-    let offers = provider::offers(session.backend(), model, location).await?;
+    let (model_id, location_id) = (model.id.clone(), location.id.clone());
+    let at_location = hw::ListModelOffersRequest { model_id, location_id };
+    let offers = provider::offers(session.backend(), at_location).await?;
     let Some(offer) = offers.into_iter().next() else {
         return Err(incompatible("the model is not offered at the location", "model_id"));
     };
@@ -114,7 +116,7 @@ async fn check_offered(
 
 /// Returns the name of a feature that the model does not have.
 fn check_features(wanted: &Provision, model: &hw::Model) -> Result<(), &'static str> {
-    let notes = &model.labels;
+    let notes = &model.annotations;
     let raid = wanted.features.raid.as_ref();
     if raid.is_some_and(|raid| notes.get("ial/raid") != Some(raid)) {
         return Err("raid");
@@ -124,9 +126,10 @@ fn check_features(wanted: &Provision, model: &hw::Model) -> Result<(), &'static 
 }
 
 /// Returns the name of an option that machines of the offer do not have.
-fn check_options(options: &Options, offer: &Offer) -> Result<(), &'static str> {
-    let disks = offer.parts.disks.iter().filter(|disk| !disk.removable);
-    let size_gb = disks.map(|disk| disk.size_bytes / 1_000_000_000).sum::<u64>();
+fn check_options(options: &Options, offer: &hw::ModelOffer) -> Result<(), &'static str> {
+    let disks = offer.parts.iter().flat_map(|parts| &parts.disks);
+    let size_gb =
+        disks.map(|group| u64::from(group.count) * (group.size_bytes / 1_000_000_000)).sum::<u64>();
     if let Some((key, _)) = options.storage.iter().find(|(_, wanted)| *wanted > size_gb) {
         return Err(key);
     }
@@ -249,10 +252,10 @@ mod tests {
 
     #[test]
     fn options_that_no_machine_of_the_model_has_are_named() {
-        let disk = |size_bytes| hw::InventoryDisk { size_bytes, ..hw::InventoryDisk::default() };
+        let disk = |size_bytes| hw::DiskGroup { count: 1, size_bytes, ..hw::DiskGroup::default() };
         let disks = vec![disk(500_000_000_000), disk(460_000_000_000)];
-        let parts = hw::Inventory { disks, ..hw::Inventory::default() };
-        let offer = Offer { parts, ..Offer::default() };
+        let parts = Some(hw::MachineParts { disks, ..hw::MachineParts::default() });
+        let offer = hw::ModelOffer { parts, ..hw::ModelOffer::default() };
         let check = |options: Options| check_options(&options, &offer);
         let storage =
             |size| Options { storage: vec![("storage_size", size)], ..Options::default() };
