@@ -181,11 +181,12 @@ async fn status(site: &IalSite, server: &str) {
     assert_eq!(data["extra"], json!({}));
 }
 
-/// Returns the number of power jobs of a machine.
-async fn power_jobs(site: &IalSite, machine: &str) -> usize {
-    let listed =
-        site.admin.call("PowerService/ListPowerJobs", json!({"hardware_id": machine})).await;
-    listed.unwrap()["power_jobs"].as_array().map_or(0, Vec::len)
+/// Returns the number of power jobs that were ordered for the server's machine, as those of its instance.
+async fn power_jobs(site: &IalSite, machine: &str, server: &str) -> usize {
+    let request = json!({"hardware_id": machine});
+    let listed = site.admin.call("PowerService/ListPowerJobs", request).await.unwrap();
+    let jobs = listed["power_jobs"].as_array().cloned().unwrap_or_default();
+    jobs.iter().filter(|job| job["instance_id"] == server).count()
 }
 
 /// Restarts soon after another are one.
@@ -194,11 +195,11 @@ async fn restarts(site: &IalSite, server: &str) {
     let early = site.acme.call(Call::Restart, &change).await;
     early.refused("403.invalid-state", None, "a machine that was never on is not restarted");
     let machine = site.boot(server).await;
-    let before = power_jobs(site, &machine).await;
+    let before = power_jobs(site, &machine, server).await;
     for _ in 0..3 {
         assert_eq!(site.acme.call(Call::Restart, &change).await.data(), true);
     }
-    assert_eq!(power_jobs(site, &machine).await, before + 1);
+    assert_eq!(power_jobs(site, &machine, server).await, before + 1);
     let status = platform::status(1, server, "kir1");
     assert_eq!(site.acme.call(Call::Status, &status).await.data()["provisioned"], true);
 }
@@ -227,9 +228,8 @@ async fn addresses(site: &IalSite, server: &str) {
         let network = json!([it["gateway"], it["network"], it["netmask"], it["nat_private_ip"]]);
         assert_eq!(network, json!(["198.51.100.33", "198.51.100.32/27", "255.255.255.224", null]));
     }
-    let ipv6 = json!({"kind": "ipv6"});
     let mut other = request.clone();
-    other["kind"] = ipv6["kind"].clone();
+    other["kind"] = "ipv6".into();
     let answer = site.acme.call(Call::Allocate, &other).await;
     answer.refused("422.not-compatible", Some("/request/kind"), "there are no IPv6 addresses");
     for (n, it) in allocated.iter().enumerate() {
