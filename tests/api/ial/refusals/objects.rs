@@ -115,7 +115,7 @@ pub async fn configurations(acme: &Platform, server: &str) {
             answer.refused("422.invalid-argument", source, &format!("{call:?}"));
         }
     }
-    for call in [Call::Provision, Call::Allocate] {
+    for call in [Call::Provision, Call::Status, Call::Allocate] {
         for (key, value) in [("tenant", "other"), ("location", "dry")] {
             let request = changed(
                 golden(call, 1, server, "kir1"),
