@@ -229,6 +229,13 @@ mod tests {
     }
 
     #[test]
+    fn the_directory_of_private_files_is_passed_on() {
+        let serving = section("platform_files = '/srv/private'").checked().unwrap().serving;
+        assert_eq!(serving.platform_files, Some("/srv/private".into()));
+        assert_eq!(section("").checked().unwrap().serving.platform_files, None);
+    }
+
+    #[test]
     fn the_wait_for_a_worker_is_in_minutes_and_at_least_one() {
         let timeouts = section("silent_minutes = 90\nstep_minutes = 1").worker_timeouts().unwrap();
         let [silent, step] = [90 * 60, 60].map(Duration::from_secs);

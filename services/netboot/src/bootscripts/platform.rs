@@ -40,6 +40,16 @@ pub struct PrivateFileRequest<'a> {
     pub neighbour: NeighbourCheck,
 }
 
+/// Client of a request for a private file.
+struct PrivateClient<'a> {
+    /// The machine of its token or of its source; none if there is none.
+    machine: Option<Arc<MachineView>>,
+    /// The path of the file, or the rule that the token breaks.
+    path: Result<&'a str, &'static str>,
+    /// True if the path begins with a valid token of this site.
+    has_token: bool,
+}
+
 impl BootScripts {
     /// Decides the response to `request`, and changes nothing. Returns the path of the file.
     pub fn respond_private_file<'a>(
@@ -56,17 +66,15 @@ impl BootScripts {
                 return (Err(BootRefusal::later(Fact::StaleFeed)), Effects::default());
             }
         }
-        let (machine, path) = match request.path.strip_prefix(WITH_TOKEN) {
-            Some(rest) => self.machine_of_token(rest, request.source, now),
-            None => (self.at(request.source, now), Ok((request.path, false))),
-        };
-        let checked = path.and_then(|(path, has_token)| {
-            let machine = machine.as_deref().ok_or("no machine has this address")?;
-            self.check_private_access(machine, request, has_token, now).map(|()| path)
+        let client = self.private_client(request, now);
+        let machine = client.machine.as_deref();
+        let checked = client.path.and_then(|path| {
+            let machine = machine.ok_or("no machine has this address")?;
+            self.check_private_access(machine, request, client.has_token, now).map(|()| path)
         });
         let mut effects = Effects::default();
         let reply = checked.map_err(|rule| {
-            let (id, mac) = (machine.as_ref().map(|it| it.id), machine.as_ref().map(|it| it.mac));
+            let (id, mac) = (machine.map(|it| it.id), machine.map(|it| it.mac));
             let presented = (mac, request.uuid, request.source);
             effects.warnings.push(Warning::gate_closed(id, presented, rule));
             let refusal = BootRefusal::NotYours(rule);
@@ -77,31 +85,36 @@ impl BootScripts {
         (reply, effects)
     }
 
-    /// Returns the machine of the token at the beginning of `path`, and the rest of the path, if the token is valid for `source`.
-    fn machine_of_token<'a>(
+    /// Identifies the client of `request` by the token in its path, or by its source.
+    fn private_client<'a>(
         &self,
-        path: &'a str,
-        source: IpAddr,
+        request: &PrivateFileRequest<'a>,
         now: SystemTime,
-    ) -> (Option<Arc<MachineView>>, Result<(&'a str, bool), &'static str>) {
-        let at_source = || self.at(source, now);
-        let Some((token, path)) = path.split_once('/') else {
-            return (at_source(), Err("the path has no token"));
+    ) -> PrivateClient<'a> {
+        let source = request.source;
+        let at_source = |path| {
+            let machine = self.at(source, now);
+            PrivateClient { machine, path, has_token: false }
+        };
+        let Some(rest) = request.path.strip_prefix(WITH_TOKEN) else {
+            return at_source(Ok(request.path));
+        };
+        let Some((token, path)) = rest.split_once('/') else {
+            return at_source(Err("the path has no token"));
         };
         let Ok(claims) = self.tokens.open_for_platform_files(token, now) else {
-            return (at_source(), Err("the token is not valid"));
+            return at_source(Err("the token is not valid"));
         };
         let machine = self.index.by_id(&claims.hardware.to_string());
-        if claims.address != source {
-            return (machine, Err("the token is another address's"));
-        }
-        let instance = machine.as_ref().and_then(|machine| machine.instance.as_ref());
-        match instance {
-            Some(own) if own.id == claims.instance && own.generation == claims.generation => {
-                (machine, Ok((path, true)))
-            }
-            Some(_) | None => (machine, Err("the token is another instance's")),
-        }
+        let is_same = machine.as_ref().and_then(|machine| machine.instance.as_ref()).is_some_and(
+            |instance| instance.id == claims.instance && instance.generation == claims.generation,
+        );
+        let path = match (claims.address == source, is_same) {
+            (false, _) => Err("the token is another address's"),
+            (true, false) => Err("the token is another instance's"),
+            (true, true) => Ok(path),
+        };
+        PrivateClient { machine, path, has_token: true }
     }
 
     /// Refuses private files to a client that is not `machine`, and while its gate is closed. With a token, the UUID was presented when the

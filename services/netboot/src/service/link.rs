@@ -319,3 +319,46 @@ fn advertising(site: &Site) -> Option<socket2::Socket> {
         })
         .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn private_files_are_apart_from_all_public_ones() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for name in ["public/inside", "private/inside", "other"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(at("public"), at("link")).unwrap();
+        let with = |private: &str, change: fn(&mut Site, PathBuf), public: &str| {
+            let mut site = crate::bootscripts::tests::site();
+            site.serving.platform_files = Some(at(private));
+            change(&mut site, at(public));
+            Served::open(&site).map(drop).map_err(|error| error.to_string())
+        };
+        let files: fn(&mut Site, PathBuf) = |site, path| site.files = Some(path);
+        let changes: [fn(&mut Site, PathBuf); 5] = [
+            files,
+            |site, path| site.loaders.push(path),
+            |site, path| site.osie = path,
+            |site, path| site.serving.tftp_assets = Some(path),
+            |site, path| site.serving.iso = Some(path.into()),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert_eq!(with("private", change, "public"), Ok(()), "{number}");
+            for (private, public) in [
+                ("public", "public"),
+                ("public/inside", "public"),
+                ("private", "private/inside"),
+                ("link", "public"),
+            ] {
+                let error = with(private, change, public).unwrap_err();
+                assert!(error.contains("which is public"), "{number} {private} {public}: {error}");
+            }
+        }
+        assert!(with("none", files, "public").unwrap_err().contains("private files"));
+    }
+}

@@ -122,6 +122,24 @@ fn a_machine_that_moved_to_another_address_gets_nothing() {
 }
 
 #[test]
+fn with_a_token_the_gate_is_compared_at_each_request() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    put(&boots, id, Some(open_gate()));
+    let path = token_path(&boots);
+    for (gate, expected) in [
+        (open_gate(), true),
+        (BootGate { mac: "02:00:00:00:00:07".into(), ..open_gate() }, false),
+        (BootGate { initial_ips: vec!["192.0.2.30".into()], ..open_gate() }, false),
+        (BootGate { open: false, ..open_gate() }, false),
+        (open_gate(), true),
+    ] {
+        put(&boots, id, Some(gate.clone()));
+        assert_eq!(is_served(&boots, &request(&path, None), now()), expected, "{gate:?}");
+    }
+}
+
+#[test]
 fn the_firmware_must_have_sent_the_same_uuid() {
     let boots = opened();
     assert!(is_served(&boots, &request("start.ipxe", Some(UUID)), now()));
