@@ -6,7 +6,7 @@
 //! - `customers`: a site with two tenants. `isolation`: none of them finds anything of the other one. `power_jobs`:
 //!   what they may switch. `mirror`: every call by the gateway, too.
 
-mod calls;
+pub mod calls;
 mod content;
 mod customers;
 mod isolation;
@@ -14,5 +14,5 @@ mod mirror;
 mod power_jobs;
 mod request_ids;
 mod requests;
-mod site;
+pub mod site;
 mod table;

@@ -5,6 +5,7 @@ mod access;
 mod addresses;
 mod events;
 mod hardware;
+mod ial;
 mod identity;
 mod locations;
 mod openapi;

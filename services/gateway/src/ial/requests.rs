@@ -178,15 +178,15 @@ impl Provision {
 }
 
 impl Named {
-    /// Reads the document of `server/provision-status`.
-    pub fn read_status(request: &Object<'_>) -> Result<Self, Fault> {
+    /// Reads the document of `server/provision-status`, and the configuration in it.
+    pub fn read_status(request: &Object<'_>) -> Result<(Self, Option<SentConfiguration>), Fault> {
         let named = Self::read(request)?;
         request.object("model_features")?;
         request.open_object("provision_options")?;
-        configuration(request, "location_configuration")?;
+        let sent = configuration(request, "location_configuration")?;
         request.open_object("extra")?;
         server_meta(request)?;
-        Ok(named)
+        Ok((named, sent))
     }
 
     /// Reads the document of `server/restart` and of `server/decommission`.

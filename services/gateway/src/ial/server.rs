@@ -14,6 +14,7 @@ use tinwright::instance::v1 as inst;
 pub(super) use self::provision::provision;
 pub(super) use self::restart::restart;
 pub(super) use self::view::{check_usable, is_ending};
+use super::configuration;
 use super::fault::{Code, Fault};
 use super::ip::grants_of;
 use super::object::Object;
@@ -28,8 +29,9 @@ pub(super) async fn provision_status(
     request: &Object<'_>,
     now: SystemTime,
 ) -> Result<Response, Fault> {
-    let named = Named::read_status(request)?;
+    let (named, sent) = Named::read_status(request)?;
     let instance = session.server(&named).await?;
+    configuration::check(sent.as_ref(), &named.location, &session.tenant())?;
     Ok(success(&view::provision_status(&instance, now)?))
 }
 

@@ -139,8 +139,10 @@ fn check_options(options: &Options, offer: &hw::ModelOffer) -> Result<(), &'stat
     if options.reservation.is_some() { Err("reservation_id") } else { Ok(()) }
 }
 
-/// Refuses the host name of another live machine of the hub at the location.
+/// Refuses the host name of another live machine of the hub at the location. The same machine may be there by now: this call may have come
+/// several times at once.
 async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fault> {
+    let own = external_id(wanted);
     let mut request = inst::ListInstancesRequest {
         page_size: 1000,
         labels: [(HUB.to_owned(), session.hub())].into(),
@@ -152,6 +154,7 @@ async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fau
         let page = page.map_err(|error| status::fault(&error, &mismatch()))?.into_inner();
         let is_same = |it: &inst::Instance| {
             it.hostname == wanted.hostname
+                && own.as_ref() != Some(&it.external_id)
                 && it.tenant == session.tenant()
                 && it.annotations.get(LOCATION) == Some(&wanted.location)
                 && !view::is_ending(it)
