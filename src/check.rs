@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::de::DeserializeSeed as _;
 
 pub use self::annotations::{InvalidAnnotations, annotations};
-pub use self::boot_url::{InvalidBootUrl, boot_url};
+pub use self::boot_url::{InvalidBootUrl, boot_url, tenant_boot_url};
 
 /// Bytes of a host name (RFC 1035 §2.3.4).
 const MAX_HOSTNAME_BYTES: usize = 253;

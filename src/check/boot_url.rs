@@ -43,3 +43,37 @@ pub fn boot_url(text: &str) -> Result<(), InvalidBootUrl> {
         }
     }
 }
+
+/// The same for an object of `tenant`; empty for the site. Netboot's files below `/platform/<tenant>/` are that tenant's: the others are
+/// the site's, or another tenant's.
+pub fn tenant_boot_url(text: &str, tenant: &str) -> Result<(), InvalidBootUrl> {
+    boot_url(text)?;
+    let of_tenant =
+        |file: &str| file.strip_prefix(tenant).is_some_and(|rest| rest.starts_with('/'));
+    match text.strip_prefix("/platform/") {
+        Some(file) if !tenant.is_empty() && !of_tenant(file) => Err(InvalidBootUrl::Path(
+            "is not below /platform/, the name of the tenant, and a slash",
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_tenant_are_below_its_name() {
+        for (text, tenant, expected) in [
+            ("/platform/start.ipxe", "", true),
+            ("/platform/acme/start.ipxe", "acme", true),
+            ("/platform/start.ipxe", "acme", false),
+            ("/platform/other/start.ipxe", "acme", false),
+            ("/platform/acme-2/start.ipxe", "acme", false),
+            ("/platform/acme/../other/start.ipxe", "acme", false),
+            ("https://boot.test/start.ipxe", "acme", true),
+        ] {
+            assert_eq!(tenant_boot_url(text, tenant).is_ok(), expected, "{text} of {tenant:?}");
+        }
+    }
+}

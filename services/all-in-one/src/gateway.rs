@@ -18,6 +18,7 @@ use crate::certificates::Certificates;
 use crate::config::{self, Config, GatewayTransport, Service};
 use crate::endpoints::{CallerEndpoints, Endpoints};
 use crate::open_files;
+use crate::revocations_known;
 
 /// The most connections at a time, if the process may have as many open files.
 const MAX_CONNECTIONS: usize = 4096;
@@ -84,13 +85,11 @@ impl Bound {
         let app = gateway.router(doors(&gateway, ial), pages::router(&[Document::mirror()]));
         for listener in listeners {
             let (transport, limits, app) = (transport.clone(), limits.clone(), app.clone());
-            tier.tasks.spawn(serve::limited_tcp(
-                listener,
-                transport,
-                limits,
-                app,
-                tier.stop.clone(),
-            ));
+            let (revocations, stop) = (revocations.clone(), tier.stop.clone());
+            tier.tasks.spawn(async move {
+                revocations_known(&revocations, &stop).await;
+                serve::limited_tcp(listener, transport, limits, app, stop).await
+            });
         }
         Ok(())
     }

@@ -247,14 +247,19 @@ fn serve_grpc(
         let (transport, limits, until) = (transport.clone(), limits.clone(), edges.stop.clone());
         let (revocations, app) = (revocations.clone(), app.clone());
         edges.tasks.spawn(async move {
-            let known = tokio::time::timeout(REVOCATIONS_TIMEOUT, revocations.ready());
-            if let Some(Err(_)) = until.run_until_cancelled(known).await {
-                tracing::warn!("revoked certificates are not known yet; serving without");
-            }
+            revocations_known(&revocations, &until).await;
             serve::limited_tcp(listener, transport, limits, app, until).await
         });
     }
     Ok(())
+}
+
+/// Waits for the revoked certificates, for at most [`REVOCATIONS_TIMEOUT`].
+async fn revocations_known(revocations: &Revocations, stop: &CancellationToken) {
+    let known = tokio::time::timeout(REVOCATIONS_TIMEOUT, revocations.ready());
+    if let Some(Err(_)) = stop.run_until_cancelled(known).await {
+        tracing::warn!("revoked certificates are not known yet; serving without");
+    }
 }
 
 /// Follows the revoked certificates.

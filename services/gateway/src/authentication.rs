@@ -146,6 +146,13 @@ impl Authenticator {
         Ok(client)
     }
 
+    /// Returns the time until the credential of `client` expires; none if it has none, or one without an end.
+    pub fn time_left(&self, client: &Client) -> Option<Duration> {
+        let end = client.credential.as_ref()?.expire_time?;
+        let end = SystemTime::try_from(end).ok()?;
+        Some(end.duration_since(self.clock.wall()).unwrap_or_default())
+    }
+
     fn remembered(&self, digest: &[u8; 32]) -> Option<Client> {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         let client = remembered.get(digest, self.clock.monotonic())?.clone();

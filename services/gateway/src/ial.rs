@@ -55,6 +55,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const CALLS: Rate = Rate::per_second(20);
 /// Checks of wrong credentials from one address.
 const FAILED_CHECKS: Rate = Rate::per_minute(10);
+/// The listings without credentials, by source. The platform asks for both every six hours.
+const PUBLIC_LISTINGS: Rate = Rate::per_second(2).with_burst(20);
 /// The time after which a call above a limit may be repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The same after too many checks of wrong credentials.
@@ -77,6 +79,8 @@ struct Ial {
     settings: Settings,
     calls: RateLimiter<Arc<str>>,
     failed_checks: RateLimiter<IpAddr>,
+    /// Listings without credentials.
+    public_listings: RateLimiter<IpAddr>,
 }
 
 /// Returns the door, at its path and at that path behind a second slash, which a base URL with a slash at its end makes.
@@ -84,7 +88,8 @@ pub fn doors(gateway: &Gateway, settings: Settings) -> [Door; 2] {
     let rate = |rate| if settings.has_rate_limits { rate } else { Rate::UNLIMITED };
     let (calls, failed_checks) =
         (RateLimiter::new(rate(CALLS)), RateLimiter::new(rate(FAILED_CHECKS)));
-    let ial = Ial { gateway: gateway.clone(), settings, calls, failed_checks };
+    let public_listings = RateLimiter::new(rate(PUBLIC_LISTINGS));
+    let ial = Ial { gateway: gateway.clone(), settings, calls, failed_checks, public_listings };
     let router = Router::new().fallback(answer).with_state(Arc::new(ial));
     ["/v1", "//v1"].map(|prefix| Door {
         name: "ial",
@@ -215,6 +220,13 @@ impl Ial {
             None if self.settings.is_catalogue_public => None,
             None => return Err(auth_invalid()),
         };
+        // A listing reads the whole catalogue.
+        let now = self.settings.clock.monotonic();
+        if let (None, Some(source)) = (&session, source)
+            && self.public_listings.take(source, now).is_err()
+        {
+            return Err(Fault::new(Code::RateLimiting, "too many calls").retry_after(RETRY_DELAY));
+        }
         *known = session.as_ref().map(|session| session.client.clone());
         provider::list(route, &self.gateway.backend, session.as_ref()).await
     }

@@ -104,7 +104,8 @@ impl Mirror {
         let channel = channel.ok_or_else(|| Status::unimplemented("no service has this call"))?;
         let channel = client.channel(channel);
         if route.is_stream() {
-            return self.stream(route, call::stream(channel, route, message).await?);
+            let left = self.gateway.authenticator.time_left(&client);
+            return self.stream(route, call::stream(channel, route, message).await?, left);
         }
         let answered = call::unary(channel, route, message).await;
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
@@ -117,15 +118,28 @@ impl Mirror {
         let authenticator = &self.gateway.authenticator;
         let client = authenticator.by_request(&parts.headers, connection, source).await?;
         let text = "an API key, or a client certificate of this site, is needed";
-        Ok(client.ok_or_else(|| Status::unauthenticated(text))?)
+        let client = client.ok_or_else(|| Status::unauthenticated(text))?;
+        // The services do not know hubs, and a location limits more calls than they could filter by it.
+        let credential = client.credential.as_ref();
+        if credential.is_some_and(|it| !it.hubs.is_empty() || !it.locations.is_empty()) {
+            let text = "a credential that is limited to hubs or locations cannot be used here";
+            return Err(Status::permission_denied(text).into());
+        }
+        Ok(client)
     }
 
-    fn stream(&self, route: &Route, stream: call::Messages) -> Result<Response, Problem> {
+    /// Answers with the messages of `stream`, for the time that is `left` of the client's credential.
+    fn stream(
+        &self,
+        route: &Route,
+        stream: call::Messages,
+        left: Option<Duration>,
+    ) -> Result<Response, Problem> {
         let permit = self.free_streams.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Status::unavailable("too many streams at a time"))?;
         let (output, objects) = (route.call.output(), self.objects.clone());
-        let stop = self.gateway.stop.clone();
-        Ok(events::response(output, stream, objects, stop, permit))
+        let limits = events::Limits { stop: self.gateway.stop.clone(), left };
+        Ok(events::response(output, stream, objects, limits, permit))
     }
 }
 

@@ -201,7 +201,8 @@ fn checked(
     }
     wrong.take("credential.labels", check::labels(&credential.labels));
     if !credential.boot_url.is_empty() {
-        wrong.take("credential.boot_url", check::boot_url(&credential.boot_url));
+        let checked = check::tenant_boot_url(&credential.boot_url, &credential.tenant);
+        wrong.take("credential.boot_url", checked);
     }
     let description = check::length(&credential.description, MAX_DESCRIPTION_BYTES);
     wrong.take("credential.description", description);

@@ -53,7 +53,7 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     wrong.normalize_optional("hostname", &mut instance.hostname, check::hostname);
     wrong.take("labels", check::labels(&instance.labels));
     if let Some(os) = &instance.os {
-        system::check(os, &mut wrong);
+        system::check(os, &instance.tenant, &mut wrong);
     }
     if instance.reserve_only && (instance.os.is_some() || !instance.template_id.is_empty()) {
         wrong.add("reserve_only", "excludes an operating system, a custom script and a template");

@@ -121,10 +121,13 @@ async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Err
     }
 }
 
-/// Returns the instance `id` if it is active.
+/// Returns the instance `id` if it is active, or if the system of its platform may boot and was not seen to do so.
 async fn active(instances: &Instances, id: InstanceId) -> Result<pb::Instance, Error> {
     let found = instances.records().at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
-    if found.state() == pb::State::Active {
+    let is_booting = found.state() == pb::State::Provisioning
+        && is_platform(&found)
+        && found.boot_gate.as_ref().is_some_and(|gate| gate.open);
+    if found.state() == pb::State::Active || is_booting {
         return Ok(found);
     }
     let state = found.state().word();

@@ -17,6 +17,7 @@ use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderName, HeaderValue};
 use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage as _};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -31,15 +32,24 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
-/// Returns the response with the messages of the type `output` as events, until `stop`. It holds `permit` until its end.
+/// The ends of a stream.
+pub(super) struct Limits {
+    /// The gateway stops.
+    pub(super) stop: CancellationToken,
+    /// The credential of the client expires after this time; none if it does not.
+    pub(super) left: Option<Duration>,
+}
+
+/// Returns the response with the messages of the type `output` as events, within `limits`. It holds `permit` until its end.
 pub(super) fn response(
     output: MessageDescriptor,
     messages: Messages,
     objects: JsonObjects,
-    stop: CancellationToken,
+    Limits { stop, left }: Limits,
     permit: OwnedSemaphorePermit,
 ) -> Response {
-    let events = Events { output, messages, objects, stop, _permit: permit };
+    let end = left.and_then(|left| Instant::now().checked_add(left));
+    let events = Events { output, messages, objects, stop, end, _permit: permit };
     let events = stream::unfold(Some(events), |events| async {
         let mut events = events?;
         Some(match events.next().await? {
@@ -59,15 +69,26 @@ struct Events {
     messages: Messages,
     objects: JsonObjects,
     stop: CancellationToken,
+    /// The end of the client's credential.
+    end: Option<Instant>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Events {
     /// Returns the next event; none at the end.
     async fn next(&mut self) -> Option<Result<Event, Status>> {
-        let next = self.stop.run_until_cancelled(self.messages.message()).await;
-        let Some(next) = next else {
-            return Some(Err(Status::unavailable("the server stops: open it again")));
+        let next = async {
+            match self.end {
+                Some(end) => tokio::time::timeout_at(end, self.messages.message()).await,
+                None => Ok(self.messages.message().await),
+            }
+        };
+        let next = match self.stop.run_until_cancelled(next).await {
+            Some(Ok(next)) => next,
+            Some(Err(_)) => {
+                return Some(Err(Status::unauthenticated("the credential has expired")));
+            }
+            None => return Some(Err(Status::unavailable("the server stops: open it again"))),
         };
         let bytes = next.transpose()?;
         Some(bytes.and_then(|bytes| self.event(&decode(self.output.clone(), bytes)?)))

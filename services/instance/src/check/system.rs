@@ -19,12 +19,14 @@ pub(crate) fn is_platform(instance: &Instance) -> bool {
     matches!(instance.os, Some(Os::Platform(_)))
 }
 
-/// Adds the violations of `os`.
-pub(super) fn check(os: &Os, wrong: &mut Violations) {
+/// Adds the violations of `os`, in an instance of `tenant`.
+pub(super) fn check(os: &Os, tenant: &str, wrong: &mut Violations) {
     match os {
         Os::CustomIpxe(script) => wrong.nest("custom_ipxe", [script], custom_ipxe),
         Os::OperatingSystem(system) => wrong.nest("operating_system", [system], operating_system),
-        Os::Platform(boot) => wrong.nest("platform", [boot], platform),
+        Os::Platform(boot) => {
+            wrong.nest("platform", [boot], |boot, wrong| platform(boot, tenant, wrong))
+        }
     }
 }
 
@@ -45,10 +47,10 @@ fn custom_ipxe(script: &CustomIpxe, wrong: &mut Violations) {
     }
 }
 
-fn platform(boot: &PlatformBoot, wrong: &mut Violations) {
+fn platform(boot: &PlatformBoot, tenant: &str, wrong: &mut Violations) {
     let PlatformBoot { url, group, boot_url: _ } = boot;
     if !url.is_empty() {
-        wrong.take("url", check::boot_url(url));
+        wrong.take("url", check::tenant_boot_url(url, tenant));
     }
     wrong.take("group", check::length(group, MAX_GROUP_BYTES));
     if group.chars().any(char::is_control) {

@@ -58,17 +58,19 @@ impl Reconciler {
 
     /// Releases a machine that may not be used. One that was changed stays claimed, since nothing has cleaned it.
     async fn reject_hardware(&self, instance: &Instance, reason: &str) -> Result<Outcome, Error> {
+        // What an operator wrote about a machine that is not the tenant's is not for the tenant.
+        let shown = if instance.tenant.is_empty() { reason } else { "its machine cannot be used" };
         let workflows = self.cancel_workflows(instance, NO_REQUEST).await?;
         if workflows.running > 0 {
             return Ok(Outcome::After(CANCEL_POLL_INTERVAL));
         }
         let was_changed = workflows.began || instance.begin_time.is_some();
         if was_changed {
-            return self.fail(instance, reason).await;
+            return self.fail(instance, shown).await;
         }
         self.release_primary_grant(instance).await?;
         let forget = |new: &mut Instance| new.primary_grant_id.clear();
-        self.instances.advance(instance, Event::Unusable, reason, forget).await?;
+        self.instances.advance(instance, Event::Unusable, shown, forget).await?;
         tracing::info!(instance.id, hardware.id = instance.hardware_id, reason, "machine released");
         Ok(Outcome::Again)
     }

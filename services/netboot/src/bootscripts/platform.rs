@@ -20,7 +20,7 @@ use super::gate::{self, PresentedIdentity};
 use super::warning::Warning;
 use super::{BootRefusal, BootResult, BootScripts, Effects, broken};
 use crate::Mac;
-use crate::decision::{BootTarget, Decision, Fact};
+use crate::decision::{BootTarget, Decision, Fact, ScriptSource};
 use crate::machine_view::{MachineView, PRIVATE_FILES};
 use crate::timeline::BootStep;
 
@@ -70,7 +70,8 @@ impl BootScripts {
         let machine = client.machine.as_deref();
         let checked = client.path.and_then(|path| {
             let machine = machine.ok_or("no machine has this address")?;
-            self.check_private_access(machine, request, client.has_token, now).map(|()| path)
+            self.check_private_access(machine, request, client.has_token, now)?;
+            is_beside_script(machine, path).then_some(path).ok_or("the file is another platform's")
         });
         let mut effects = Effects::default();
         let reply = checked.map_err(|rule| {
@@ -201,6 +202,20 @@ impl BootScripts {
         let dhcp_uuid = self.history.dhcp_uuid(machine);
         PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source }
     }
+}
+
+/// True if the private file `path` is in the directory of the script of the machine's platform, or below it: platforms share the files'
+/// root.
+fn is_beside_script(machine: &MachineView, path: &str) -> bool {
+    let Some(ScriptSource::PrivateFile(script)) = machine.facts.instance_script() else {
+        return false;
+    };
+    let directory = script.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let below = match directory {
+        "" => Some(path),
+        directory => path.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/')),
+    };
+    below.is_some_and(|below| below.split('/').all(|part| !matches!(part, "" | "." | "..")))
 }
 
 /// Returns the gate that `decision` has to pass. None for a machine that is being taken from its tenant: it is cleaned by our

@@ -25,9 +25,13 @@ fn open_gate() -> BootGate {
 
 /// Puts a platform's system with `gate` on the machine, which has no workflow.
 fn put(boots: &BootScripts, id: HardwareId, gate: Option<BootGate>) {
+    put_script(boots, id, gate, "/platform/start.ipxe");
+}
+
+fn put_script(boots: &BootScripts, id: HardwareId, gate: Option<BootGate>, boot_url: &str) {
     let fleet = fleet_of(boots);
     fleet.workflow(FeedEvent::Snapshot(vec![]));
-    let boot_url = "/platform/start.ipxe".into();
+    let boot_url = boot_url.into();
     let boot = occ::PlatformBoot { boot_url, ..occ::PlatformBoot::default() };
     fleet.instance(FeedEvent::Snapshot(vec![Instance {
         id: "i".into(),
@@ -55,6 +59,29 @@ fn is_served(boots: &BootScripts, request: &PrivateFileRequest<'_>, now: SystemT
     let (reply, effects) = boots.respond_private_file(request, now);
     assert_eq!(reply.is_ok(), effects.warnings.is_empty() && effects.event.is_none());
     reply.is_ok()
+}
+
+#[test]
+fn a_machine_has_the_files_beside_the_script_of_its_platform_only() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    for (boot_url, own, foreign) in [
+        (
+            "/platform/acme/start.ipxe",
+            &["acme/start.ipxe", "acme/kernel", "acme/a/kernel"][..],
+            &["kernel", "other/kernel", "acme", "acme-2/kernel", "acme/../other/kernel"][..],
+        ),
+        ("/platform/start.ipxe", &["kernel", "acme/kernel"], &["", "a//b", "../kernel", "a/."]),
+        ("https://boot.test/start.ipxe", &[], &["start.ipxe", "acme/kernel"]),
+    ] {
+        put_script(&boots, id, Some(open_gate()), boot_url);
+        for (paths, expected) in [(own, true), (foreign, false)] {
+            for path in paths {
+                let served = is_served(&boots, &request(path, Some(UUID)), now());
+                assert_eq!(served, expected, "{path:?} with {boot_url}");
+            }
+        }
+    }
 }
 
 /// Returns the path below `/platform/` that the machine's script chains to.
