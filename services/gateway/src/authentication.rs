@@ -146,11 +146,10 @@ impl Authenticator {
         Ok(client)
     }
 
-    /// Returns the time until the credential of `client` expires; none if it has none, or one without an end.
-    pub fn time_left(&self, client: &Client) -> Option<Duration> {
+    /// Returns the end of the credential of `client`, and the clock to wait for it; none if it has none that a clock reaches.
+    pub fn end(&self, client: &Client) -> Option<(Clock, SystemTime)> {
         let end = client.credential.as_ref()?.expire_time?;
-        let end = SystemTime::try_from(end).ok()?;
-        Some(end.duration_since(self.clock.wall()).unwrap_or_default())
+        Some((self.clock.clone(), SystemTime::try_from(end).ok()?))
     }
 
     fn remembered(&self, digest: &[u8; 32]) -> Option<Client> {

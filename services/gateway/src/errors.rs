@@ -177,7 +177,12 @@ fn detail(detail: &ErrorDetail) -> Option<Value> {
             "ResourceInfo",
             json!({"resourceType": info.resource_type, "resourceName": info.resource_name}),
         ),
-        _ => return None,
+        // The services send no other details; later kinds are not known here.
+        ErrorDetail::DebugInfo(_)
+        | ErrorDetail::RequestInfo(_)
+        | ErrorDetail::Help(_)
+        | ErrorDetail::LocalizedMessage(_)
+        | _ => return None,
     };
     value["@type"] = format!("type.googleapis.com/google.rpc.{name}").into();
     Some(value)

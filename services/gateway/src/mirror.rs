@@ -14,7 +14,7 @@ mod request;
 mod response;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::Body;
@@ -22,7 +22,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use runtime::Caller;
+use runtime::{Caller, Clock};
 use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 
@@ -104,8 +104,8 @@ impl Mirror {
         let channel = channel.ok_or_else(|| Status::unimplemented("no service has this call"))?;
         let channel = client.channel(channel);
         if route.is_stream() {
-            let left = self.gateway.authenticator.time_left(&client);
-            return self.stream(route, call::stream(channel, route, message).await?, left);
+            let end = self.gateway.authenticator.end(&client);
+            return self.stream(route, call::stream(channel, route, message).await?, end);
         }
         let answered = call::unary(channel, route, message).await;
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
@@ -128,17 +128,17 @@ impl Mirror {
         Ok(client)
     }
 
-    /// Answers with the messages of `stream`, for the time that is `left` of the client's credential.
+    /// Answers with the messages of `stream`, until the `end` of the client's credential.
     fn stream(
         &self,
         route: &Route,
         stream: call::Messages,
-        left: Option<Duration>,
+        end: Option<(Clock, SystemTime)>,
     ) -> Result<Response, Problem> {
         let permit = self.free_streams.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Status::unavailable("too many streams at a time"))?;
         let (output, objects) = (route.call.output(), self.objects.clone());
-        let limits = events::Limits { stop: self.gateway.stop.clone(), left };
+        let limits = events::Limits { stop: self.gateway.stop.clone(), end };
         Ok(events::response(output, stream, objects, limits, permit))
     }
 }

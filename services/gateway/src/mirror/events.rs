@@ -9,15 +9,15 @@
 //! ```
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderName, HeaderValue};
 use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage as _};
+use runtime::Clock;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -36,8 +36,8 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
 pub(super) struct Limits {
     /// The gateway stops.
     pub(super) stop: CancellationToken,
-    /// The credential of the client expires after this time; none if it does not.
-    pub(super) left: Option<Duration>,
+    /// The end of the client's credential, by this clock; none if it has none.
+    pub(super) end: Option<(Clock, SystemTime)>,
 }
 
 /// Returns the response with the messages of the type `output` as events, within `limits`. It holds `permit` until its end.
@@ -45,11 +45,10 @@ pub(super) fn response(
     output: MessageDescriptor,
     messages: Messages,
     objects: JsonObjects,
-    Limits { stop, left }: Limits,
+    limits: Limits,
     permit: OwnedSemaphorePermit,
 ) -> Response {
-    let end = left.and_then(|left| Instant::now().checked_add(left));
-    let events = Events { output, messages, objects, stop, end, _permit: permit };
+    let events = Events { output, messages, objects, limits, _permit: permit };
     let events = stream::unfold(Some(events), |events| async {
         let mut events = events?;
         Some(match events.next().await? {
@@ -68,27 +67,29 @@ struct Events {
     output: MessageDescriptor,
     messages: Messages,
     objects: JsonObjects,
-    stop: CancellationToken,
-    /// The end of the client's credential.
-    end: Option<Instant>,
+    limits: Limits,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Events {
     /// Returns the next event; none at the end.
     async fn next(&mut self) -> Option<Result<Event, Status>> {
-        let next = async {
-            match self.end {
-                Some(end) => tokio::time::timeout_at(end, self.messages.message()).await,
-                None => Ok(self.messages.message().await),
+        let Limits { stop, end } = &self.limits;
+        let expired = async {
+            match end {
+                Some((clock, end)) => clock.sleep_until(*end).await,
+                None => std::future::pending().await,
             }
         };
-        let next = match self.stop.run_until_cancelled(next).await {
-            Some(Ok(next)) => next,
-            Some(Err(_)) => {
+        let next = tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                return Some(Err(Status::unavailable("the server stops: open it again")));
+            }
+            () = expired => {
                 return Some(Err(Status::unauthenticated("the credential has expired")));
             }
-            None => return Some(Err(Status::unavailable("the server stops: open it again"))),
+            next = self.messages.message() => next,
         };
         let bytes = next.transpose()?;
         Some(bytes.and_then(|bytes| self.event(&decode(self.output.clone(), bytes)?)))

@@ -88,11 +88,9 @@ impl JsonObjects {
                 continue;
             }
             let Kind::Message(inner) = field.kind() else { continue };
-            match value {
-                Value::Array(items) => {
-                    items.iter_mut().for_each(|item| self.each(&inner, item, change));
-                }
-                _ => self.each(&inner, value, change),
+            match value.as_array_mut() {
+                Some(items) => items.iter_mut().for_each(|item| self.each(&inner, item, change)),
+                None => self.each(&inner, value, change),
             }
         }
     }

@@ -206,13 +206,11 @@ fn set_equal(
     value: Value,
     from: &str,
 ) -> Result<(), Problem> {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     for name in [field.name(), field.json_name()] {
         let other = object.get(name).filter(|other| text(other) != text(&value));
-        if other.is_some_and(|other| !other.is_null() && text(other) != "" && text(other) != "0") {
+        let is_set = |other: &Value| !other.is_null() && !matches!(&*text(other), "" | "0");
+        if other.is_some_and(is_set) {
             return Err(Problem::field(field.name(), format!("differs from {from}")));
         }
     }
@@ -350,7 +348,11 @@ fn check_names(
                     check_names(&inner, entry, format!("{below}[{key}]"), object)?;
                 }
             }
-            value => check_names(&inner, value, below, object)?,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => check_names(&inner, value, below, object)?,
         }
     }
     Ok(())
