@@ -68,7 +68,9 @@ fn add_parameters(
                 add_parameters(query, &format!("{name}.{member}"), &field, value);
             }
         }
-        value => query.push((name.to_owned(), text(value))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            query.push((name.to_owned(), text(value)));
+        }
     }
 }
 
@@ -228,16 +230,17 @@ fn reading(route: &Route, site: &Site) -> Value {
     request.extend(fields.map(|field| (field.name().to_owned(), id.clone().into())));
     let first = route.selectors.first();
     if let Some(selector) = first.and_then(|it| route.call.input().get_field_by_name(it)) {
-        let value = match selector.kind() {
+        let value = if let Kind::Message(message) = selector.kind() {
             // In a query a message without fields is no message.
-            Kind::Message(message) => {
-                let text = message.fields().find(|field| field.kind() == Kind::String).unwrap();
-                json!({text.name(): "nothing"})
+            let text = message.fields().find(|field| field.kind() == Kind::String).unwrap();
+            json!({text.name(): "nothing"})
+        } else {
+            match selector.name() {
+                "hardware_id" => site.id("occupied").into(),
+                "mac" => "02:00:00:00:00:02".into(),
+                "name" => "lab".into(),
+                _ => "203.0.113.100".into(),
             }
-            _ if selector.name() == "hardware_id" => site.id("occupied").into(),
-            _ if selector.name() == "mac" => "02:00:00:00:00:02".into(),
-            _ if selector.name() == "name" => "lab".into(),
-            _ => "203.0.113.100".into(),
         };
         request.insert(selector.name().to_owned(), value);
     }
@@ -279,7 +282,7 @@ fn normal(value: Value, site: &Site) -> Value {
         }
         Value::Array(items) => items.into_iter().map(|item| normal(item, site)).collect(),
         Value::String(text) => normal_text(&text, site).into(),
-        other => other,
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
 }
 

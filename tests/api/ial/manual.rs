@@ -70,7 +70,12 @@ async fn the_commands_of_the_manual_are_answered_without_error() {
                 variables.extend(names.map(|(name, key)| (name, text(key))));
                 site.attached(&answer["data"]).await;
             }
-            _ => {}
+            Call::Locations
+            | Call::Models
+            | Call::Status
+            | Call::Restart
+            | Call::Decommission
+            | Call::Release => {}
         }
     }
     let forgotten: Vec<_> = Call::ALL.iter().filter(|call| !calls.contains(call)).collect();

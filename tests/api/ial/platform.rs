@@ -73,10 +73,8 @@ impl Call {
 
     /// Returns the methods of the path, as the header names them.
     pub fn methods(self) -> &'static str {
-        match self {
-            Self::Locations | Self::Models | Self::Status => "GET, POST",
-            _ => "POST",
-        }
+        let has_get = matches!(self, Self::Locations | Self::Models | Self::Status);
+        if has_get { "GET, POST" } else { "POST" }
     }
 }
 
