@@ -66,7 +66,7 @@ impl Rack {
         let (osie, files) = (osie().unwrap(), tempfile::tempdir().unwrap());
         write_system(&osie, files.path()).unwrap();
         let paths = [configuration.path(), files.path()].map(|path| path.display().to_string());
-        let flags = ["--config", &paths[0], "--platform-files", &paths[1]].map(str::to_owned);
+        let flags = ["--config", &paths[0], "--boot-platform-files", &paths[1]].map(str::to_owned);
         let site = Site::start_with(&osie, &images().unwrap(), &flags).await.unwrap();
         let machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap();
         let machine = machine.with_memory_mib(MEMORY_MIB);
