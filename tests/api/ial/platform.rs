@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
 use reqwest::{Body, Certificate, Method};
 use runtime::authority::SiteAuthority;
 use serde_json::{Value, json};
@@ -188,6 +188,10 @@ impl Platform {
             request = request.header(CONTENT_TYPE, media_type);
         }
         if let Some(body) = body {
+            // Without this header the client sends no body of unknown length with a GET.
+            if body.as_bytes().is_none() {
+                request = request.header(TRANSFER_ENCODING, "chunked");
+            }
             request = request.body(body);
         }
         Self::read(call, request).await

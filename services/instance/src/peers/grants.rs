@@ -2,6 +2,7 @@
 
 use tinwright::address::v1 as addr;
 use tinwright::instance::v1::Instance;
+use tinwright::status::AddressInUse;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -106,6 +107,8 @@ fn refusal(status: Status) -> Result<GrantAnswer, Error> {
             NoGrant::Wait("the tenant has as many addresses as it may have".into())
         }
         (Code::FailedPrecondition, "GRANT_RELEASED") => NoGrant::Gone,
+        // Another process granted it at the same time; the step is repeated soon, and finds another one.
+        (Code::AlreadyExists, AddressInUse::REASON) => return Err(classify("address", status)),
         (Code::NotFound | Code::InvalidArgument, _) => {
             NoGrant::Refused("no IPv4 addresses are bound to the location".into())
         }
