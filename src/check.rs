@@ -1,11 +1,16 @@
 //! Rules for fields of more than one service. Each function returns the stored form of a value, or an error.
 
+mod annotations;
+mod boot_url;
 mod nested;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::de::DeserializeSeed as _;
+
+pub use self::annotations::{InvalidAnnotations, annotations};
+pub use self::boot_url::{InvalidBootUrl, boot_url, tenant_boot_url};
 
 /// Bytes of a host name (RFC 1035 §2.3.4).
 const MAX_HOSTNAME_BYTES: usize = 253;

@@ -32,6 +32,11 @@ pub enum Error {
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(crate::DESCRIPTORS).ok());
 
+/// Returns the descriptors of the contract, with their comments.
+pub fn pool() -> Option<&'static DescriptorPool> {
+    POOL.as_ref()
+}
+
 fn descriptor<M: Name>() -> Result<MessageDescriptor, Error> {
     let name = M::full_name();
     let found = POOL.as_ref().and_then(|pool| pool.get_message_by_name(&name));

@@ -10,6 +10,7 @@
 //! - [`disk_hint`]: the root disk of a machine.
 //! - [`status`]: errors as callers see them, with `google.rpc` details.
 //! - [`json`]: any message from and to its canonical JSON.
+//! - [`options`]: our options of fields and calls.
 //! - [`field_mask`]: the fields that an update replaces.
 //! - [`secret`]: the fields that views and logs leave out.
 //! - [`watch`]: the events of a watch.
@@ -26,7 +27,7 @@ pub mod in_process;
 pub mod json;
 pub mod mac;
 pub mod object;
-mod options;
+pub mod options;
 pub mod secret;
 mod states;
 pub mod status;

@@ -155,6 +155,14 @@ pub fn not_found(noun: &str, name: &str) -> Status {
     resource(Code::NotFound, noun, name, format!("{noun} {name} not found"))
 }
 
+/// `NOT_FOUND` with a `ResourceInfo` and an `ErrorInfo` with the `reason`: the `noun` named `name` was deleted, and what is left does not say more.
+pub fn deleted(reason: &str, noun: &str, name: &str) -> Status {
+    let mut details = ErrorDetails::with_resource_info(noun, name, "", "");
+    details.set_error_info(reason, DOMAIN, HashMap::new());
+    let text = format!("{noun} {name} was deleted");
+    Status::with_error_details(Code::NotFound, text, details)
+}
+
 /// `ALREADY_EXISTS` with a `ResourceInfo`: the `noun` named `name` is in the way, as `text` says.
 pub fn already_exists(noun: &str, name: &str, text: impl Into<String>) -> Status {
     resource(Code::AlreadyExists, noun, name, text.into())
@@ -258,6 +266,12 @@ pub fn over_quota(subject: &str, text: impl Into<String>) -> Status {
     let mut details = ErrorDetails::with_quota_failure_violation(subject, text.clone());
     details.set_error_info("QUOTA", DOMAIN, HashMap::new());
     Status::with_error_details(Code::ResourceExhausted, text, details)
+}
+
+/// `UNAUTHENTICATED` with an `ErrorInfo` of this `reason`.
+pub fn unauthenticated(reason: &str, text: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(Code::Unauthenticated, text, details)
 }
 
 /// Returns the time after which the call may be repeated, if the server named one.

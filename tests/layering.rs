@@ -16,7 +16,8 @@ const EDGE_LIBRARIES: [&str; 3] = ["fleet", "dhcp", "tftp"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// Programs on machines and in clouds of other people, and the libraries they are made of: they contain no store.
-const STORELESS: [&str; 6] = ["runtime", "worker", "node-agent", "builder", "cpi", "cli"];
+const STORELESS: [&str; 7] =
+    ["runtime", "worker", "node-agent", "builder", "cpi", "cli", "gateway"];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
 const PURE: [&str; 2] = ["dhcp", "tftp"];
 /// Crates that pure libraries may not import.

@@ -4,14 +4,15 @@
 //! - `site`: a server with an object of every noun. `requests`: a request for each call that would change something.
 //! - `table`: every call by every caller. `request_ids`: those of several callers.
 //! - `customers`: a site with two tenants. `isolation`: none of them finds anything of the other one. `power_jobs`:
-//!   what they may switch.
+//!   what they may switch. `mirror`: every call by the gateway, too.
 
-mod calls;
-mod content;
+pub mod calls;
+pub mod content;
 mod customers;
 mod isolation;
+mod mirror;
 mod power_jobs;
 mod request_ids;
 mod requests;
-mod site;
+pub mod site;
 mod table;

@@ -20,6 +20,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 pub struct RunningServer {
     pub grpc: SocketAddr,
     pub vitals: SocketAddr,
+    pub gateway: SocketAddr,
     pub dir: TempDir,
     stop: CancellationToken,
     task: Option<JoinHandle<anyhow::Result<()>>>,
@@ -29,6 +30,7 @@ pub struct RunningServer {
 pub fn config(arguments: &[&str]) -> Config {
     let command = CommandLine::augment_args(Command::new("tinwright")).no_binary_name(true);
     let common = ["--metrics-listen", "127.0.0.1:0", "--drain-seconds", "5"];
+    let common = [&common[..], &["--gateway-listen", "127.0.0.1:0"]].concat();
     let matches = command.get_matches_from([&common, arguments].concat());
     Config::load(CommandLine::from_arg_matches(&matches).unwrap()).unwrap()
 }
@@ -40,12 +42,19 @@ pub async fn start() -> RunningServer {
 
 /// Starts a server with the data in `dir`.
 pub async fn start_in(dir: TempDir) -> RunningServer {
+    start_with(dir, &[]).await
+}
+
+/// The same with further arguments.
+pub async fn start_with(dir: TempDir, arguments: &[&str]) -> RunningServer {
     let data = dir.path().to_str().unwrap();
-    let server = Server::open(config(&["--data", data, "--listen", "127.0.0.1:0"])).await.unwrap();
+    let arguments = [&["--data", data, "--listen", "127.0.0.1:0"], arguments].concat();
+    let server = Server::open(config(&arguments)).await.unwrap();
     let (grpc, vitals) = (server.grpc().unwrap()[0], server.vitals().unwrap());
+    let gateway = server.gateway().unwrap()[0];
     let stop = CancellationToken::new();
     let task = Some(tokio::spawn(server.run(stop.clone())));
-    RunningServer { grpc, vitals, dir, stop, task }
+    RunningServer { grpc, vitals, gateway, dir, stop, task }
 }
 
 impl RunningServer {

@@ -32,6 +32,8 @@ pub enum Audience {
     Everyone,
     /// Viewers, operators, admins, services and edges.
     Viewers,
+    /// Viewers, operators, admins, services, edges and doors.
+    ViewersAndDoors,
     /// Operators, admins, services and edges.
     Operators,
     /// Workers, for their own machine.
@@ -42,6 +44,8 @@ pub enum Audience {
     Admins,
     /// Doors and services.
     Doors,
+    /// Admins, services, edges and doors.
+    Processes,
     /// Admins, services and edges.
     Services,
 }
@@ -98,7 +102,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.address.v1.GrantService/WatchGrants", Audience::Viewers),
     ("/tinwright.address.v1.LocationBindingService/CreateLocationBinding", Audience::Operators),
     ("/tinwright.address.v1.LocationBindingService/DeleteLocationBinding", Audience::Operators),
-    ("/tinwright.address.v1.LocationBindingService/GetLocationBinding", Audience::Viewers),
+    ("/tinwright.address.v1.LocationBindingService/GetLocationBinding", Audience::ViewersAndDoors),
     ("/tinwright.address.v1.LocationBindingService/ListLocationBindings", Audience::Viewers),
     ("/tinwright.address.v1.LocationBindingService/UpdateLocationBinding", Audience::Operators),
     ("/tinwright.address.v1.LocationBindingService/WatchLocationBindings", Audience::Viewers),
@@ -130,14 +134,15 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.hardware.v1.HardwareService/WatchHardware", Audience::Viewers),
     ("/tinwright.hardware.v1.LocationService/CreateLocation", Audience::Operators),
     ("/tinwright.hardware.v1.LocationService/DeleteLocation", Audience::Operators),
-    ("/tinwright.hardware.v1.LocationService/GetLocation", Audience::Viewers),
-    ("/tinwright.hardware.v1.LocationService/ListLocations", Audience::Viewers),
+    ("/tinwright.hardware.v1.LocationService/GetLocation", Audience::ViewersAndDoors),
+    ("/tinwright.hardware.v1.LocationService/ListLocations", Audience::ViewersAndDoors),
     ("/tinwright.hardware.v1.LocationService/UpdateLocation", Audience::Operators),
     ("/tinwright.hardware.v1.LocationService/WatchLocations", Audience::Viewers),
     ("/tinwright.hardware.v1.ModelService/CreateModel", Audience::Operators),
     ("/tinwright.hardware.v1.ModelService/DeleteModel", Audience::Operators),
-    ("/tinwright.hardware.v1.ModelService/GetModel", Audience::Viewers),
-    ("/tinwright.hardware.v1.ModelService/ListModels", Audience::Viewers),
+    ("/tinwright.hardware.v1.ModelService/GetModel", Audience::ViewersAndDoors),
+    ("/tinwright.hardware.v1.ModelService/ListModelOffers", Audience::ViewersAndDoors),
+    ("/tinwright.hardware.v1.ModelService/ListModels", Audience::ViewersAndDoors),
     ("/tinwright.hardware.v1.ModelService/UpdateModel", Audience::Operators),
     ("/tinwright.hardware.v1.ModelService/WatchModels", Audience::Viewers),
     ("/tinwright.hardware.v1.UnknownMachineService/DeleteUnknownMachine", Audience::Operators),
@@ -155,7 +160,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateAuthority", Audience::Admins),
     ("/tinwright.identity.v1.IdentityService/RotateSiteKey", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Services),
+    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Processes),
     ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/DeleteTenant", Audience::Operators),
     ("/tinwright.identity.v1.TenantService/GetTenant", Audience::Viewers),
@@ -247,6 +252,7 @@ const TENANT_CALLS: &[&str] = &[
     "/tinwright.hardware.v1.LocationService/GetLocation",
     "/tinwright.hardware.v1.LocationService/ListLocations",
     "/tinwright.hardware.v1.ModelService/GetModel",
+    "/tinwright.hardware.v1.ModelService/ListModelOffers",
     "/tinwright.hardware.v1.ModelService/ListModels",
     "/tinwright.instance.v1.InstanceService/CreateInstance",
     "/tinwright.instance.v1.InstanceService/DeleteInstance",
@@ -296,9 +302,11 @@ pub fn is_change_request(path: &str) -> bool {
         Some(
             Audience::Everyone
             | Audience::Viewers
+            | Audience::ViewersAndDoors
             | Audience::Doors
             | Audience::Workers
             | Audience::Machines
+            | Audience::Processes
             | Audience::Services,
         )
         | None => false,
@@ -312,11 +320,13 @@ impl Audience {
         let columns: &[Column] = match self {
             Self::Everyone => return true,
             Self::Viewers => &[Viewer, Operator, Admin, Service, Edge],
+            Self::ViewersAndDoors => &[Viewer, Operator, Admin, Service, Edge, Door],
             Self::Operators => &[Operator, Admin, Service, Edge],
             Self::Workers => &[Work],
             Self::Machines => &[Work, Enrol],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
+            Self::Processes => &[Admin, Service, Edge, Door],
             Self::Services => &[Admin, Service, Edge],
         };
         columns.contains(&Column::of(caller))
@@ -477,7 +487,8 @@ mod tests {
         for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let marked = method.options().get_extension(&internal).as_bool() == Some(true);
-            assert_eq!(audience(&path) == Some(Audience::Services), marked, "{path}");
+            let processes = [Some(Audience::Services), Some(Audience::Processes)];
+            assert_eq!(processes.contains(&audience(&path)), marked, "{path}");
         }
     }
 
@@ -489,11 +500,13 @@ mod tests {
             let callers = match audience {
                 Audience::Everyone => "everyone",
                 Audience::Viewers => "viewer, operator, admin",
+                Audience::ViewersAndDoors => "viewer, operator, admin, door",
                 Audience::Operators => "operator, admin",
                 Audience::Workers => "machine (work)",
                 Audience::Machines => "machine (work), machine (enrol)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
+                Audience::Processes => "admin, door",
                 Audience::Services => "admin",
             };
             let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(path);
@@ -545,7 +558,19 @@ mod tests {
             Some(Role::Viewer) => reads,
             Some(Role::Operator) => !is_internal && !is_workers,
             Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,
-            Some(Role::Door | Role::Builder | Role::Machine(..)) | None => false,
+            Some(Role::Door) => {
+                let of_doors = [
+                    "WatchRevocations",
+                    "GetLocation",
+                    "GetLocationBinding",
+                    "GetModel",
+                    "ListLocations",
+                    "ListModelOffers",
+                    "ListModels",
+                ];
+                of_doors.contains(&method.name())
+            }
+            Some(Role::Builder | Role::Machine(..)) | None => false,
         }
     }
 
@@ -579,7 +604,11 @@ mod tests {
         }
         for path in TENANT_CALLS {
             let audience = audience(path).unwrap();
-            assert!(matches!(audience, Audience::Viewers | Audience::Operators), "{path}");
+            let is_of_people = matches!(
+                audience,
+                Audience::Viewers | Audience::ViewersAndDoors | Audience::Operators
+            );
+            assert!(is_of_people, "{path}");
         }
     }
 

@@ -10,7 +10,8 @@
 //! <secrets>/service.pem       identifies split-off processes to the others, with service-key.pem
 //! ```
 //!
-//! An edge has a folder with ca.pem, edge.pem, edge-key.pem and edge.key (`edge`).
+//! An edge has a folder with ca.pem, edge.pem, edge-key.pem and edge.key (`edge`), and a door one with ca.pem, door.pem and
+//! door-key.pem (`door`).
 //!
 //! All files are created at the first start. Server certificates are issued at every start for the configured names, and only in
 //! memory; a process without the authority's key presents `service.pem` instead. They are backdated by a day, for machines
@@ -18,6 +19,7 @@
 
 mod ca;
 mod documents;
+mod door;
 mod edge;
 mod renewal;
 mod site_key;
@@ -92,7 +94,7 @@ pub enum Error {
     NoKey(PathBuf),
     /// A certificate that only the process with the authority's key renews.
     #[error(
-        "{0} has ended, or is damaged: copy service.pem anew, with its key, from a process that has the authority's; issue an edge's again"
+        "{0} has ended, or is damaged: copy service.pem anew, with its key, from a process that has the authority's; issue an edge's or a door's again"
     )]
     Ended(PathBuf),
     /// A rotation was begun before, and is not finished.
@@ -147,7 +149,7 @@ impl SiteAuthority {
     /// Does the same with the time of `clock`.
     pub fn open_at(folder: &Path, clock: Clock) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
-        if !mark.exists() && !edge::is_edge(folder) {
+        if !mark.exists() && !edge::is_edge(folder) && !door::is_door(folder) {
             create_secrets(folder, &clock)?;
         }
         let keys = StoredKeys::read(folder)?.into_keys();
@@ -241,17 +243,23 @@ impl SiteAuthority {
     }
 
     /// Returns the certificate of this process as a client of others. With the authority's key it is issued to `caller`; without,
-    /// it is the stored one, whose caller is all services.
+    /// it is the stored one, whose caller is all services, or this door.
     fn client_of_others(&self, caller: &Caller) -> Result<CertificateAndKey, Error> {
-        match self.folder.join("ca-key.pem").exists() {
-            true => self.client(caller),
-            false => self.service(),
+        if self.folder.join("ca-key.pem").exists() {
+            self.client(caller)
+        } else if caller.role() == Role::Door {
+            self.stored(door::NAME)
+        } else {
+            self.service()
         }
     }
 
-    /// Returns the stored certificate of split-off processes, or of this edge.
+    /// Returns the stored certificate of split-off processes, or of this edge or door.
     pub fn service(&self) -> Result<CertificateAndKey, Error> {
-        let name = self.own_certificate();
+        self.stored(self.own_certificate())
+    }
+
+    fn stored(&self, name: &str) -> Result<CertificateAndKey, Error> {
         let path = self.folder.join(format!("{name}.pem"));
         let key = self.folder.join(format!("{name}-key.pem"));
         let (certificate, key) = (read(&path)?, Secret::new(read(&key)?));

@@ -15,6 +15,12 @@
 //! AES-256-GCM( expiry, u64 ‖ enrolment id (16) ‖ UUID (16) ‖ MAC (6) ‖ prefix length (1) ‖ address (4 or 16) )
 //! ```
 //!
+//! The token of an outside platform's private files names the instance, too ([`PlatformFileClaims`]):
+//!
+//! ```text
+//! AES-256-GCM( expiry, u64 ‖ generation, i64 ‖ hardware id (16) ‖ address as IPv6 (16) ‖ instance id )
+//! ```
+//!
 //! An edge (module [`edge`](crate::edge)) makes tokens with its own key, and writes its name and a dot before them. A process with the
 //! site's key derives that key from the name; to another edge such a token is foreign.
 //!
@@ -48,7 +54,12 @@ pub enum Purpose {
     Identity,
     /// Getting a certificate with which a machine without a record reports itself, once.
     Enrol,
+    /// Downloading the private files of an outside platform.
+    PlatformFiles,
 }
+
+/// The validity of a token for a platform's private files: as long as a slow machine loads a large system.
+pub const PLATFORM_FILES_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// The validity of a token.
 pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -79,6 +90,21 @@ pub struct EnrolmentClaims {
     pub address: IpAddr,
     /// Bits of the prefix of the network of that address.
     pub prefix_length: u8,
+    /// The end of its validity, in seconds since 1970.
+    pub expiry: u64,
+}
+
+/// The content of the token of a platform's private files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlatformFileClaims {
+    /// The machine that it was given to.
+    pub hardware: HardwareId,
+    /// The instance on that machine, whose boot gate was open.
+    pub instance: String,
+    /// The generation of the instance.
+    pub generation: i64,
+    /// The address that it was given to.
+    pub address: IpAddr,
     /// The end of its validity, in seconds since 1970.
     pub expiry: u64,
 }
@@ -179,6 +205,16 @@ impl BootTokens {
         self.seal(Purpose::Enrol, &EnrolmentClaims { expiry, ..claims }.encode())
     }
 
+    /// Makes a token for the private files of a platform, valid for [`PLATFORM_FILES_LIFETIME`] from `now`, whatever its expiry says.
+    pub fn mint_for_platform_files(
+        &self,
+        claims: PlatformFileClaims,
+        now: SystemTime,
+    ) -> Result<String, CryptoError> {
+        let expiry = seconds(now).saturating_add(PLATFORM_FILES_LIFETIME.as_secs());
+        self.seal(Purpose::PlatformFiles, &PlatformFileClaims { expiry, ..claims }.encode())
+    }
+
     fn seal(&self, purpose: Purpose, plain: &[u8]) -> Result<String, CryptoError> {
         let keys = self.keys.get();
         let own = &keys.newest;
@@ -216,6 +252,17 @@ impl BootTokens {
             true => Ok(VerifiedToken { claims, nonce }),
             false => Err(InvalidToken::Expired),
         }
+    }
+
+    /// Returns the content of the token of a platform's private files if it is valid at `now`.
+    pub fn open_for_platform_files(
+        &self,
+        token: &str,
+        now: SystemTime,
+    ) -> Result<PlatformFileClaims, InvalidToken> {
+        let (plain, _) = self.unseal(Purpose::PlatformFiles, token, now)?;
+        let claims = PlatformFileClaims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
+        if claims.expiry > seconds(now) { Ok(claims) } else { Err(InvalidToken::Expired) }
     }
 
     /// Returns the sealed bytes of `token` and its nonce.
@@ -257,6 +304,7 @@ impl Purpose {
             Self::Files => "files",
             Self::Identity => "identity",
             Self::Enrol => "enrol",
+            Self::PlatformFiles => "platform-files",
         }
     }
 }
@@ -310,6 +358,35 @@ impl EnrolmentClaims {
             mac: Mac(*mac),
             address: address(rest)?,
             prefix_length: *prefix_length,
+            expiry: u64::from_be_bytes(*expiry),
+        })
+    }
+}
+
+impl PlatformFileClaims {
+    fn encode(&self) -> Vec<u8> {
+        let address = match self.address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let mut plain = self.expiry.to_be_bytes().to_vec();
+        plain.extend(self.generation.to_be_bytes());
+        plain.extend(self.hardware.to_bytes());
+        plain.extend(address.octets());
+        plain.extend(self.instance.as_bytes());
+        plain
+    }
+
+    fn decode(plain: &[u8]) -> Option<Self> {
+        let (expiry, rest) = plain.split_first_chunk()?;
+        let (generation, rest) = rest.split_first_chunk()?;
+        let (hardware, rest) = rest.split_first_chunk()?;
+        let (address, instance) = rest.split_first_chunk::<16>()?;
+        Some(Self {
+            hardware: HardwareId::from_bytes(*hardware),
+            instance: std::str::from_utf8(instance).ok()?.to_owned(),
+            generation: i64::from_be_bytes(*generation),
+            address: IpAddr::from(*address).to_canonical(),
             expiry: u64::from_be_bytes(*expiry),
         })
     }
@@ -440,6 +517,70 @@ mod tests {
         }
         let worker = tokens(1).mint(Purpose::Identity, id, 0, ADDRESS, at(0)).unwrap();
         assert_eq!(tokens(1).open_for_enrolment(&worker, at(1)), Err(InvalidToken::Foreign));
+    }
+
+    fn platform_claims(address: IpAddr) -> PlatformFileClaims {
+        let (hardware, instance) = (HardwareId::from_bytes([7; 16]), "i-1".to_owned());
+        PlatformFileClaims { hardware, instance, generation: 3, address, expiry: 0 }
+    }
+
+    #[test]
+    fn a_token_of_private_files_is_valid_for_an_hour_and_for_nothing_else() {
+        let claims = platform_claims(ADDRESS);
+        let token = tokens(1).mint_for_platform_files(claims.clone(), at(0)).unwrap();
+        let opened = tokens(1).open_for_platform_files(&token, at(3599)).unwrap();
+        assert_eq!(opened, PlatformFileClaims { expiry: opened.expiry, ..claims });
+        let late = tokens(1).open_for_platform_files(&token, at(3600));
+        assert_eq!(late, Err(InvalidToken::Expired));
+        let other_site = tokens(2).open_for_platform_files(&token, at(1));
+        assert_eq!(other_site, Err(InvalidToken::Foreign));
+        for purpose in [Purpose::Identity, Purpose::Files, Purpose::Enrol] {
+            assert_eq!(tokens(1).open(purpose, &token, at(1)), Err(InvalidToken::Foreign));
+        }
+        for purpose in [Purpose::Identity, Purpose::Files] {
+            let other = tokens(1).mint(purpose, HardwareId::new(), 0, ADDRESS, at(0)).unwrap();
+            let refused = tokens(1).open_for_platform_files(&other, at(1));
+            assert_eq!(refused, Err(InvalidToken::Foreign));
+        }
+    }
+
+    #[test]
+    fn an_edge_opens_its_own_tokens_of_private_files() {
+        let edge = of_edge("4a");
+        let token = edge.mint_for_platform_files(platform_claims(ADDRESS), at(0)).unwrap();
+        assert!(edge.open_for_platform_files(&token, at(1)).is_ok());
+        for other in [of_edge("4b"), tokens(1)] {
+            let refused = other.open_for_platform_files(&token, at(1));
+            assert_eq!(refused, Err(InvalidToken::Foreign));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_token_of_private_files_holds_what_was_put_in(
+            id: [u8; 16], instance in "[ -~]{0,64}", generation: i64, v4: [u8; 4], v6: [u8; 16], is_v6: bool,
+        ) {
+            let address = if is_v6 { IpAddr::from(v6) } else { IpAddr::from(v4) };
+            let hardware = HardwareId::from_bytes(id);
+            let address = address.to_canonical();
+            let claims = PlatformFileClaims { hardware, instance, generation, address, expiry: 0 };
+            let token = tokens(1).mint_for_platform_files(claims.clone(), at(0)).unwrap();
+            let opened = tokens(1).open_for_platform_files(&token, at(1)).unwrap();
+            let expiry = opened.expiry;
+            proptest::prop_assert_eq!(opened, PlatformFileClaims { expiry, ..claims });
+        }
+
+        #[test]
+        fn a_changed_token_of_private_files_is_foreign(position: proptest::sample::Index, bit in 0..6_u8, text in "[A-Za-z0-9_-]{0,200}") {
+            let token = tokens(1).mint_for_platform_files(platform_claims(ADDRESS), at(0)).unwrap();
+            let mut raw = URL_SAFE_NO_PAD.decode(&token).unwrap();
+            let at_byte = position.index(raw.len());
+            raw[at_byte] ^= 1 << bit;
+            for forged in [URL_SAFE_NO_PAD.encode(raw), text] {
+                let refused = tokens(1).open_for_platform_files(&forged, at(1));
+                proptest::prop_assert_eq!(refused, Err(InvalidToken::Foreign));
+            }
+        }
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub enum Transport {
     Tls(Arc<ServerConfig>),
     /// Plaintext where the configuration says so, on loopback: every caller is an admin.
     TrustedPlaintext,
+    /// Plaintext on loopback, such as behind a proxy on this host; no caller has a role.
+    AnonymousPlaintext,
     /// Plaintext for firmware and probes: HTTP/1, and no caller has a role. Requests have a [`HopLimit`].
     Plaintext,
     /// Plaintext for calls of machines: HTTP/2, and no caller has a role.
@@ -100,6 +102,17 @@ pub struct ConnectionAddresses {
     pub remote: SocketAddr,
     /// The address of ours that it connected to.
     pub local: SocketAddr,
+}
+
+/// The end of a connection; in the extensions of its requests. A pipe inside the process has none.
+#[derive(Clone, Debug)]
+pub struct ConnectionEnd(CancellationToken);
+
+impl ConnectionEnd {
+    /// Waits until the connection has ended, in order or not.
+    pub async fn reached(&self) {
+        self.0.cancelled().await;
+    }
 }
 
 impl Transport {
@@ -137,6 +150,9 @@ pub async fn limited_tcp(
     let server = Server::new(app, limits.clone(), stop.clone());
     // Else a small answer waits for the peer's delayed acknowledgement: 40 ms. Accepted sockets inherit it on Linux.
     let _best_effort = SockRef::from(&listener).set_tcp_nodelay(true);
+    if let Some(timeout) = server.limits.acknowledge_timeout {
+        SockRef::from(&listener).set_tcp_user_timeout(Some(timeout))?;
+    }
     // Only on a wildcard address each connection has to be asked for its local address.
     let bound = listener.local_addr().ok().filter(|own| !own.ip().to_canonical().is_unspecified());
     let mut tasks = JoinSet::new();
@@ -237,6 +253,9 @@ impl<A: App> Server<A> {
                 let caller = Some(Role::Admin.into());
                 tasks.spawn(connection.run(stream, caller, Some(peers), place));
             }
+            Transport::AnonymousPlaintext => {
+                tasks.spawn(connection.run(stream, None, Some(peers), place));
+            }
             Transport::PlaintextCalls => {
                 let connection = Connection { http2_only: true, ..connection };
                 tasks.spawn(connection.run(stream, None, Some(peers), place));
@@ -244,7 +263,9 @@ impl<A: App> Server<A> {
             Transport::Plaintext => {
                 let (stream, hop_limit) = Plaintext::new(stream);
                 let Connection { app, stop, .. } = connection;
-                let app = with_caller(app, None, Some(peers));
+                let end = CancellationToken::new();
+                let ended = end.clone().drop_guard();
+                let app = with_caller(app, None, Some((peers, ConnectionEnd(end))));
                 let app = service_fn(move |mut request: Request<Incoming>| {
                     request.extensions_mut().insert(hop_limit.clone());
                     hyper::service::Service::call(&app, request)
@@ -254,7 +275,7 @@ impl<A: App> Server<A> {
                     if let Err(error) = until_stopped(http, &stop, None).await {
                         broke(&error);
                     }
-                    drop(place);
+                    drop((place, ended));
                 });
             }
         }
@@ -326,6 +347,9 @@ impl<A: App> Connection<A> {
         let limits = self.limits.anonymous.filter(|_| caller.is_none());
         let builder = self.builder(limits);
         let io = TokioIo::new(FirstBytes::new(io, self.limits.head_timeout));
+        let end = CancellationToken::new();
+        let _ended = end.clone().drop_guard();
+        let peers = peers.map(|peers| (peers, ConnectionEnd(end)));
         let http = builder.serve_connection(io, with_caller(self.app, caller, peers));
         let lifetime = limits.map(|limits| limits.lifetime);
         let served = place.unless_evicted(until_stopped(http, &self.stop, lifetime)).await;
@@ -385,11 +409,11 @@ async fn until_stopped<C: GracefulConnection>(
     }
 }
 
-/// `app` with the caller and the addresses of the connection in the extensions of each request.
+/// `app` with the caller, and the addresses and the end of the connection, in the extensions of each request.
 fn with_caller<A: App>(
     app: A,
     caller: Option<Caller>,
-    peers: Option<ConnectionAddresses>,
+    connection: Option<(ConnectionAddresses, ConnectionEnd)>,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
     Response = Response<Body>,
@@ -401,7 +425,10 @@ fn with_caller<A: App>(
         let mut app = app.clone();
         // A request without this extension has no role either.
         caller.clone().map(|caller| request.extensions_mut().insert(caller));
-        peers.map(|peers| request.extensions_mut().insert(peers));
+        if let Some((peers, end)) = &connection {
+            request.extensions_mut().insert(*peers);
+            request.extensions_mut().insert(end.clone());
+        }
         app.call(request)
     })
 }

@@ -1,16 +1,16 @@
 //! The grants in the store: created, confirmed, released, and freed in time.
 //!
 //! ```text
-//! pending ──confirmed──▶ active ──released──▶ released ──hold is over──▶ gone
-//!    ├──────────────────released─────────────────▲
-//!    └──not confirmed for ten minutes──▶ gone, as if it had never been
+//! pending ──confirmed or attached──▶ active ──released──▶ released ──hold is over──▶ gone
+//!    ├────────────────────────released────────────────────────▲
+//!    └──neither within ten minutes──▶ gone, as if it had never been
 //!
 //! address/grant/<id>                        the record
 //! address/grant-subnet/<subnet>/<id>        ─▶ id
 //! address/grant-due/<seconds>/<id>          ─▶ id; the end of its state
 //! address/grant-instance/<instance>/<id>    ─▶ id; the grants that are attached to an instance
 //! address/grant-primary/<instance>.<mac>    ─▶ id; the address that DHCP gives an interface
-//! address/key/<tenant>/<key>                ─▶ id; stays for ever, unless the grant was never confirmed
+//! address/key/<tenant>/<key>                ─▶ id; stays for ever, unless the grant was never active
 //! address/retired/<id>                      ─▶ tenant; a grant that is gone: its release may be repeated for ever
 //! address/usage/<subnet>/<tenant>           the number of grants of the tenant that are not released
 //! ```
@@ -45,7 +45,7 @@ use crate::claims::{Claims, Holder};
 use crate::ranges::Ranges;
 use crate::subnets::{GRANT_INDEX, Subnets};
 
-/// The time within which a grant has to be confirmed.
+/// The time within which a grant has to be confirmed or attached.
 pub const PENDING_TIME: Duration = Duration::from_secs(10 * 60);
 /// The index of grants by the end of their state.
 const DUE_INDEX: &str = "grant-due";
@@ -176,15 +176,16 @@ impl Grants {
         }
     }
 
-    /// Confirms a grant that `tenant` may see.
+    /// Confirms a grant that `tenant` may see; if it is `use_only`, only makes it active.
     pub async fn confirm(
         &self,
         id: GrantId,
+        use_only: bool,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
         let mut attempts = Attempts::new(&self.turns);
         loop {
-            match self.try_confirm(id, tenant).await {
+            match self.try_confirm(id, use_only, tenant).await {
                 Err(error) if attempts.may_repeat(&error).await => {}
                 outcome => return outcome,
             }

@@ -8,7 +8,7 @@ use runtime::Clock;
 use runtime::authority::{Error, RenewableCertificate, SiteAuthority};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, GatewayTransport, Service};
 use crate::endpoints;
 
 /// The longest time between two renewals. A certificate that was copied anew is presented after it at the latest.
@@ -27,6 +27,10 @@ pub(crate) struct Certificates {
     pub(crate) server: Option<Arc<RenewableCertificate>>,
     /// That for calls of other processes; none if they are not called with TLS.
     pub(crate) service: Option<Arc<RenewableCertificate>>,
+    /// That for the gateway's calls of other processes.
+    pub(crate) door: Option<Arc<RenewableCertificate>>,
+    /// The operator's certificate of the gateway.
+    pub(crate) gateway: Option<Arc<RenewableCertificate>>,
 }
 
 impl Certificates {
@@ -34,14 +38,27 @@ impl Certificates {
     pub(crate) fn open(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Self> {
         let names = config.names();
         let server = || RenewableCertificate::server(site.clone(), names.clone());
-        let server = config.tls.then(server).transpose().context("issuing the certificate")?;
-        let caller = endpoints::caller(config.split.served())?;
-        let service = || RenewableCertificate::service(site.clone(), caller);
-        let service = config.split.has_tls_peers().then(service).transpose();
+        let transport = config.gateway.as_ref().map(|gateway| &gateway.transport);
+        let has_server = config.tls || transport == Some(&GatewayTransport::Site);
+        let server = has_server.then(server).transpose().context("issuing the certificate")?;
+        let gateway = match transport {
+            Some(GatewayTransport::KeyPair { certificate, key }) => {
+                Some(RenewableCertificate::files(site.clone(), certificate, key)?)
+            }
+            Some(GatewayTransport::Site | GatewayTransport::Plaintext) | None => None,
+        };
+        let client = |caller| RenewableCertificate::service(site.clone(), caller);
+        let has_peers = config.split.has_tls_peers();
+        let services = config.split.served().filter(|it| *it != Service::Gateway);
+        let service = endpoints::caller(services)?.filter(|_| has_peers).map(client).transpose();
+        let door = endpoints::caller([Service::Gateway])?;
+        let door = door.filter(|_| has_peers && config.gateway.is_some()).map(client).transpose();
         Ok(Self {
             site: site.clone(),
             server,
             service: service.context("opening the certificate of this process")?,
+            door: door.context("opening the certificate of this process as a door")?,
+            gateway,
             issuer_names: config.split.owns_records().then_some(names),
         })
     }
@@ -53,6 +70,8 @@ impl Certificates {
             ("authority", self.site.expire_time().ok()),
             ("server", end(&self.server)),
             ("service", end(&self.service)),
+            ("door", end(&self.door)),
+            ("gateway", end(&self.gateway)),
         ];
         ends.into_iter().filter_map(|(certificate, end)| Some((certificate, end?))).collect()
     }
@@ -73,11 +92,12 @@ impl Certificates {
 
     /// Returns the first end of the certificates that this process presents.
     fn first_end(&self) -> Option<SystemTime> {
-        [&self.server, &self.service]
-            .into_iter()
-            .flatten()
-            .filter_map(|own| own.expire_time())
-            .min()
+        self.own().filter_map(|own| own.expire_time()).min()
+    }
+
+    /// Returns the certificates that this process presents.
+    fn own(&self) -> impl Iterator<Item = &Arc<RenewableCertificate>> {
+        [&self.server, &self.service, &self.door, &self.gateway].into_iter().flatten()
     }
 
     /// Renews the certificates.
@@ -90,7 +110,7 @@ impl Certificates {
                 "the certificate of this process nears its end: copy service.pem anew, with its key, from a process that has ca-key.pem, or issue the edge again"
             );
         }
-        [&self.server, &self.service].into_iter().flatten().try_for_each(|own| own.renew())
+        self.own().try_for_each(|own| own.renew())
     }
 }
 

@@ -4,13 +4,14 @@
 //! the file is an error, because a misspelt key must not silently become a default.
 //!
 //! - [`command_line`]: merges all sources. [`Options`]: the options that are not in a section of the file.
-//! - `boot_http`, `dhcp`, `etcd`, `links`, `metadata`, `pools`: check the options of these subjects.
+//! - `boot_http`, `dhcp`, `etcd`, `gateway`, `links`, `metadata`, `pools`: check the options of these subjects.
 //! - `split`: the services of this process, and the addresses of the others.
 
 mod boot_http;
 pub mod command_line;
 mod dhcp;
 mod etcd;
+mod gateway;
 mod links;
 mod metadata;
 mod pools;
@@ -30,6 +31,7 @@ use tonic::transport::Uri;
 use workflow::lifecycle::WorkerTimeouts;
 
 pub use self::command_line::CommandLine;
+pub use self::gateway::{Gateway, GatewayTransport};
 pub use self::links::NetbootLink;
 pub use self::metadata::{Metadata, Paths, Source};
 pub use self::split::{Peer, Service, Split};
@@ -66,10 +68,10 @@ pub struct Options {
     /// Serve only these services [default: all that are configured]; the others are called at --peers
     #[arg(value_name = "SERVICE", value_delimiter = ',')]
     pub only: Option<Vec<Service>>,
-    /// Call services of other processes at SERVICE=URL, or at URL for all that are not named (except netboot, which only
-    /// metadata and address call, for leases). Of several URLs for one service the first that answers is called. Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
+    /// Call services of other processes at SERVICE=URL, or at URL for all that are not named (except netboot, which
+    /// metadata and address call for leases, and metadata, which the gateway calls). Of several URLs for one service the first that answers is called. Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
     /// service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only). In a less trusted place, netboot and
-    /// metadata have the secrets of an edge instead: tinwright identity issue --role edge
+    /// metadata have the secrets of an edge instead: tinwright identity issue --role edge; and gateway those of a door: --role door
     #[arg(value_name = "[SERVICE=]URL", value_delimiter = ',')]
     #[serde(default)]
     pub peers: Vec<Peer>,
@@ -174,7 +176,25 @@ pub struct Options {
     #[arg(value_name = "HOST", value_delimiter = ',')]
     #[serde(default)]
     pub metadata_allowed_hosts: Vec<String>,
-    /// Switch off the rate limits of machines, for benchmarks in which ten machines send the requests of ten thousand
+    /// Serve the gateway (REST at /api/v1, and other doors) at these addresses, besides inherited sockets named gateway; none to
+    /// serve no gateway
+    #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',', default_value = "127.0.0.1:8080")]
+    pub gateway_listen: Vec<String>,
+    /// Present this certificate (PEM chain) to the gateway's clients [default: one of the site's authority]
+    #[arg(value_name = "FILE")]
+    pub gateway_certificate: Option<PathBuf>,
+    /// Use this private key (PEM) of the gateway's certificate
+    #[arg(value_name = "FILE")]
+    pub gateway_key: Option<PathBuf>,
+    /// Serve the gateway without TLS, which is allowed on loopback only, such as behind a proxy on this host
+    pub gateway_plaintext: bool,
+    /// Trust these proxies of the gateway, as ADDRESS/BITS, to name the client's address
+    #[arg(value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default)]
+    pub gateway_trusted_proxies: Vec<String>,
+    /// Answer the listings of locations and models of IAL to clients with credentials only
+    pub gateway_ial_catalogue_private: bool,
+    /// Switch off the rate limits of machines and of the gateway, for benchmarks in which ten machines send the requests of ten thousand
     #[arg(hide = true)]
     pub no_rate_limits: bool,
     /// Allow BMCs to be called without TLS
@@ -254,7 +274,9 @@ pub struct Config {
     pub metadata_listen: Vec<SocketAddr>,
     /// Further settings of the metadata service.
     pub metadata: Metadata,
-    /// True if requests of machines are limited.
+    /// The gateway, if it is served.
+    pub gateway: Option<Gateway>,
+    /// True if requests of machines, and those of the gateway, are limited.
     pub rate_limits: bool,
     /// True if BMCs may be called without TLS.
     pub insecure_bmcs: bool,
@@ -305,6 +327,7 @@ impl Config {
             worker_timeouts: options.boot.worker_timeouts()?,
             boot_source_check: options.boot.source_check.into(),
             metadata: Metadata::new(&options, &split)?,
+            gateway: Gateway::new(&options, &split)?,
             store: match options.store {
                 Engine::Sled => Storage::Sled,
                 Engine::Memory => Storage::Memory,
@@ -348,6 +371,7 @@ impl Config {
                 !self.metadata_listen.is_empty() || self.metadata.listens(),
                 "metadata_listen",
             ),
+            (Service::Gateway, self.gateway.is_some(), "gateway_listen"),
         ] {
             let required = only.as_ref().is_some_and(|only| only.contains(&service));
             anyhow::ensure!(
@@ -396,9 +420,11 @@ impl Config {
         let links = self.netboot.iter().flat_map(|netboot| &netboot.links);
         let netboot = links.map(|link| link.address.into());
         let listening = self.listen.iter().map(SocketAddr::ip);
+        let gateway = self.gateway.iter().flat_map(|gateway| &gateway.listen);
         let own = loopback
             .into_iter()
             .chain(netboot)
+            .chain(gateway.map(SocketAddr::ip))
             .chain(listening)
             .filter(|address| !address.is_unspecified());
         let mut names: Vec<_> = own.map(|address| address.to_string()).collect();

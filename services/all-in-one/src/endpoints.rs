@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use futures_util::Stream;
 use runtime::access::service_subject;
+use runtime::authority::RenewableCertificate;
 use runtime::connect::Servers;
 use runtime::{Caller, Role};
 use tinwright::in_process;
@@ -27,6 +29,9 @@ pub(crate) struct Endpoints {
     pub(crate) power: Channel,
     /// The service that leases addresses, if there is one.
     pub(crate) leases: Option<Channel>,
+    /// For the gateway, which passes on calls whether or not there is such a service.
+    pub(crate) netboot: Channel,
+    pub(crate) metadata: Channel,
 }
 
 /// The endpoints of each calling service. In this process each one has a pipe of its own, so that it makes its own calls only.
@@ -47,20 +52,17 @@ impl CallerEndpoints {
         certificates: &Certificates,
     ) -> anyhow::Result<(Self, Vec<Pipe<impl Stream<Item = io::Result<DuplexStream>> + use<>>>)>
     {
-        let mut remote = BTreeMap::new();
-        for service in Service::value_variants() {
-            let peers = config.split.peers(*service);
-            if !peers.is_empty() {
-                let channel = remote_channel(peers, certificates);
-                remote.insert(*service, channel.with_context(|| format!("peers: {service}"))?);
-            }
-        }
-        let has_leases = config.netboot.is_some() || remote.contains_key(&Service::Netboot);
+        let by_service = remote_channels(config, certificates.service.as_ref())?;
+        let by_door = remote_channels(config, certificates.door.as_ref())?;
+        let has_leases =
+            config.netboot.is_some() || !config.split.peers(Service::Netboot).is_empty();
         let (mut endpoints, mut pipes) = (BTreeMap::new(), Vec::new());
         for service in Service::value_variants() {
             let (inside, connections) = in_process::pair();
-            pipes.push(Pipe { caller: caller([*service])?, connections });
-            endpoints.insert(*service, Endpoints::new(&inside, &remote, has_leases));
+            let caller = caller([*service])?.context("a service is a caller")?;
+            pipes.push(Pipe { caller, connections });
+            let remote = if *service == Service::Gateway { &by_door } else { &by_service };
+            endpoints.insert(*service, Endpoints::new(&inside, remote, has_leases));
         }
         Ok((Self(endpoints), pipes))
     }
@@ -89,12 +91,14 @@ impl Endpoints {
             workflow: to(Service::Workflow),
             power: to(Service::Power),
             leases: has_leases.then(|| to(Service::Netboot)),
+            netboot: to(Service::Netboot),
+            metadata: to(Service::Metadata),
         }
     }
 
     /// Returns each service that owns objects, with its channel.
     pub(crate) fn owners(&self) -> Vec<(String, Channel)> {
-        let Self { address, hardware, identity, instance, workflow, power, leases } = self;
+        let Self { address, hardware, identity, instance, workflow, power, leases, .. } = self;
         let owners = [
             (Service::Address, Some(address)),
             (Service::Hardware, Some(hardware)),
@@ -109,14 +113,44 @@ impl Endpoints {
     }
 }
 
-/// Returns the caller that `services` are.
-pub(crate) fn caller(services: impl IntoIterator<Item = Service>) -> anyhow::Result<Caller> {
-    let names: Vec<_> = services.into_iter().map(|service| service.to_string()).collect();
-    Ok(Caller::new(Role::Service, &service_subject(names.iter().map(String::as_str)))?)
+/// Returns the caller that `services` are; none if they are none. The gateway is a door: it calls as its clients.
+pub(crate) fn caller(
+    services: impl IntoIterator<Item = Service>,
+) -> anyhow::Result<Option<Caller>> {
+    let services: Vec<_> = services.into_iter().collect();
+    let role = match services.as_slice() {
+        [] => return Ok(None),
+        [Service::Gateway] => Role::Door,
+        _ => Role::Service,
+    };
+    let names: Vec<_> = services.iter().map(ToString::to_string).collect();
+    Ok(Some(Caller::new(role, &service_subject(names.iter().map(String::as_str)))?))
 }
 
-/// Returns a channel to the first of `peers` that answers, which presents the certificate of this process.
-fn remote_channel(peers: &[Uri], certificates: &Certificates) -> anyhow::Result<Channel> {
-    let own = certificates.service.as_ref();
+/// Returns channels to the services of other processes, which present the certificate `own`. There are none if a peer needs one and
+/// there is none: nothing of this process calls with it.
+fn remote_channels(
+    config: &Config,
+    own: Option<&Arc<RenewableCertificate>>,
+) -> anyhow::Result<BTreeMap<Service, Channel>> {
+    let mut channels = BTreeMap::new();
+    if own.is_none() && config.split.has_tls_peers() {
+        return Ok(channels);
+    }
+    for service in Service::value_variants() {
+        let peers = config.split.peers(*service);
+        if !peers.is_empty() {
+            let channel = remote_channel(peers, own);
+            channels.insert(*service, channel.with_context(|| format!("peers: {service}"))?);
+        }
+    }
+    Ok(channels)
+}
+
+/// Returns a channel to the first of `peers` that answers, which presents the certificate `own`.
+fn remote_channel(
+    peers: &[Uri],
+    own: Option<&Arc<RenewableCertificate>>,
+) -> anyhow::Result<Channel> {
     Servers::new(peers, own.map(|own| own.client_config()).transpose()?)?.channel()
 }

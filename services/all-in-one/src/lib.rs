@@ -2,7 +2,7 @@
 //!
 //! - [`config`]: the options of the operator.
 //! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
-//! - `services`: the services that own records. `edges`: the services for machines.
+//! - `services`: the services that own records. `edges`: the services for machines. `gateway`: the doors for clients.
 //! - `events`: the events of these services, and the calls that lead to them.
 //! - `overdue`: alarms for objects that stay in a state for too long.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
@@ -22,6 +22,7 @@ mod edges;
 mod endpoints;
 mod events;
 mod feed_cache;
+mod gateway;
 pub mod maintenance;
 mod metrics;
 mod migrations;
@@ -76,6 +77,7 @@ pub struct Server {
     grpc: Vec<TcpListener>,
     vitals: TcpListener,
     edges: Edges,
+    gateway: Option<gateway::Bound>,
     site: Arc<SiteAuthority>,
     /// None if no service of this process stores records.
     store: Option<Arc<dyn Store>>,
@@ -98,17 +100,23 @@ impl Server {
             grpc.push(Sockets::bind("grpc", *address).await?);
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
+        let gateway = gateway::Bound::bind(&config, &mut sockets).await?;
         let site = Arc::new(open_site(&config)?);
         let edges = Edges::bind(&config, &site).await?;
         let store =
             if config.split.uses_store() { Some(store_of(&config, &site).await?) } else { None };
         let cache = feed_cache::open(&config, &site, edges.has_metadata()).await?;
-        Ok(Self { config, grpc, vitals, edges, site, store, cache })
+        Ok(Self { config, grpc, vitals, edges, gateway, site, store, cache })
     }
 
     /// Returns the addresses of the API.
     pub fn grpc(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.grpc.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Returns the addresses of the gateway; empty if it is not served here.
+    pub fn gateway(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.gateway.as_ref().map_or_else(|| Ok(Vec::new()), gateway::Bound::addresses)
     }
 
     /// Returns the address of metrics and health.
@@ -123,6 +131,7 @@ impl Server {
             grpc,
             vitals: diagnostics_listener,
             edges: mut edge_services,
+            gateway,
             site,
             store,
             cache,
@@ -130,13 +139,14 @@ impl Server {
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         // Edges serve machines while their store is out of reach.
+        let is_gateway_only = config.split.is_gateway_only();
         let followed_store = store.clone().filter(|_| config.split.owns_records());
 
         let store = store.map(|store| measured(store, &vitals));
         let certificates = Certificates::open(&config, &site)?;
         vitals.register(|registry| CertificateMetrics::register(certificates.clone(), registry));
         let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
-        let revocations = follow_revocations(&endpoints, &mut edges);
+        let revocations = follow_revocations(&config, &endpoints, &mut edges);
         let services = match &store {
             Some(store) => {
                 Services::new(&config, store, &site, &endpoints, &revocations, &edges.stop)?
@@ -165,7 +175,10 @@ impl Server {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
         }
 
-        serve_grpc(grpc, &certificates, app, &revocations, &mut edges)?;
+        serve_grpc(&config, grpc, &certificates, app, &revocations, &mut edges)?;
+        if let Some(gateway) = gateway {
+            gateway.start(&certificates, &endpoints, &revocations, &vitals, &mut edges)?;
+        }
         let rotation = KeyRotation::new(site, followed_store.clone());
         edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
         edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
@@ -180,6 +193,9 @@ impl Server {
             edge_readiness.ready().await;
             if let Some(index) = metadata {
                 index.ready().await;
+            }
+            if is_gateway_only {
+                revocations.ready().await;
             }
             health.set(Readiness::Ready).await;
             tracing::info!("ready");
@@ -213,13 +229,14 @@ fn measured(store: Arc<dyn Store>, vitals: &Diagnostics) -> Arc<dyn Store> {
 
 /// Serves `app` on the API's listeners, with TLS unless it is disabled.
 fn serve_grpc(
+    config: &Config,
     listeners: Vec<TcpListener>,
     certificates: &Certificates,
     app: impl serve::App,
     revocations: &Revocations,
     edges: &mut Tier,
 ) -> anyhow::Result<()> {
-    let transport = match &certificates.server {
+    let transport = match certificates.server.as_ref().filter(|_| config.tls) {
         Some(own) => Transport::Tls(Arc::new(own.server_config()?)),
         None => Transport::TrustedPlaintext,
     };
@@ -230,20 +247,31 @@ fn serve_grpc(
         let (transport, limits, until) = (transport.clone(), limits.clone(), edges.stop.clone());
         let (revocations, app) = (revocations.clone(), app.clone());
         edges.tasks.spawn(async move {
-            let known = tokio::time::timeout(REVOCATIONS_TIMEOUT, revocations.ready());
-            if let Some(Err(_)) = until.run_until_cancelled(known).await {
-                tracing::warn!("revoked certificates are not known yet; serving without");
-            }
+            revocations_known(&revocations, &until).await;
             serve::limited_tcp(listener, transport, limits, app, until).await
         });
     }
     Ok(())
 }
 
+/// Waits for the revoked certificates, for at most [`REVOCATIONS_TIMEOUT`].
+async fn revocations_known(revocations: &Revocations, stop: &CancellationToken) {
+    let known = tokio::time::timeout(REVOCATIONS_TIMEOUT, revocations.ready());
+    if let Some(Err(_)) = stop.run_until_cancelled(known).await {
+        tracing::warn!("revoked certificates are not known yet; serving without");
+    }
+}
+
 /// Follows the revoked certificates.
-fn follow_revocations(endpoints: &CallerEndpoints, edges: &mut Tier) -> Revocations {
+fn follow_revocations(
+    config: &Config,
+    endpoints: &CallerEndpoints,
+    edges: &mut Tier,
+) -> Revocations {
     let revocations = Revocations::default();
-    let identity = endpoints.of(Service::Identity).identity;
+    // A process with nothing but the gateway has the certificate of a door only.
+    let caller = if config.split.is_gateway_only() { Service::Gateway } else { Service::Identity };
+    let identity = endpoints.of(caller).identity;
     let (feed, until) = (revocations.clone(), edges.stop.clone());
     edges.tasks.spawn(async move {
         feed.follow(identity, until).await;
@@ -268,12 +296,20 @@ fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
     let owns_records = config.split.owns_records();
     anyhow::ensure!(
         owns_records || folder.join("ca.pem").exists(),
-        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it",
+        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it, or --role door for a gateway",
         folder.display()
     );
     let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
     if site.is_edge() {
         check_services_of_edge(config)?;
+        return Ok(site);
+    }
+    if site.is_door() {
+        anyhow::ensure!(
+            config.split.is_gateway_only(),
+            "{} has the secrets of a door, which serves gateway only: set only",
+            config.secrets().display()
+        );
         return Ok(site);
     }
     if owns_records {

@@ -116,7 +116,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tokio::spawn(cancel_on_signal(stop.clone()));
     let files = open_files::raise();
     let server = Server::open(config).await?;
-    tracing::info!(grpc = ?server.grpc()?, metrics = %server.vitals()?, ?files, "listening");
+    let gateway = server.gateway()?;
+    tracing::info!(grpc = ?server.grpc()?, ?gateway, metrics = %server.vitals()?, ?files, "listening");
     Box::pin(server.run(stop)).await
 }
 

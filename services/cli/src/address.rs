@@ -251,7 +251,7 @@ async fn attach(
 }
 
 async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<()> {
-    let request = pb::ConfirmGrantRequest { id: grant.id.clone() };
+    let request = pb::ConfirmGrantRequest { id: grant.id.clone(), use_only: false };
     client(channel).confirm_grant(request).await?;
     Ok(())
 }

@@ -67,12 +67,12 @@ pub struct IssueOptions {
     /// Certify the key of this certificate request (PKCS#10, PEM or DER) [default: a new key]
     #[arg(long, value_name = "FILE")]
     csr: Option<PathBuf>,
-    /// Let the edge serve its API at these host names and addresses, at most 16; other processes believe that it is the server with
+    /// Let the edge or the door be called at these host names and addresses, at most 16; other processes believe that it is the server with
     /// these names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     server_name: Vec<String>,
     /// Write PREFIX.pem, PREFIX-key.pem and PREFIX-ca.pem; for an edge its directory of secrets, which is secrets in its data
-    /// directory, with ca.pem, edge.pem, edge-key.pem and edge.key
+    /// directory, with ca.pem, edge.pem, edge-key.pem and edge.key; for a door the same with ca.pem, door.pem and door-key.pem
     #[arg(long, value_name = "PREFIX")]
     out: PathBuf,
 }
@@ -186,9 +186,10 @@ struct NewFiles {
 }
 
 impl NewFiles {
-    /// Returns the names of the files for a certificate of `role`. For an edge the directory `place` is created, if it is missing.
+    /// Returns the names of the files for a certificate of `role`. For an edge and a door the directory `place` is created, if it is
+    /// missing.
     fn names(&mut self, role: Role, place: &Path) -> anyhow::Result<FileNames> {
-        if role != Role::Edge {
+        if !matches!(role, Role::Edge | Role::Door) {
             let with = |end: &str| {
                 let mut path = place.to_owned().into_os_string();
                 path.push(end);
@@ -202,11 +203,12 @@ impl NewFiles {
             created.with_context(|| format!("creating {}", place.display()))?;
             self.directory = Some(place.to_owned());
         }
+        let name = if role == Role::Edge { "edge" } else { "door" };
         Ok(FileNames {
-            certificate: place.join("edge.pem"),
-            key: place.join("edge-key.pem"),
+            certificate: place.join(format!("{name}.pem")),
+            key: place.join(format!("{name}-key.pem")),
             authority: place.join("ca.pem"),
-            edge: Some(place.join("edge.key")),
+            edge: (role == Role::Edge).then(|| place.join("edge.key")),
         })
     }
 

@@ -199,11 +199,19 @@ impl Row for pb::Instance {
             self.hostname.clone(),
             output::with_protection(state_word(self), self.protect),
             self.hardware_id.clone(),
-            self.ips.first().map_or_else(String::new, |ip| ip.address.clone()),
+            address(self),
             output::age(self.create_time, now),
             self.state_reason.clone(),
         ]
     }
+}
+
+/// Returns the first address of the instance: of its own, of the granted ones, or of those that its boot gate expects.
+fn address(instance: &pb::Instance) -> String {
+    let own = instance.ips.first().map(|ip| &ip.address);
+    let granted = instance.addresses.first().map(|granted| &granted.address);
+    let expected = instance.boot_gate.as_ref().and_then(|gate| gate.initial_ips.first());
+    own.or(granted).or(expected).cloned().unwrap_or_default()
 }
 
 impl Watchable for pb::Instance {

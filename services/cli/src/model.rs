@@ -1,5 +1,6 @@
 //! Commands on models.
 
+mod offers;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ pub enum ModelCommand {
     Apply(FileOptions),
     /// Change settings of a model, or replace models from files; each must have its id
     Update(settings::UpdateModel),
+    /// List the models of which machines stand in each location, and the numbers that can be had
+    Offers(offers::OffersOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Model>),
@@ -53,6 +56,7 @@ pub async fn run(
         ModelCommand::Create(options) => create(options, channel, out).await,
         ModelCommand::Apply(files) => resource::apply::<pb::Model>(files, channel, out).await,
         ModelCommand::Update(options) => update(options.split()?, channel, out).await,
+        ModelCommand::Offers(options) => offers::list(options, channel, out).await,
         ModelCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }

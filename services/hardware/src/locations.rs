@@ -197,8 +197,9 @@ fn checked(mut location: pb::Location) -> Result<pb::Location, Violations> {
     });
     wrong.nest("location.geography", &mut location.geography, normalize_geography);
     if !location.boot_url.is_empty() {
-        wrong.take("location.boot_url", check::url(&location.boot_url, &["http", "https"]));
+        wrong.take("location.boot_url", check::boot_url(&location.boot_url));
     }
+    wrong.take("location.annotations", check::annotations(&location.annotations));
     wrong.into_result(location)
 }
 

@@ -6,6 +6,9 @@
 //! ```
 //!
 //! Whether a machine is of a model is stored nowhere: it is computed from both records whenever somebody asks.
+//! `offers`: what can be ordered by model and location.
+
+mod offers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +28,7 @@ use crate::matching::matches;
 use crate::place::LocationKind;
 use crate::records::HardwareKind;
 
+pub use self::offers::Wanted;
 pub use crate::acceptance::{ModelKind, NAME_INDEX};
 
 /// The most constraints on disks, and the most on interfaces.
@@ -151,6 +155,7 @@ fn checked(mut model: pb::Model) -> Result<pb::Model, Violations> {
     wrong.take("model.labels", check::labels(&model.labels));
     wrong.take("model.description", check::length(&model.description, MAX_DESCRIPTION_BYTES));
     wrong.nest("model.constraints", &model.constraints, check_constraints);
+    wrong.take("model.annotations", check::annotations(&model.annotations));
     for (field, minutes) in [
         ("model.boot_silent_minutes", model.boot_silent_minutes),
         ("model.boot_step_minutes", model.boot_step_minutes),

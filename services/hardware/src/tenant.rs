@@ -18,19 +18,19 @@ pub(crate) fn view(machine: pb::Hardware) -> pb::Hardware {
     }
 }
 
-/// Returns what a tenant sees of `location`: id, name, zones and geography.
+/// Returns what a tenant sees of `location`: id, name, zones, geography and annotations.
 pub(crate) fn location_view(location: pb::Location) -> pb::Location {
-    let pb::Location { id, name, zones, geography, .. } = location;
-    pb::Location { id, name, zones, geography, ..pb::Location::default() }
+    let pb::Location { id, name, zones, geography, annotations, .. } = location;
+    pb::Location { id, name, zones, geography, annotations, ..pb::Location::default() }
 }
 
-/// Returns what a tenant sees of `model`: id, name, description, and the constraints, without those on the site's labels.
+/// Returns what a tenant sees of `model`: id, name, description, annotations, and the constraints, without those on the site's labels.
 pub(crate) fn model_view(model: pb::Model) -> pb::Model {
-    let pb::Model { id, name, description, mut constraints, .. } = model;
+    let pb::Model { id, name, description, annotations, mut constraints, .. } = model;
     if let Some(constraints) = &mut constraints {
         constraints.labels.clear();
     }
-    pb::Model { id, name, description, constraints, ..pb::Model::default() }
+    pb::Model { id, name, description, annotations, constraints, ..pb::Model::default() }
 }
 
 /// True if a caller who is limited to the objects of `tenant` sees the machine with this occupant.

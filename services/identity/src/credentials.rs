@@ -142,12 +142,15 @@ impl Credentials {
     ) -> Result<(Caller, pb::Credential), Error> {
         let now = self.clock.wall();
         let (mut best, mut after): (Option<pb::Credential>, _) = (None, String::new());
+        let mut has_expired_match = false;
         loop {
             let (page, more) = self.records.page("", &after, PAGE_RECORDS).await?;
             after = page.last().map_or_else(String::new, |last| last.id.clone());
-            for found in page.into_iter().filter(|found| !has_expired(found, now)) {
+            for found in page.into_iter().filter(|found| digests(found).match_all(fields)) {
                 let fewer = |best: &pb::Credential| best.digests.len() < found.digests.len();
-                if digests(&found).match_all(fields) && best.as_ref().is_none_or(fewer) {
+                if has_expired(&found, now) {
+                    has_expired_match = true;
+                } else if best.as_ref().is_none_or(fewer) {
                     best = Some(found);
                 }
             }
@@ -155,7 +158,8 @@ impl Credentials {
                 break;
             }
         }
-        let credential = best.ok_or(Error::Unknown)?;
+        let refusal = if has_expired_match { Error::Expired } else { Error::Unknown };
+        let credential = best.ok_or(refusal)?;
         Ok((caller(&credential)?, credential))
     }
 }
@@ -196,6 +200,10 @@ fn checked(
         wrong.add_nested("credential", violations);
     }
     wrong.take("credential.labels", check::labels(&credential.labels));
+    if !credential.boot_url.is_empty() {
+        let checked = check::tenant_boot_url(&credential.boot_url, &credential.tenant);
+        wrong.take("credential.boot_url", checked);
+    }
     let description = check::length(&credential.description, MAX_DESCRIPTION_BYTES);
     wrong.take("credential.description", description);
     for (name, scopes) in [("hubs", &credential.hubs), ("locations", &credential.locations)] {

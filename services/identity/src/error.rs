@@ -38,6 +38,9 @@ pub enum Error {
     /// No credential has the fields of the request.
     #[error("no credential has these fields")]
     Unknown,
+    /// Only credentials that have expired have the fields of the request.
+    #[error("the credential has expired")]
+    Expired,
     /// The certificate cannot be issued.
     #[error("issuing the certificate")]
     Authority(#[source] authority::Error),
@@ -81,7 +84,8 @@ impl From<Error> for Status {
             Error::Retired(name) => {
                 status::failed_precondition("TENANT_DELETED", &format!("tenant/{name}"), text)
             }
-            Error::Unknown => Self::unauthenticated(text),
+            Error::Unknown => status::unauthenticated("CREDENTIAL_UNKNOWN", text),
+            Error::Expired => status::unauthenticated("CREDENTIAL_EXPIRED", text),
             Error::Authority(authority::Error::NoKey(path)) => {
                 let text =
                     format!("this server cannot issue certificates: {} is missing", path.display());

@@ -15,7 +15,7 @@ use store::serving;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::secret::Secrets as _;
-use tinwright::status::Violations;
+use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::{HardwareId, InstanceId, Object as _, TenantName, check};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 use self::error::{describe, describe_create_error, describe_plan_error};
 use self::order::{take_order, visible_plan};
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
-use crate::instances::{InstanceKind, Instances};
+use crate::instances::{EXTERNAL_ID, InstanceKind, Instances, external_value};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
 use crate::restart::{Restart, restart};
@@ -94,9 +94,8 @@ impl Api {
         tenant: Option<&TenantName>,
     ) -> Result<pb::Instance, records::Error> {
         let mut found = self.instances.records().select(selector).await;
-        if let (Err(records::Error::Missing { .. }), Selector::Id(id), true) =
-            (&found, selector, show_deleted)
-            && let Some(deleted) = self.instances.deleted(id).await?
+        if let (Err(records::Error::Missing { .. }), true) = (&found, show_deleted)
+            && let Some(deleted) = self.instances.select_deleted(selector).await?
         {
             found = Ok(deleted);
         }
@@ -165,8 +164,18 @@ impl InstanceService for Api {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let tenant = access::tenant(&request).cloned();
         let pb::GetInstanceRequest { by, view: _, show_deleted } = request.into_inner();
-        let found = self.find(&selector(by)?, show_deleted, tenant.as_ref()).await?;
-        Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
+        let selector = selector(by, tenant.as_ref())?;
+        match self.find(&selector, show_deleted, tenant.as_ref()).await {
+            Ok(found) => {
+                Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
+            }
+            Err(records::Error::Missing { name, .. })
+                if show_deleted && self.instances.was_deleted(&name, tenant.as_ref()).await? =>
+            {
+                Err(status::deleted("INSTANCE_DELETED", "instance", &name))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     #[tracing::instrument(skip_all)]
@@ -347,11 +356,26 @@ async fn expire_deleted(instances: Instances) {
     }
 }
 
-fn selector(by: Option<pb::get_instance_request::By>) -> Result<Selector, Violations> {
+/// Returns what selects the instance. A caller of `tenant` may leave out the tenant of an external id.
+fn selector(
+    by: Option<pb::get_instance_request::By>,
+    tenant: Option<&TenantName>,
+) -> Result<Selector, Violations> {
     use pb::get_instance_request::By;
     Ok(match by {
         None => {
-            return Err(Violations::single("by", "is missing: give id, hardware_id or address"));
+            let reason = "is missing: give id, hardware_id, address or external_id";
+            return Err(Violations::single("by", reason));
+        }
+        Some(By::ExternalId(pb::ExternalId { tenant: of, external_id })) => {
+            if external_id.is_empty() {
+                return Err(Violations::single("external_id.external_id", "is missing"));
+            }
+            let of = match tenant {
+                Some(own) if of.is_empty() => own.to_string(),
+                _ => of,
+            };
+            Selector::Index(EXTERNAL_ID, external_value(&of, &external_id))
         }
         Some(By::Id(text)) => {
             Selector::Id(Violations::parse::<InstanceId>("id", &text)?.to_string())

@@ -19,6 +19,8 @@ use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, TemplateId, TenantName, disk_hint};
 
+pub(crate) use self::system::is_platform;
+
 /// The longest user data, vendor data and network configuration.
 const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
 /// The longest record as a caller sends it; the fields that the server adds still fit the store's largest value.
@@ -51,11 +53,15 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     wrong.normalize_optional("hostname", &mut instance.hostname, check::hostname);
     wrong.take("labels", check::labels(&instance.labels));
     if let Some(os) = &instance.os {
-        system::check(os, &mut wrong);
+        system::check(os, &instance.tenant, &mut wrong);
     }
     if instance.reserve_only && (instance.os.is_some() || !instance.template_id.is_empty()) {
         wrong.add("reserve_only", "excludes an operating system, a custom script and a template");
     }
+    if is_platform(&instance) && !instance.template_id.is_empty() {
+        wrong.add("template_id", "is set together with platform, of which nothing is installed");
+    }
+    wrong.take("annotations", check::annotations(&instance.annotations));
     wrong.take("power_management", power_management(instance.power_management));
     ips(&mut instance.ips, &mut wrong);
     for (field, text) in [
@@ -84,8 +90,12 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     wrong.into_result(instance)
 }
 
-/// Passes if `instance`, which is to be created, names either its machine or a placement.
+/// Passes if `instance`, which is to be created, names either its machine or a placement, and leaves the gate of a platform's system to the
+/// server.
 pub fn check_order(instance: &pb::Instance) -> Result<(), Violations> {
+    if is_platform(instance) && instance.boot_gate.is_some() {
+        return Err(Violations::single("boot_gate", "is set by the server if os is platform"));
+    }
     match (instance.hardware_id.as_str(), &instance.placement) {
         ("", None) => {
             Err(Violations::single("hardware_id", "is missing: set either it or placement"))

@@ -5,6 +5,8 @@
 //! instance/occupant/<hardware id>      ─▶ id: the claim on the machine, while the instance occupies it
 //! instance/address/<address>           ─▶ id: the claim on each of its addresses
 //! instance/external_id/<tenant>/<id>   ─▶ id: the id of an outside platform
+//! instance/gate_uuid/<uuid>            ─▶ id: the UUID of the boot gate that the server opened, while it is open
+//! instance/gate_mac/<mac>              ─▶ id: its MAC
 //! instance/deleted/<id>                the record of a deleted instance, without secrets, for 30 days
 //! instance/retired/…                   the ids and external ids of deleted instances, for ever (`deleted`)
 //! instance/spread/…, spread_guard/…    the groups of instances that are spread (`spread`)
@@ -15,6 +17,7 @@
 //! machine.
 
 mod addresses;
+pub(crate) mod boot_gate;
 mod deleted;
 pub mod machine_reports;
 pub(crate) mod spread;
@@ -36,14 +39,16 @@ use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
 
+use self::boot_gate::{GATE_MAC, GATE_UUID};
 pub use self::deleted::DeletedKind;
+pub(crate) use self::deleted::external_value;
 use self::machine_reports::is_installed_by_script;
 use self::spread::Spread;
 use crate::check;
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
 /// The index of external ids.
-const EXTERNAL_ID: &str = "external_id";
+pub(crate) const EXTERNAL_ID: &str = "external_id";
 /// The index of the instances that are spread over machines.
 const SPREAD: &str = "spread";
 /// The index of occupied machines.
@@ -131,7 +136,8 @@ impl Kind for InstanceKind {
     type Id = InstanceId;
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
-    const INDEXES: &'static [&'static str] = &[OCCUPANT, "address", EXTERNAL_ID, SPREAD];
+    const INDEXES: &'static [&'static str] =
+        &[OCCUPANT, "address", EXTERNAL_ID, SPREAD, GATE_UUID, GATE_MAC];
 
     fn id(instance: &pb::Instance) -> &str {
         &instance.id
@@ -152,6 +158,7 @@ impl Kind for InstanceKind {
             if !instance.spread_claim.is_empty() {
                 indexes.push(Index::shared(SPREAD, &instance.spread_claim));
             }
+            indexes.extend(boot_gate::claims(instance));
         }
         indexes
     }
@@ -501,9 +508,11 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         overdue: false,
         addresses: Vec::new(),
         spread_claim: String::new(),
+        primary_grant_id: String::new(),
         lookup_id: lookup_id()?,
         ..requested
     };
+    boot_gate::reset(&mut instance);
     instance.initialize("id", now)?;
     instance.state_time = instance.create_time;
     State::Queued.write(&mut instance);

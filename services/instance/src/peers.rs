@@ -3,6 +3,7 @@
 //! Temporary errors are retried by the caller, final ones end an attempt (`runtime::retry::is_final`). Each call that
 //! creates something has a request id, so repeating it creates nothing twice.
 
+mod grants;
 mod machines;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
+
+pub use self::grants::NoGrant;
 
 /// The longest page of machines.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;

@@ -40,7 +40,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(50);
 /// An order without a machine.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// There is no such model or location.
+    /// There is no such model, location or zone.
     #[error("{noun} {name} not found")]
     Missing {
         /// Its kind.
@@ -82,6 +82,7 @@ impl<'a> Choice<'a> {
             labels: placement.labels.clone(),
             location_id: placement.location_id.clone(),
             model_id: placement.model_id.clone(),
+            zone: placement.zone.clone(),
             ..ListHardwareRequest::default()
         };
         // The machines first: one that is deleted or taken meanwhile is found by the commit, or by the reconciler.
@@ -147,12 +148,12 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Returns `placement` with the ids of its model and location in place of their names.
+/// Returns `placement` with the ids of its model and location in place of their names. Its zone has to be one of the location.
 pub(crate) async fn resolve(
     peers: &Peers,
     mut placement: pb::Placement,
 ) -> Result<pb::Placement, Error> {
-    let pb::Placement { model_id, location_id, labels: _, spread_label: _ } = &mut placement;
+    let pb::Placement { model_id, location_id, labels: _, spread_label: _, zone } = &mut placement;
     if !model_id.is_empty() {
         let by_id = model_id.parse().map(|id: ModelId| id.to_string());
         let found = peers.model_id(by_id.as_deref().map_err(|_| model_id.as_str())).await?;
@@ -160,8 +161,12 @@ pub(crate) async fn resolve(
     }
     if !location_id.is_empty() {
         let by_id = location_id.parse().map(|id: LocationId| id.to_string());
-        let found = peers.location_id(by_id.as_deref().map_err(|_| location_id.as_str())).await?;
-        *location_id = found.ok_or_else(|| missing("location", location_id))?;
+        let found = peers.location(by_id.as_deref().map_err(|_| location_id.as_str())).await?;
+        let found = found.ok_or_else(|| missing("location", location_id))?;
+        if !zone.is_empty() && !found.zones.iter().any(|it| it.name == *zone) {
+            return Err(missing("zone", zone));
+        }
+        *location_id = found.id;
     }
     Ok(placement)
 }

@@ -3,14 +3,16 @@
 use tinwright::InstanceId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
 use tinwright::workflow::v1::PlanWorkflowRequest;
 
+use crate::check::is_platform;
 use crate::create::{self, checked};
 use crate::instances::{self, Instances};
 use crate::peers::{self, Peers};
 use crate::placement::{self, Choice};
-use crate::reconcile::check_usable;
+use crate::reconcile::{PlatformValues, check_usable};
 
 /// An instance that would not be created, or whose installation would fail.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +58,12 @@ pub(crate) async fn plan(
             machine.map_err(create::Error::from)?
         }
     };
-    if instance.reserve_only {
+    if let Some(Os::Platform(boot)) = &instance.os {
+        let hardware = peers.hardware(&machine.id).await?.unwrap_or_default();
+        let values = PlatformValues::read(peers, boot, &hardware).await?;
+        values.map(drop).map_err(Error::Unusable)?;
+    }
+    if instance.reserve_only || is_platform(&instance) {
         return Ok(pb::InstancePlan {
             hardware_id: machine.id,
             hardware_name: machine.name,

@@ -16,6 +16,7 @@
 //! released.
 //!
 //! - `provision`: checks that the machine may be used, and creates the workflow that installs it.
+//! - `platform`: gives the machine of a platform's system an address, and opens its boot gate.
 //! - `install`: waits for the workflow and for the installed system's call.
 //! - `deprovision`: has the machine cleaned, and releases it.
 //! - `addresses`: copies the addresses of attached grants into the instances.
@@ -26,6 +27,7 @@ mod controller;
 mod deprovision;
 mod install;
 mod orphans;
+mod platform;
 mod provision;
 
 use std::collections::BTreeMap;
@@ -41,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::addresses::AddressCopies;
 use self::controller::{Controller, WorkflowChange};
+pub(crate) use self::platform::PlatformValues;
 pub(crate) use self::provision::check_usable;
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};

@@ -14,9 +14,10 @@ use tinwright::InstanceId;
 use tinwright::hardware::v1::{Hardware, State};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
-use tinwright::power::v1::operation::{Power, What};
+use tinwright::power::v1::operation::{Boot, Power, What, boot::Device};
 use tinwright::power::v1::{CreatePowerJobRequest, Operation};
 
+use crate::check::is_platform;
 use crate::instances::{self, Instances};
 use crate::peers::{self, Peers};
 
@@ -120,10 +121,13 @@ async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Err
     }
 }
 
-/// Returns the instance `id` if it is active.
+/// Returns the instance `id` if it is active, or if the system of its platform may boot and was not seen to do so.
 async fn active(instances: &Instances, id: InstanceId) -> Result<pb::Instance, Error> {
     let found = instances.records().at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
-    if found.state() == pb::State::Active {
+    let is_booting = found.state() == pb::State::Provisioning
+        && is_platform(&found)
+        && found.boot_gate.as_ref().is_some_and(|gate| gate.open);
+    if found.state() == pb::State::Active || is_booting {
         return Ok(found);
     }
     let state = found.state().word();
@@ -140,8 +144,14 @@ fn power_job(instance: &pb::Instance, restart: &Restart) -> CreatePowerJobReques
         }),
         ..power(Power::SoftOff)
     };
-    let operations =
-        if restart.force { vec![power(Power::Cycle)] } else { vec![soft_off(), power(Power::On)] };
+    let mut operations = match restart.force {
+        true => vec![power(Power::Cycle)],
+        false => vec![soft_off(), power(Power::On)],
+    };
+    if is_platform(instance) {
+        // Its system is on no disk. The override is for the next boot, so it comes right before the machine is switched on.
+        operations.insert(operations.len() - 1, network_boot());
+    }
     CreatePowerJobRequest {
         hardware_id: instance.hardware_id.clone(),
         operations,
@@ -149,6 +159,11 @@ fn power_job(instance: &pb::Instance, restart: &Restart) -> CreatePowerJobReques
         instance_id: instance.id.clone(),
         ..CreatePowerJobRequest::default()
     }
+}
+
+fn network_boot() -> Operation {
+    let boot = Boot { device: Device::Pxe.into(), ..Boot::default() };
+    Operation { what: Some(What::Boot(boot)), ..Operation::default() }
 }
 
 /// Returns the id of the request to the power service. It has a fixed length, whatever the caller's has.

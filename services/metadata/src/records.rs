@@ -157,7 +157,9 @@ fn os(record: &occ::Instance) -> OperatingSystem {
             version: os.version.clone(),
             image_tag: os.tag.clone(),
         },
-        Some(occ::instance::Os::CustomIpxe(_)) | None => OperatingSystem::default(),
+        Some(occ::instance::Os::CustomIpxe(_) | occ::instance::Os::Platform(_)) | None => {
+            OperatingSystem::default()
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 //! - `source_check`: the owner of the address that asks.
 //! - `enrolment`: the scripts of machines without a record.
 //! - `evidence`: what was seen of a boot, without which it gets nothing.
-//! - [`gate`]: the gate of an outside platform; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
+//! - [`gate`]: evaluates the gate of an outside platform; [`platform`]: its refusals, and the platform's private files; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
 //! - `events`: steps for timelines; `warning`: warnings for the log; `render`: the texts; `virtual_media`: machines that boot
 //!   from virtual media.
@@ -21,6 +21,7 @@ mod evidence;
 pub mod files;
 pub mod gate;
 pub mod history;
+pub mod platform;
 mod render;
 pub mod script_reports;
 mod source_check;
@@ -35,13 +36,12 @@ use fleet::Freshness;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
 use runtime::neighbour::{NeighbourCheck, Neighbours};
-use tinwright::instance::v1::BootGate;
 use tinwright::netboot::v1::ScriptKind;
 
 use self::custom::{ScriptOwner, ScriptReport};
 pub use self::files::{BootFile, ScriptStatus};
-use self::gate::PresentedIdentity;
 use self::history::BootHistory;
+use self::platform::gate_warning;
 use self::warning::Warning;
 use crate::Mac;
 use crate::allocation::Allocator;
@@ -334,6 +334,24 @@ impl BootScripts {
             let (fact, script) = self.select_unknown(request, feed, holder(), now, warnings)?;
             return Ok((None, fact, script));
         };
+        let presented = (request.mac, request.uuid.as_deref(), source);
+        let selected = self.select_for(&machine, request, holder, now, warnings);
+        selected
+            .inspect_err(|refusal| warnings.extend(gate_warning(&machine, presented, refusal)))
+            .map(|(fact, script)| (Some(machine), fact, script))
+    }
+
+    /// Renders the script of `machine` for `request`, if it is from that machine. `holder` returns the interface that the source is leased
+    /// to.
+    fn select_for(
+        &self,
+        machine: &Arc<MachineView>,
+        request: &ScriptRequest,
+        holder: impl FnOnce() -> Option<Mac>,
+        now: SystemTime,
+        warnings: &mut Vec<Warning>,
+    ) -> BootResult<(Fact, Script)> {
+        let (source, feed) = (request.source, self.index.feed());
         let is_its_own = self.is_mac_only(request)
             || machine.has(source)
             || holder().is_some_and(|mac| machine.owns(mac));
@@ -341,19 +359,17 @@ impl BootScripts {
             return Err(BootRefusal::NotYours("the address is not that machine's"));
         }
         if !self.is_mac_only(request) {
-            self.check_owner(&machine, request.neighbour)?;
+            self.check_owner(machine, request.neighbour)?;
         }
-        let decision = self.decision(Some(&machine), feed, false);
-        let seen = self.check_evidence(&machine, &decision, request);
+        let decision = self.decision(Some(machine), feed, false);
+        let seen = self.check_evidence(machine, &decision, request);
         seen.inspect_err(|_| warnings.push(Warning::UnseenBoot { hardware: machine.id, source }))?;
         let (fact, uuid) = (decision.fact, request.uuid.as_deref());
-        let script = match decision.opens_a_boot()
-            && self.gate_asks_uuid(&machine, &decision, uuid, source, warnings)?
-        {
+        let script = match self.gate_asks_uuid(machine, &decision, uuid, source)? {
             true => self.ask_uuid(machine.mac, request)?,
-            false => self.render(Some(&machine), decision, request, now, warnings)?,
+            false => self.render(Some(machine), decision, request, now, warnings)?,
         };
-        Ok((Some(machine), fact, script))
+        Ok((fact, script))
     }
 
     /// Renders the script of `decision`.
@@ -400,38 +416,10 @@ impl BootScripts {
         Ok(Script { kind, text })
     }
 
-    /// Refuses a boot that an outside platform's gate does not allow, to a machine that presents `uuid` at `source`. True if
-    /// the machine has to present its UUID first.
-    fn gate_asks_uuid(
-        &self,
-        machine: &MachineView,
-        decision: &Decision,
-        uuid: Option<&str>,
-        source: IpAddr,
-        warnings: &mut Vec<Warning>,
-    ) -> BootResult<bool> {
-        let Some(gate) = gate_of(machine, decision) else { return Ok(false) };
-        let dhcp_uuid = self.history.dhcp_uuid(machine);
-        let presented = PresentedIdentity { uuid, dhcp_uuid, mac: machine.mac, source };
-        gate::asks_uuid(gate, &presented).map_err(|rule| {
-            let presented = format!("{presented:?}");
-            warnings.push(Warning::GateClosed { hardware: machine.id, presented, rule });
-            BootRefusal::NotYours(rule)
-        })
-    }
-
     /// True if the client is identified by its MAC only: machines hide behind another address.
     fn is_mac_only(&self, request: &ScriptRequest) -> bool {
         request.mac.is_some() && self.site.serving.is_mac_only(request.source)
     }
-}
-
-/// Returns the gate that `decision` has to pass. None for a machine that is being taken from its tenant: it is cleaned by our
-/// own worker, and the platform closes its gate before that.
-fn gate_of<'a>(machine: &'a MachineView, decision: &Decision) -> Option<&'a BootGate> {
-    let leaving = machine.facts.instance.as_ref()?.is_leaving();
-    let cleaning = leaving && decision.boot == BootTarget::Worker;
-    machine.instance.as_ref()?.boot_gate.as_ref().filter(|_| !cleaning)
 }
 
 fn no_pxelinux() -> BootRefusal {

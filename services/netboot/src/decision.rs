@@ -29,6 +29,8 @@ pub enum ScriptSource {
     Contents(String),
     /// The URL that the machine fetches it from.
     Url(String),
+    /// The path of one of the private files of platforms that netboot serves.
+    PrivateFile(String),
 }
 
 /// Boot settings of one interface in the hardware record.
@@ -55,6 +57,15 @@ pub struct Occupant {
     pub script_ran: bool,
     /// True if it has an operating system on its disk, or is getting one.
     pub has_os: bool,
+    /// The system of an outside platform that it has in place of an operating system.
+    pub platform: Option<PlatformSystem>,
+}
+
+/// The system of an outside platform, which is loaded from the network at every boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlatformSystem {
+    /// The platform's script; none while the boot gate is closed.
+    pub script: Option<ScriptSource>,
 }
 
 impl Occupant {
@@ -144,6 +155,10 @@ pub enum Fact {
     InterfaceScript,
     #[error("its instance brings its own iPXE script")]
     InstanceScript,
+    #[error("its instance's system is loaded from its platform")]
+    PlatformScript,
+    #[error("the boot gate of its platform's system is closed")]
+    PlatformGateClosed,
     #[error("its instance's own script was started before")]
     ScriptRan,
     #[error("its instance is {}", instance(*.0))]
@@ -238,7 +253,10 @@ pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: Freshness) -
         None => Decision::new(BootTarget::Unknown, Fact::NoRecord),
     };
     match feed {
-        Freshness::StaleSince(_) | Freshness::Unused if decision.opens_a_boot() => {
+        // A gate may have been opened since.
+        Freshness::StaleSince(_) | Freshness::Unused
+            if decision.opens_a_boot() || decision.fact == Fact::PlatformGateClosed =>
+        {
             Decision::new(BootTarget::Later, Fact::StaleFeed)
         }
         Freshness::NeverSynced => Decision::new(BootTarget::Later, Fact::FeedIncomplete),
@@ -247,17 +265,31 @@ pub fn decide(machine: Option<&MachineFacts>, policy: Policy, feed: Freshness) -
 }
 
 impl MachineFacts {
-    /// Returns the instance's custom script, unless the machine is being taken from its tenant.
+    /// Returns the script of the instance or of its platform, unless the machine is being taken from its tenant.
     pub fn instance_script(&self) -> Option<&ScriptSource> {
-        let instance = self.instance.as_ref()?;
-        instance.custom.as_ref().filter(|_| !instance.is_leaving())
+        let instance = self.instance.as_ref().filter(|instance| !instance.is_leaving())?;
+        match &instance.platform {
+            Some(platform) => platform.script.as_ref(),
+            None => instance.custom.as_ref(),
+        }
+    }
+
+    /// True if the instance is the system of an outside platform.
+    pub fn is_platform(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.platform.is_some())
+    }
+
+    /// True if the machine may load the system of its platform, once its boot gate matches.
+    pub fn boots_platform(&self) -> bool {
+        let is_kept = matches!(self.state, HardwareState::Maintenance | HardwareState::Deleting);
+        self.is_platform() && self.instance_script().is_some() && !is_kept
     }
 
     /// Returns the same while that script is what the machine boots.
     fn due_instance_script(&self) -> Option<&ScriptSource> {
         let Occupant { state, always_pxe, script_ran, .. } = self.instance.as_ref()?;
         let first = is_being_installed(*state) && !script_ran;
-        self.instance_script().filter(|_| first || *always_pxe)
+        self.instance_script().filter(|_| first || *always_pxe || self.is_platform())
     }
 
     /// Decides for a machine that may not boot from the network; none if it may. Derived at each request, never stored.
@@ -277,6 +309,9 @@ impl MachineFacts {
         let instance = self.instance.as_ref()?;
         if self.due_instance_script().is_some() {
             return None;
+        }
+        if instance.platform.is_some() && instance.state != InstanceState::Deprovisioning {
+            return Some(Decision::new(BootTarget::Refused, Fact::PlatformGateClosed));
         }
         let installed = instance.has_os || instance.custom.is_some();
         let (boot, fact) = match instance.state {
@@ -312,7 +347,9 @@ impl MachineFacts {
             return Decision::new(custom(script), Fact::InterfaceScript);
         }
         if let Some(script) = self.due_instance_script() {
-            return Decision::new(custom(script), Fact::InstanceScript);
+            let platform = self.is_platform();
+            let fact = if platform { Fact::PlatformScript } else { Fact::InstanceScript };
+            return Decision::new(custom(script), fact);
         }
         let fact = match &self.instance {
             _ if self.worker_wanted => Fact::WorkflowWaits,

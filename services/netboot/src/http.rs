@@ -1,16 +1,18 @@
 //! Boot HTTP: scripts, loaders, the files of a boot, and public files. The paths are in `docs/reference/boot-scripts.md`.
 //!
-//! A refusal has an empty body and is never a script: iPXE shows the status, and the firmware tries the next device. A
+//! A refusal is never a script; its body is empty, or one line for a client that something is not for: iPXE shows the status, and the firmware tries the next device. A
 //! temporary refusal is 503 with Retry-After, and iPXE waits by itself. Paths of older servers are served beside our own, so
 //! that URLs in records, images and foreign DHCP servers keep working.
 //!
 //! - `middleware`: the path of every request: its client, and its limits.
 //! - `scripts`, `file`: responses.
+//! - `platform`: the private files of outside platforms.
 //! - [`phone_home`]: reports of installed systems and installers.
 
 mod file;
 mod middleware;
 pub mod phone_home;
+mod platform;
 mod scripts;
 
 use std::net::IpAddr;
@@ -50,6 +52,8 @@ pub struct Http {
     pub osie: Option<Directories>,
     /// Public files; none where the site has none.
     pub files: Option<Directories>,
+    /// Private files of outside platforms; none where the site has none.
+    pub platform_files: Option<Directories>,
     /// Files of TFTP, served below `/tftp/`.
     pub tftp: Arc<dyn FileSource>,
     /// Images for virtual media; none where the site has none.
@@ -61,6 +65,9 @@ pub struct Http {
     /// Metrics.
     pub metrics: Metrics,
 }
+
+/// Body of the refusal of a client that something is not for.
+const NOT_ALLOWED: &str = "not allowed\n";
 
 impl Http {
     /// Returns the service. Each request needs its [`runtime::serve::ConnectionAddresses`].
@@ -91,10 +98,11 @@ impl Http {
         }
     }
 
-    /// Returns the status for a client that something is not for.
-    fn forbidden(&self) -> StatusCode {
+    /// Renders the refusal of a client that something is not for. It is the same for all: the log has the reason.
+    fn forbidden(&self) -> (StatusCode, &'static str) {
         let by_401 = self.boots.site.serving.refuse_by_401;
-        if by_401 { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN }
+        let status = if by_401 { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        (status, NOT_ALLOWED)
     }
 }
 
@@ -103,6 +111,7 @@ fn routes() -> Router<Arc<Http>> {
     Router::new()
         .merge(scripts::routes())
         .merge(phone_home::routes())
+        .merge(platform::routes())
         .route("/ipxe/{*path}", get(loader))
         .route("/v1/boot/{token}/{file}", get(boot_file))
         .route("/files/{*path}", get(public_file))

@@ -22,7 +22,7 @@ use tinwright::hardware::v1::Interface;
 use tinwright::hardware::v1::netboot::LocalBoot;
 use tinwright::instance::v1::instance::AttachedAddress;
 
-pub use self::convert::{ipxe_script, parse_hex};
+pub use self::convert::{PRIVATE_FILES, ipxe_script, parse_hex};
 use crate::Mac;
 use crate::decision::MachineFacts;
 

@@ -169,6 +169,8 @@ pub struct Serving {
     pub autoexec_script: bool,
     /// Directory of further files for TFTP, such as firmware of Raspberry Pis.
     pub tftp_assets: Option<PathBuf>,
+    /// Directory of the private files of outside platforms.
+    pub platform_files: Option<PathBuf>,
     /// True if TFTP answers from port 69 only, for firewalls that close other ports.
     pub tftp_single_port: bool,
     /// Images for virtual media.

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fleet::Fleet;
+use netboot::bootscripts::platform::PrivateFileRequest;
 use netboot::bootscripts::{BootScripts, ScriptRequest};
 use netboot::leases::{Claim, ClaimResult, Leases};
 use netboot::machine_view::Index;
@@ -15,6 +16,7 @@ use netboot::pool::{Event, State};
 use netboot::{Mac, site};
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
+use runtime::neighbour::NeighbourCheck;
 use runtime::{Clock, SiteKey};
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
@@ -136,6 +138,55 @@ fn a_simulated_request_logs_nothing_and_the_real_one_after_it_logs_its_warning()
         ..occ::Instance::default()
     }]));
     warned("boot gate closed");
+}
+
+#[test]
+fn a_refusal_of_a_platforms_machine_is_logged_with_what_was_presented_and_without_the_token() {
+    let log = &*LOG;
+    let (id, now) = (HardwareId::new(), UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    let (boots, fleet) = machine(id);
+    let uuid = "00112233-4455-6677-8899-aabbccddeeff";
+    let gate = occ::BootGate { open: true, uuid: uuid.into(), ..occ::BootGate::default() };
+    let boot_url = "/platform/start.ipxe".into();
+    let boot = occ::PlatformBoot { boot_url, ..occ::PlatformBoot::default() };
+    let instance = |gate| occ::Instance {
+        id: "i".into(),
+        state: occ::State::Active.into(),
+        hardware_id: id.to_string(),
+        os: Some(occ::instance::Os::Platform(boot.clone())),
+        boot_gate: Some(gate),
+        ..occ::Instance::default()
+    };
+    fleet.instance(FeedEvent::Snapshot(vec![instance(gate)]));
+    let right =
+        ScriptRequest { uuid: Some(uuid.into()), ..ScriptRequest::new(Some(MAC), MACHINE.into()) };
+    let script = boots.serve(&right, now).unwrap().text;
+    let path = script.split_once("/platform/").unwrap().1.split(' ').next().unwrap();
+    let other: std::net::IpAddr = [192, 0, 2, 77].into();
+    let presented = |source, uuid: &str, rule: &str| {
+        let line = format!("mac={MAC} uuid=Some({uuid:?}) source={source} rule=\"{rule}\"");
+        log.count(&format!("boot gate closed hardware.id={id} {line}"))
+    };
+    let request = ScriptRequest { source: other, uuid: Some("other".into()), ..right.clone() };
+    assert!(boots.serve(&request, now).is_err());
+    assert_eq!(presented(other, "other", "the address is not that machine's"), 1);
+    let request = ScriptRequest { uuid: Some("other".into()), ..right };
+    assert!(boots.serve(&request, now).is_err());
+    assert_eq!(presented(MACHINE.into(), "other", "the platform allows another UUID"), 1);
+    let neighbour = NeighbourCheck::Unchecked;
+    let file = |source, uuid| {
+        let request = PrivateFileRequest { path, uuid: Some(uuid), source, neighbour };
+        let (reply, effects) = boots.respond_private_file(&request, now);
+        let _no_report = boots.apply(effects, now);
+        reply.is_ok()
+    };
+    assert!(file(MACHINE.into(), "stolen"));
+    assert!(!file(other, "stolen"));
+    assert_eq!(presented(other, "stolen", "the token is another address's"), 1);
+    fleet.instance(FeedEvent::Put(instance(occ::BootGate::default())));
+    assert!(!file(MACHINE.into(), "closed"));
+    assert_eq!(log.count("uuid=Some(\"closed\")"), 1);
+    assert_eq!(log.count(path.split('/').nth(1).unwrap()), 0, "the token");
 }
 
 #[tokio::test]

@@ -244,7 +244,8 @@ async fn a_watch_of_a_tenant_sends_no_change_of_another_one() {
 #[tokio::test]
 async fn a_page_token_of_another_tenants_listing_shows_no_objects_of_it() {
     let site = Customers::start().await;
-    for method in tenant_calls().iter().filter(|it| it.name().starts_with("List")) {
+    let has_pages = |it: &&MethodDescriptor| it.input().get_field_by_name("page_token").is_some();
+    for method in tenant_calls().iter().filter(has_pages) {
         let first = json!({"page_size": 1});
         for from in [&site.site_admin, &site.other.admin] {
             let page = outcome(from, method, &first).await.unwrap();

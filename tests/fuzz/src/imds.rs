@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use axum::body::{Body, to_bytes};
+use axum::body::to_bytes;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use fleet::Fleet;
 use metadata::Index;
 use metadata::http::{Config, NotStored, PhoneHome, PhoneHomeCall, Service, TrustedProxies};
@@ -20,11 +20,9 @@ use tinwright::hardware::v1::policy::MetadataTokens;
 use tinwright::hardware::v1::{Hardware, Policy};
 use tokio::runtime::Runtime;
 
-use crate::Target;
 use crate::site::{LOOKUP_ID, NODE1, NODE2, RELAY, SECRET, instance, machines};
+use crate::{Target, http_text};
 
-/// Maximum size of a request head that the listener accepts, in octets.
-const MAX_HEAD_OCTETS: usize = 16 * 1024;
 /// Address of a client that has no record. It must never get the secret.
 const UNKNOWN_CLIENT: [u8; 4] = [198, 51, 100, 77];
 
@@ -215,22 +213,8 @@ fn has_lookup_id(request: &Request) -> bool {
 /// Parses the request in `input`. None if an HTTP server would refuse it before the service.
 fn request(input: &[u8]) -> Option<Request> {
     let (_, text) = input.split_first()?;
-    let end = text
-        .windows(4)
-        .position(|four| four == b"\r\n\r\n")
-        .filter(|end| *end <= MAX_HEAD_OCTETS)?;
-    let (head, body) = (text.get(..end)?, text.get(end + 4..)?);
-    let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
-    let mut first = lines.next()?.split(|octet| *octet == b' ');
-    let (method, target) = (first.next()?, first.next()?);
-    let mut request = Request::builder().method(method).uri(target);
-    for line in lines {
-        let colon = line.iter().position(|octet| *octet == b':')?;
-        let name = HeaderName::from_bytes(line.get(..colon)?).ok()?;
-        let value = HeaderValue::from_bytes(line.get(colon + 1..)?.trim_ascii()).ok()?;
-        request = request.header(name, value);
-    }
-    request.body(Body::from(body.to_vec())).ok()
+    let (head, body) = http_text::split(text)?;
+    http_text::request(head, body.to_vec())
 }
 
 #[cfg(test)]

@@ -7,12 +7,14 @@
 //!
 //! - [`mutate`]: creates inputs; each is derived from seed and number alone, so any input can be repeated.
 //! - [`feed`]: runs the loop and detects failures.
-//! - `site`: machines and their records. [`dhcp`], [`tftp`], [`syslog`], [`imds`]: the targets. No socket is opened.
-//! - [`hex`]: inputs as text.
+//! - `site`: machines and their records. [`dhcp`], [`tftp`], [`syslog`], [`imds`], [`ial`]: the targets. No socket is opened.
+//! - [`hex`]: inputs as text. `http_text`: texts as HTTP requests.
 
 pub mod dhcp;
 pub mod feed;
 pub mod hex;
+mod http_text;
+pub mod ial;
 pub mod imds;
 pub mod mutate;
 mod site;
@@ -46,6 +48,8 @@ pub enum Codec {
     Syslog,
     /// Metadata requests, and the whole service.
     Imds,
+    /// Requests of an outside platform, and the gateway in front of its services.
+    Ial,
 }
 
 impl fmt::Display for Codec {
@@ -55,6 +59,7 @@ impl fmt::Display for Codec {
             Self::Tftp => "tftp",
             Self::Syslog => "syslog",
             Self::Imds => "imds",
+            Self::Ial => "ial",
         })
     }
 }
@@ -67,6 +72,7 @@ impl Codec {
             Self::Tftp => Box::new(tftp::Tftp::new()),
             Self::Syslog => Box::new(syslog::Syslog::new()),
             Self::Imds => Box::new(imds::Imds::new()?),
+            Self::Ial => Box::new(ial::Ial::new()?),
         })
     }
 }

@@ -18,7 +18,7 @@ struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
     /// Feed these codecs only, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,syslog,imds")]
+    #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,syslog,imds,ial")]
     only: Vec<Codec>,
     /// Feed only this input, in hex
     #[arg(long)]

@@ -16,6 +16,6 @@ fn no_input_breaks_a_codec_or_makes_memory_grow() {
 #[test]
 fn an_input_can_be_repeated() {
     let request = ["--input", "0001782e65666900006f6374657400"];
-    assert!(fuzz(&[&["--only", "dhcp,tftp,syslog,imds"], &request[..]].concat()));
+    assert!(fuzz(&[&["--only", "dhcp,tftp,syslog,imds,ial"], &request[..]].concat()));
     assert!(!fuzz(&["--only", "dhcp", "--input", "0"]));
 }

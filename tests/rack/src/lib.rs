@@ -11,6 +11,7 @@
 //! - [`machines`]: machines run by libvirt; [`bmc`]: their BMCs; [`bare`]: machines without libvirt and BMC.
 //! - [`client`]: another host on the machines' network; [`switch`]: its switch, by LLDP.
 //! - [`server`]: the Tinwright server in the lab, and its clients.
+//! - [`platform`]: an outside platform: its client of the infrastructure abstraction layer, and its system, which boots from the network.
 //! - [`provision`]: the operator's calls: hardware records, templates, instances.
 //! - [`site`]: lab, libvirt, BMCs and server together.
 //!
@@ -21,6 +22,7 @@ pub mod bmc;
 pub mod client;
 pub mod lab;
 pub mod machines;
+pub mod platform;
 pub mod provision;
 pub mod server;
 pub mod site;

@@ -35,6 +35,8 @@ pub struct Machine {
     pub firmware: Firmware,
     /// The disk image, a sparse file.
     pub disk: PathBuf,
+    /// Size of the disk, in bytes.
+    pub disk_bytes: u64,
     /// Further disks. It boots from them last.
     pub scsi_disks: Vec<ScsiDisk>,
     /// True if it has a TPM 2.0.
@@ -43,6 +45,8 @@ pub struct Machine {
     pub clock_behind: Duration,
     /// True if its firmware boots from the network first.
     pub boots_from_network: bool,
+    /// Its memory, in MiB.
+    pub memory_mib: u64,
 }
 
 /// A SCSI disk of a machine.
@@ -60,17 +64,15 @@ pub struct ScsiDisk {
     pub is_ssd: bool,
 }
 
-/// Size of a machine's disk, in bytes.
-pub const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// Size of the disk of a machine of which nothing else is said, in bytes.
+const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// Disables PXE over IPv6 in OVMF, as operators do in firmware settings: trying it costs more than a minute per boot.
 const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
 <entry name='opt/org.tianocore/IPv6PXESupport'>n</entry></sysinfo>";
 /// A TPM 2.0 by swtpm, which libvirt starts with the machine.
 const TPM: &str = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>";
-/// A machine's memory, in MiB.
+/// The memory of a machine of which nothing else is said, in MiB.
 const MEMORY_MIB: u64 = 1280;
-/// A machine's memory, in bytes.
-pub const MEMORY_BYTES: u64 = MEMORY_MIB << 20;
 
 impl Machine {
     /// Creates machine `number`, counted from 1, powered off, with an empty disk.
@@ -84,11 +86,20 @@ impl Machine {
             address: format!("198.51.100.{}", 10 + number),
             firmware,
             disk,
+            disk_bytes: DISK_BYTES,
             scsi_disks: Vec::new(),
             has_tpm: false,
             clock_behind: Duration::ZERO,
             boots_from_network: true,
+            memory_mib: MEMORY_MIB,
         })
+    }
+
+    /// Sets the size of its disk, in GiB.
+    pub fn with_disk_gib(self, gib: u64) -> anyhow::Result<Self> {
+        let disk_bytes = gib << 30;
+        std::fs::File::options().write(true).open(&self.disk)?.set_len(disk_bytes)?;
+        Ok(Self { disk_bytes, ..self })
     }
 
     /// Adds an empty SCSI disk of `gib` GiB, with a serial number and a World Wide Name of its own.
@@ -112,6 +123,12 @@ impl Machine {
         Self { has_tpm: true, ..self }
     }
 
+    /// Sets its memory.
+    #[must_use]
+    pub fn with_memory_mib(self, memory_mib: u64) -> Self {
+        Self { memory_mib, ..self }
+    }
+
     /// Sets the offset of the hardware clock.
     #[must_use]
     pub fn with_clock_behind(self, clock_behind: Duration) -> Self {
@@ -133,7 +150,7 @@ impl Machine {
         assert_eq!(inventory.uuid, self.uuid);
         assert_eq!(inventory.firmware_mode(), mode);
         let tpm_version = if self.has_tpm { "2.0" } else { "" };
-        assert_eq!(inventory.memory_bytes, MEMORY_BYTES);
+        assert_eq!(inventory.memory_bytes, self.memory_mib << 20);
         assert_eq!(inventory.tpm_version, tpm_version, "{}", self.name);
         assert_eq!(inventory.processors.as_ref().map(|it| (it.sockets, it.cores)), Some((1, 1)));
         let macs: Vec<_> = inventory.interfaces.iter().map(|it| it.mac.as_str()).collect();
@@ -145,7 +162,7 @@ impl Machine {
         });
         let disks = self.scsi_disks.iter();
         let given = disks.map(|it| (it.serial.as_str(), it.wwn.as_str(), it.bytes, it.is_ssd));
-        let given = given.chain([("", "", DISK_BYTES, false)]);
+        let given = given.chain([("", "", self.disk_bytes, false)]);
         assert_eq!(found.collect::<BTreeSet<_>>(), given.collect());
     }
 
@@ -157,7 +174,7 @@ impl Machine {
 
     /// Returns libvirt's description of the machine.
     fn domain(&self, lab: &Lab) -> String {
-        let Self { name, uuid, mac, disk, clock_behind, .. } = self;
+        let Self { name, uuid, mac, disk, clock_behind, memory_mib, .. } = self;
         let (chipset, loader, settings, rom) = match self.firmware {
             Firmware::Bios => ("pc", String::new(), "", ""),
             Firmware::Uefi => {
@@ -181,7 +198,7 @@ impl Machine {
         let scsi_disks: String =
             self.scsi_disks.iter().zip('a'..).zip(3..).map(ScsiDisk::device).collect();
         format!(
-            "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{MEMORY_MIB}</memory>
+            "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>{memory_mib}</memory>
 <vcpu>1</vcpu><os><type arch='x86_64' machine='{chipset}'>hvm</type>{loader}
 </os>{settings}<features><acpi/></features>
 <clock offset='variable' adjustment='-{behind}' basis='utc'/>

@@ -20,8 +20,10 @@ const PACKAGES: &[&str] = &[
     "ca-certificates",
     "cpio",
     "curl",
+    "debootstrap",
     "dhcping",
     "dnsmasq-base",
+    "docker.io",
     "dosfstools",
     "e2fsprogs",
     "etcd-client",
@@ -69,8 +71,10 @@ const PACKAGES: &[&str] = &[
     "zstd",
 ];
 
-/// The linter of the contract, as its project publishes it on PyPI.
-const BUF_PACKAGE: &str = "buf-bin==1.75.0";
+/// The tools from PyPI: the linter of the contract, as its project publishes it, and two that read OpenAPI documents, one to check
+/// them and one to check a server against them.
+const PYTHON_TOOLS: [&str; 3] =
+    ["buf-bin==1.75.0", "openapi-spec-validator==0.9.0", "schemathesis==4.32.5"];
 
 /// Installs the packages that are missing.
 pub fn packages() -> anyhow::Result<()> {
@@ -146,16 +150,21 @@ pub fn program(name: &str) -> PathBuf {
 pub fn tools() -> anyhow::Result<PathBuf> {
     let folder = root().join("target/peers/tools");
     let (programs, mark) = (folder.join("bin"), folder.join("complete"));
-    // The mark names the installed package, and is written last.
-    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == BUF_PACKAGE) {
+    std::fs::create_dir_all(&folder)?;
+    // Tests and checks may ask for them at the same time.
+    let lock = std::fs::File::create(folder.with_extension("lock"))?;
+    lock.lock()?;
+    // The mark names the installed packages, and is written last.
+    let wanted = PYTHON_TOOLS.join(" ");
+    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == wanted) {
         return Ok(programs);
     }
-    eprintln!("cargo rack: installing {BUF_PACKAGE} below target");
-    std::fs::create_dir_all(&folder)?;
+    eprintln!("cargo rack: installing {wanted} below target");
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    let pip = ["install", "--quiet", "--disable-pip-version-check", BUF_PACKAGE];
-    run(Command::new(programs.join("pip")).args(pip))?;
-    std::fs::write(&mark, BUF_PACKAGE)?;
+    let mut pip = Command::new(programs.join("pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check"]);
+    run(pip.args(PYTHON_TOOLS))?;
+    std::fs::write(&mark, wanted)?;
     Ok(programs)
 }
 

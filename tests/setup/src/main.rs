@@ -3,6 +3,7 @@
 //! This program has few dependencies, so that it is built quickly and prints its first line soon.
 
 mod alone;
+mod lab;
 mod suite;
 
 use std::process::ExitCode;
@@ -23,6 +24,15 @@ enum Command {
         /// Remove the rack once both instances are active
         #[arg(long)]
         down: bool,
+    },
+    /// Start the site of compose.yaml in containers, without an image registry, and provision its virtual machine
+    Lab {
+        /// Remove the lab once the instance is active
+        #[arg(long)]
+        down: bool,
+        /// Run a test of it instead
+        #[arg(long, conflicts_with = "down")]
+        test: Option<lab::Test>,
     },
     /// Install missing packages if root, else print the command that installs them
     Setup,
@@ -47,7 +57,7 @@ enum Command {
     },
     /// Fuzz the codecs and servers; arguments are passed to the fuzzer
     Fuzz {
-        /// Arguments of the fuzzer, such as --seconds 600, --seed 7 or --only dhcp,tftp,syslog,imds
+        /// Arguments of the fuzzer, such as --seconds 600, --seed 7 or --only dhcp,tftp,syslog,imds,ial
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -59,6 +69,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         None => suite::up(&[]),
         Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
+        Some(Command::Lab { test: Some(test), .. }) => suite::test_lab(test),
+        Some(Command::Lab { down, test: None }) => suite::lab(down),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { long: true, .. }) => suite::test_long(),
         Some(Command::Test { check: true, .. }) => suite::test_and_check(),

@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use setup::{packages, program, root, run, tools};
 
-use crate::alone;
+use crate::{alone, lab};
 
 /// The tests of the package `rack`, which wait for booting machines most of the time.
-const RACK_TESTS: [&str; 14] = [
+const RACK_TESTS: [&str; 18] = [
     "--test",
     "edges",
     "--test",
@@ -20,6 +20,10 @@ const RACK_TESTS: [&str; 14] = [
     "failures",
     "--test",
     "firmware",
+    "--test",
+    "ial",
+    "--test",
+    "ial_client",
     "--test",
     "power",
     "--test",
@@ -40,6 +44,19 @@ pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
     packages()?;
     build()?;
     run(Command::new(program("rack")).args(arguments))
+}
+
+/// Starts the lab in containers; if it is to go `down`, removes it once its instance is active.
+pub(crate) fn lab(down: bool) -> anyhow::Result<()> {
+    packages()?;
+    build()?;
+    lab::up(down)
+}
+
+/// Runs one test of the lab in containers.
+pub(crate) fn test_lab(test: lab::Test) -> anyhow::Result<()> {
+    build_tests()?;
+    lab::test(test)
 }
 
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
@@ -69,9 +86,11 @@ fn build_tests() -> anyhow::Result<()> {
     run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))
 }
 
-/// Runs the tests that are not the rack's.
+/// Runs the tests that are not the rack's, then those of the control plane in containers.
 fn others() -> anyhow::Result<()> {
-    run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]))
+    let tested = run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]));
+    println!("the control plane in containers");
+    tested.and(lab::test(lab::Test::ControlPlane))
 }
 
 /// Does `work` while the tests of the rack run, and prints their output afterwards.
@@ -106,13 +125,18 @@ pub(crate) fn test_long() -> anyhow::Result<()> {
         parts.push((format!("restarts with RACK_SEED={seed}"), restarts));
     }
     let mut failures = Vec::new();
-    for (name, mut command) in parts {
-        println!("{name}");
-        if let Err(error) = run(&mut command) {
+    let mut check = |name: String, result: anyhow::Result<()>| {
+        if let Err(error) = result {
             eprintln!("{name}: {error:#}");
             failures.push(name);
         }
+    };
+    for (name, mut command) in parts {
+        println!("{name}");
+        check(name, run(&mut command));
     }
+    println!("the lab in containers");
+    check("the lab in containers".to_owned(), lab::test(lab::Test::Machine));
     anyhow::ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
     Ok(())
 }

@@ -1,21 +1,23 @@
 //! Certificates that are renewed while the process runs. Each handshake presents the current one; open connections keep theirs.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 
 use super::trust::PeerVerifier;
-use super::{Error, SiteAuthority, certificate, end};
+use super::{Error, SiteAuthority, certificate, end, read};
 use crate::clock::Clock;
 use crate::identity::Caller;
+use crate::secret::Secret;
 
 /// A certificate of this process, with its key.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ enum Holder {
     Server(Vec<String>),
     /// A client of other processes, which is this caller.
     Service(Caller),
+    /// A server with the operator's certificate chain and key, in these files.
+    Files(PathBuf, PathBuf),
 }
 
 impl Holder {
@@ -40,12 +44,25 @@ impl Holder {
         let own = match self {
             Self::Server(names) => site.server(names)?,
             Self::Service(caller) => site.client_of_others(caller)?,
+            Self::Files(certificate, key) => return key_pair(certificate, key),
         };
         let chain = site.trust().chain(certificate(&own.certificate, &site.folder)?);
         let key = PrivateKeyDer::from_pem_slice(own.key.expose().as_bytes());
         let key = key.map_err(|_| Error::Damaged(site.folder.clone()))?;
         Ok(Arc::new(CertifiedKey::from_der(chain, key, &provider())?))
     }
+}
+
+/// Reads the operator's certificate chain and key.
+fn key_pair(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Error> {
+    let damaged = |path: &Path| Error::Damaged(path.to_owned());
+    let pem = read(certificate)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty());
+    let pem = Secret::new(read(key)?);
+    let der = PrivateKeyDer::from_pem_slice(pem.expose().as_bytes()).map_err(|_| damaged(key))?;
+    let chain = chain.ok_or_else(|| damaged(certificate))?;
+    Ok(Arc::new(CertifiedKey::from_der(chain, der, &provider())?))
 }
 
 impl RenewableCertificate {
@@ -59,6 +76,15 @@ impl RenewableCertificate {
     /// certificate, whose caller is all services.
     pub fn service(site: Arc<SiteAuthority>, caller: Caller) -> Result<Arc<Self>, Error> {
         Self::new(site, Holder::Service(caller))
+    }
+
+    /// Reads the operator's certificate chain and key (PEM) out of these files. A renewal reads them again.
+    pub fn files(
+        site: Arc<SiteAuthority>,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Arc<Self>, Error> {
+        Self::new(site, Holder::Files(certificate.to_owned(), key.to_owned()))
     }
 
     fn new(site: Arc<SiteAuthority>, holder: Holder) -> Result<Arc<Self>, Error> {
@@ -153,7 +179,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use rustls::HandshakeKind;
-    use rustls::pki_types::{CertificateDer, ServerName};
+    use rustls::pki_types::ServerName;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 

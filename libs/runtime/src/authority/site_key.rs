@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::{Error, SiteAuthority, edge, file, remove, write};
+use super::{Error, SiteAuthority, door, edge, file, remove, write};
 use crate::secret::{KEY_BYTES, SiteKey};
 use crate::site_keys::SiteKeys;
 
@@ -33,7 +33,7 @@ pub(super) struct StoredKeys {
 }
 
 impl StoredKeys {
-    /// Returns the keys of an edge.
+    /// Returns the keys of an edge or a door.
     pub(super) fn new(current: SiteKey, old: Option<SiteKey>) -> Self {
         Self { current, next: None, old }
     }
@@ -42,6 +42,9 @@ impl StoredKeys {
     pub(super) fn read(folder: &std::path::Path) -> Result<Self, Error> {
         if edge::is_edge(folder) {
             return edge::read_keys(folder);
+        }
+        if door::is_door(folder) {
+            return door::read_keys(folder);
         }
         let key = |name: &str| -> Result<Option<SiteKey>, Error> {
             let path = folder.join(name);

@@ -32,6 +32,8 @@ pub struct ConnectionLimits {
     pub max_head_bytes: usize,
     /// The longest time for the first bytes of a connection, for the head of an HTTP/1 request, and between two of them.
     pub head_timeout: Duration,
+    /// The longest time for which sent bytes may be unacknowledged by the peer's system: then the connection has ended. None: the system's.
+    pub acknowledge_timeout: Option<Duration>,
     /// The most calls that one HTTP/2 connection may have open.
     pub max_concurrent_streams: u32,
     /// Certificates whose connections are closed.
@@ -50,6 +52,7 @@ impl Default for ConnectionLimits {
             exempt: TrustedProxies::default(),
             max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: HANDSHAKE_TIMEOUT,
+            acknowledge_timeout: None,
             max_concurrent_streams: MAX_CONCURRENT_STREAMS,
             revocations: Revocations::default(),
             authority: None,

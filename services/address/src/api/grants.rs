@@ -91,8 +91,9 @@ impl GrantService for Api {
         request: Request<pb::ConfirmGrantRequest>,
     ) -> Result<Response<pb::ConfirmGrantResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
-        let id = Violations::parse("id", &request.into_inner().id)?;
-        let grant = self.grants.confirm(id, tenant.as_ref()).await?;
+        let pb::ConfirmGrantRequest { id, use_only } = request.into_inner();
+        let id = Violations::parse("id", &id)?;
+        let grant = self.grants.confirm(id, use_only, tenant.as_ref()).await?;
         Ok(Response::new(pb::ConfirmGrantResponse { grant: Some(grant) }))
     }
 

@@ -21,7 +21,7 @@ pub const MAX_ATTACHED: usize = 64;
 
 impl Grants {
     /// Attaches a grant that `tenant` may see to `target`; if it is `primary`, as the address that DHCP gives the interface. A
-    /// pending grant is confirmed.
+    /// pending grant becomes active.
     pub async fn attach(
         &self,
         id: GrantId,

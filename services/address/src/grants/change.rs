@@ -27,7 +27,11 @@ impl Grants {
             return Err(released(&grant.id));
         }
         let unused = Commit { expect: vec![Expect::Absent(retired)], ..Commit::default() };
-        let claim = self.claims.to_claim(plan.block, &holder(&grant)).await?;
+        let claim = match self.claims.to_claim(plan.block, &holder(&grant)).await {
+            // Another writer took it since the plan: another block will do.
+            Err(Error::Taken { .. }) if wanted.block.is_empty() => return Err(Error::Busy),
+            claim => claim?,
+        };
         let more = plan.unchanged(self).and(claim).and(self.to_count(&grant, &plan.subnet).await?);
         Ok(self
             .records
@@ -88,17 +92,19 @@ impl Grants {
     pub(super) async fn try_confirm(
         &self,
         id: GrantId,
+        use_only: bool,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
         let old = self.get(&id.to_string(), tenant).await?;
         match old.state() {
-            pb::GrantState::Active => return Ok(old),
+            pb::GrantState::Active if use_only || old.confirm_time.is_some() => return Ok(old),
             pb::GrantState::Released => return Err(released(&old.id)),
-            pb::GrantState::Pending | pb::GrantState::Unspecified => {}
+            pb::GrantState::Active | pb::GrantState::Pending | pb::GrantState::Unspecified => {}
         }
         let update_time = Some(Timestamp::from(self.clock.wall()));
+        let confirm_time = if use_only { None } else { update_time };
         let state = pb::GrantState::Active.into();
-        let new = pb::Grant { state, due_time: None, update_time, ..old.clone() };
+        let new = pb::Grant { state, due_time: None, confirm_time, update_time, ..old.clone() };
         Ok(self.records.replace(&old, new).await?)
     }
 
@@ -144,7 +150,7 @@ impl Grants {
         }
     }
 
-    /// Frees `old`, whose state has ended. A grant that was never confirmed leaves its key to others.
+    /// Frees `old`, whose state has ended. A grant that was never active leaves its key to others.
     pub(super) async fn try_end(&self, old: &pb::Grant) -> Result<(), Error> {
         let mut gone = self.to_remove(old).await?;
         if old.state() != pb::GrantState::Released {
@@ -178,6 +184,7 @@ fn new_grant(wanted: &pb::Grant, plan: &Plan, now: SystemTime) -> pb::Grant {
         network: plan.subnet.cidr.clone(),
         gateway: plan.subnet.gateway.clone(),
         attachment: None,
+        confirm_time: None,
         ..wanted.clone()
     }
 }

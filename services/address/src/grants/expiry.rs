@@ -1,4 +1,4 @@
-//! Frees grants whose state has ended: pending ones that nobody confirmed, and released ones after their hold time.
+//! Frees grants whose state has ended: pending ones that nobody confirmed or attached, and released ones after their hold time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -80,7 +80,7 @@ impl Grants {
         }
     }
 
-    /// Frees the grant `id` as if it had never been, and returns it if it is confirmed.
+    /// Frees the grant `id` as if it had never been, and returns it if it is not pending.
     pub async fn take_back(&self, id: String) -> Result<Option<pb::Grant>, Error> {
         let mut attempts = Attempts::new(&self.turns);
         loop {

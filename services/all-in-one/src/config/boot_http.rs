@@ -49,6 +49,9 @@ pub struct BootSection {
     /// Serve further files of this directory by TFTP, such as the firmware of Raspberry Pi
     #[arg(value_name = "DIR")]
     pub tftp_assets: Option<PathBuf>,
+    /// Serve the private files of outside platforms in this directory below /platform, to machines whose boot gate is open
+    #[arg(value_name = "DIR")]
+    pub platform_files: Option<PathBuf>,
     /// Send TFTP transfers from port 69 too, for networks that filter other ports
     pub tftp_single_port: bool,
     /// Serve the images for virtual media in this directory below /iso
@@ -172,6 +175,7 @@ impl BootSection {
             hold_boot_loops: self.hold_loops,
             autoexec_script: self.autoexec_script,
             tftp_assets: self.tftp_assets,
+            platform_files: self.platform_files,
             tftp_single_port: self.tftp_single_port,
             iso,
         })
@@ -222,6 +226,13 @@ mod tests {
         assert_eq!((policy, https), (Policy::default(), None));
         assert!(serving.iso.is_none() && !serving.refuse_by_401 && serving.mac_only.is_empty());
         assert_eq!(section("").worker_timeouts().unwrap(), WorkerTimeouts::DEFAULT);
+    }
+
+    #[test]
+    fn the_directory_of_private_files_is_passed_on() {
+        let serving = section("platform_files = '/srv/private'").checked().unwrap().serving;
+        assert_eq!(serving.platform_files, Some("/srv/private".into()));
+        assert_eq!(section("").checked().unwrap().serving.platform_files, None);
     }
 
     #[test]

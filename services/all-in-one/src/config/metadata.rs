@@ -113,7 +113,7 @@ impl Metadata {
     }
 }
 
-fn trusted(networks: &[String]) -> anyhow::Result<TrustedProxies> {
+pub(super) fn trusted(networks: &[String]) -> anyhow::Result<TrustedProxies> {
     let networks =
         networks.iter().map(|text| network::parse(text)).collect::<Result<Vec<_>, _>>()?;
     Ok(TrustedProxies::new(networks)?)

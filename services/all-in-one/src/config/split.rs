@@ -36,6 +36,8 @@ pub enum Service {
     Netboot,
     /// Metadata for installed systems.
     Metadata,
+    /// The doors for clients that speak JSON.
+    Gateway,
 }
 
 impl Service {
@@ -50,7 +52,8 @@ impl Service {
         Self::Netboot,
     ];
 
-    /// The services that this one always calls; identity for the revoked certificates. Metadata and address call netboot too if its address is configured, for leases.
+    /// The services that this one always calls; identity for the revoked certificates. Metadata and address call netboot too if its address is configured, for leases; and so does
+    /// the gateway, which passes on the calls of its clients, with metadata.
     fn calls(self) -> &'static [Self] {
         match self {
             Self::Hardware => {
@@ -69,6 +72,14 @@ impl Service {
                 &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Identity]
             }
             Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],
+            Self::Gateway => &[
+                Self::Address,
+                Self::Hardware,
+                Self::Identity,
+                Self::Instance,
+                Self::Workflow,
+                Self::Power,
+            ],
         }
     }
 
@@ -81,7 +92,7 @@ impl Service {
             | Self::Instance
             | Self::Workflow
             | Self::Power => true,
-            Self::Netboot | Self::Metadata => false,
+            Self::Netboot | Self::Metadata | Self::Gateway => false,
         }
     }
 
@@ -160,7 +171,7 @@ impl Split {
                 None => &mut others,
                 Some(service) => {
                     anyhow::ensure!(
-                        service.uses_store(),
+                        service != Service::Gateway,
                         "peers names {service}, which no service calls"
                     );
                     split.peers.entry(service).or_default()
@@ -220,6 +231,11 @@ impl Split {
     pub fn uses_store(&self) -> bool {
         let mut all = Service::value_variants().iter();
         all.any(|service| service.uses_store() && self.serves(*service))
+    }
+
+    /// True if the gateway is all that this process serves.
+    pub fn is_gateway_only(&self) -> bool {
+        self.served().all(|service| service == Service::Gateway)
     }
 
     /// Returns the addresses of `service`, of which the first that answers is called; none if it is not called from here, or is

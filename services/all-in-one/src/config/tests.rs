@@ -193,7 +193,7 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
         ),
         (
             "only = ['power']\npeers = ['metadata=https://a:1']",
-            "peers names metadata, which no service calls",
+            "power calls hardware, which is not served here: set its address in peers",
         ),
         (
             "only = ['power']\npeers = ['http://a:1']",

@@ -92,6 +92,7 @@ impl Site {
             format!("{program} serve --data {name} --metrics-listen 127.0.0.1:{vitals} {flags}");
         let log = std::fs::File::create(self.dir.path().join(format!("{name}.log"))).unwrap();
         let mut command = self.inside(&self.server, &line);
+        command.env("TINWRIGHT_GATEWAY_LISTEN", "127.0.0.1:0");
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.processes.push(process.spawn().unwrap());
         let ready = format!("curl -sf http://127.0.0.1:{vitals}/readyz");

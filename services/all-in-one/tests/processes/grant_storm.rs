@@ -68,7 +68,7 @@ impl Operator {
     }
 
     async fn confirm(&self, grant: &addr::Grant) {
-        let request = addr::ConfirmGrantRequest { id: grant.id.clone() };
+        let request = addr::ConfirmGrantRequest { id: grant.id.clone(), use_only: false };
         let confirmed =
             self.caller.repeat(async || self.grants().confirm_grant(request.clone()).await);
         let confirmed = confirmed.await.unwrap().grant.unwrap();

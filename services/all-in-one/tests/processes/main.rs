@@ -7,6 +7,7 @@ mod authority;
 mod backup;
 mod boots;
 mod certificate_end;
+mod door;
 mod edge;
 #[path = "../../../power/tests/bmc/emulator.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
@@ -30,6 +31,7 @@ mod outage;
 #[path = "../../../../libs/store/tests/engines/peer.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod peer;
+mod platform_storm;
 mod process;
 mod readdress;
 mod replicas;

@@ -109,6 +109,8 @@ impl Place {
         let mut command = self.program();
         command.arg("serve").arg("--data").arg(self.path("data"));
         command.args(["--listen", &self.grpc.to_string()]);
+        // A free port, unless the arguments name one.
+        command.env("TINWRIGHT_GATEWAY_LISTEN", "127.0.0.1:0");
         command.args(["--metrics-listen", &self.vitals.to_string()]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(self.path("log")).unwrap();

@@ -57,6 +57,10 @@ pub struct CreateOptions {
     /// Let its holder use this location only; may be repeated
     #[arg(long = "location", value_name = "ID")]
     locations: Vec<String>,
+    /// Have the machines that its holder orders load their system from here, whatever their location says: an http or https URL, or
+    /// a path that begins with /platform/
+    #[arg(long, value_name = "URL", default_value = "")]
+    boot_url: String,
     /// Let it expire after this time, such as 30d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = input::duration)]
     lifetime: Option<Duration>,
@@ -120,6 +124,7 @@ async fn create(
         description: options.description,
         hubs: options.hubs,
         locations: options.locations,
+        boot_url: options.boot_url,
         labels: options.labels.into_iter().collect(),
         expire_time: end.map(Into::into),
         ..pb::Credential::default()

@@ -67,6 +67,9 @@ struct Order {
     /// Occupy a free machine in this location
     #[arg(long, value_name = "NAME|ID")]
     location: Option<String>,
+    /// Occupy a free machine in this zone of the location
+    #[arg(long, value_name = "NAME", requires = "location")]
+    zone: Option<String>,
     /// Occupy a free machine with these labels
     #[arg(
         long = "labels",
@@ -116,6 +119,7 @@ impl Order {
             location_id: self.location.clone().unwrap_or_default(),
             labels: self.machine_labels.iter().cloned().collect(),
             spread_label: self.spread.clone().unwrap_or_default(),
+            zone: self.zone.clone().unwrap_or_default(),
         };
         let mut instance = from_options(self)?;
         match &self.machine {

@@ -59,7 +59,7 @@ pub struct UpdateLocation {
 /// Settings of a location.
 #[derive(Debug, clap::Args)]
 struct Settings {
-    /// Record this URL, below which machines there are served their boot files; http or https
+    /// Have machines there load the system of an outside platform from here: an http or https URL, or a path that begins with /platform/
     #[arg(long, value_name = "URL", requires = "name")]
     boot_url: Option<String>,
     /// Set its country, by the two letters of ISO 3166-1

@@ -145,6 +145,25 @@ fake! {
             Ok(Response::new(pb::ListModelsResponse { models, counts, ..Default::default() }))
         }
 
+        async fn list_model_offers(
+            &self,
+            request: Request<pb::ListModelOffersRequest>,
+        ) -> Result<Response<pb::ListModelOffersResponse>, Status> {
+            let pb::ListModelOffersRequest { model_id, location_id } = request.into_inner();
+            self.record(format!("offers of {model_id} in {location_id}"));
+            let offer = pb::ModelOffer {
+                model_name: "gold".into(),
+                location_name: "lla1".into(),
+                zones: vec!["a".into(), "b".into()],
+                available: true,
+                machines: 9,
+                free: 5,
+                parts: Some(pb::MachineParts { memory_bytes: 64 << 30, ..Default::default() }),
+                ..pb::ModelOffer::default()
+            };
+            Ok(Response::new(pb::ListModelOffersResponse { offers: vec![offer] }))
+        }
+
         async fn get_model(
             &self,
             request: Request<pb::GetModelRequest>,
@@ -233,6 +252,16 @@ async fn models_are_listed_with_the_numbers_of_their_machines() {
     let rows: Vec<Vec<_>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[1][1..6], ["m1", "9", "5", "3", "1"]);
     assert_eq!(rows[2][1..6], ["m2", "0", "0", "0", "0"]);
+}
+
+#[tokio::test]
+async fn offers_of_a_model_in_a_location_are_listed_with_their_numbers() {
+    let command = "model offers --model m1 --location lla1";
+    let (printed, result, calls) = Site::default().run(command).await;
+    assert_eq!(result, Ok(()));
+    assert_eq!(calls, [format!("offers of {} in {}", IDS[0], IDS[1])]);
+    let row: Vec<_> = printed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["gold", "lla1", "a,b", "yes", "5", "9", "64", "GiB"]);
 }
 
 #[tokio::test]

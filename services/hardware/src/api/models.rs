@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Api, missing_selector};
 use crate::matching::matches;
+use crate::models::Wanted;
 use crate::{models, tenant};
 
 #[tonic::async_trait]
@@ -91,6 +92,23 @@ impl ModelService for Api {
         };
         let models = models.into_iter().map(|model| show(tenant.as_ref(), model)).collect();
         Ok(Response::new(pb::ListModelsResponse { models, next_page_token, counts }))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn list_model_offers(
+        &self,
+        request: Request<pb::ListModelOffersRequest>,
+    ) -> Result<Response<pb::ListModelOffersResponse>, Status> {
+        let is_tenant = access::tenant(&request).is_some();
+        let pb::ListModelOffersRequest { model_id, location_id } = request.into_inner();
+        let wanted = Wanted { model_id: &model_id, location_id: &location_id };
+        let mut offers =
+            self.models.offers(wanted, &self.peers.occupied_machines(None).await?).await?;
+        if is_tenant {
+            // A tenant does not learn the numbers of the site's machines.
+            offers.iter_mut().for_each(|offer| (offer.machines, offer.free) = (0, 0));
+        }
+        Ok(Response::new(pb::ListModelOffersResponse { offers }))
     }
 
     #[tracing::instrument(skip_all)]

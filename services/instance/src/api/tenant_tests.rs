@@ -288,3 +288,55 @@ async fn a_tenant_orders_by_placement_only_and_a_plan_names_no_machine_to_it() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(!format!("{refused:?}").contains(&machine), "{refused}");
 }
+
+fn by_external_id(tenant: &str, external_id: &str, show_deleted: bool) -> pb::GetInstanceRequest {
+    let (tenant, external_id) = (tenant.to_owned(), external_id.to_owned());
+    let by = pb::get_instance_request::By::ExternalId(pb::ExternalId { tenant, external_id });
+    pb::GetInstanceRequest { by: Some(by), show_deleted, ..Default::default() }
+}
+
+#[tokio::test]
+async fn an_external_id_finds_the_instance_of_its_tenant_and_for_a_month_the_deleted_one() {
+    let Bench { api, .. } = Bench::new().await;
+    let mut ids = Vec::new();
+    for tenant in ["acme", "other", ""] {
+        let instance = pb::Instance {
+            hardware_id: HardwareId::new().to_string(),
+            external_id: "ial/1".into(),
+            tenant: tenant.into(),
+            ..Default::default()
+        };
+        let request = pb::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+        let made = api.create_instance(of_site(request)).await.unwrap().into_inner();
+        ids.push(made.instance.unwrap().id);
+    }
+    let site = async |tenant: &str, deleted| {
+        let found = api.get_instance(of_site(by_external_id(tenant, "ial/1", deleted))).await;
+        found.map(|found| found.into_inner().instance.unwrap().id)
+    };
+    let acme = async |tenant: &str, deleted| {
+        let found = api.get_instance(of_acme(by_external_id(tenant, "ial/1", deleted))).await;
+        found.map(|found| found.into_inner().instance.unwrap().id)
+    };
+    for (tenant, id) in ["acme", "other", ""].into_iter().zip(&ids) {
+        assert_eq!(&site(tenant, false).await.unwrap(), id);
+    }
+    assert_eq!(acme("", false).await.unwrap(), ids[0]);
+    assert_eq!(acme("acme", false).await.unwrap(), ids[0]);
+    assert_missing(&acme("other", true).await.unwrap_err(), "other/ial/1");
+    for id in &ids[..2] {
+        let old = api.instances.records().require(id).await.unwrap();
+        let (event, reason) = (crate::state::Event::Delete, "");
+        let old = api.instances.advance(&old, event, reason, |_| {}).await.unwrap();
+        api.instances.advance(&old, crate::state::Event::Cleaned, "", |_| {}).await.unwrap();
+    }
+    assert_missing(&site("acme", false).await.unwrap_err(), "acme/ial/1");
+    assert_missing(&acme("", false).await.unwrap_err(), "acme/ial/1");
+    assert_eq!(site("acme", true).await.unwrap(), ids[0]);
+    assert_eq!(acme("", true).await.unwrap(), ids[0]);
+    assert_missing(&acme("other", true).await.unwrap_err(), "other/ial/1");
+    assert_eq!(site("other", true).await.unwrap(), ids[1]);
+    assert_missing(&site("nobody", true).await.unwrap_err(), "nobody/ial/1");
+    let empty = api.get_instance(of_site(by_external_id("acme", "", true))).await.unwrap_err();
+    assert_eq!(empty.code(), Code::InvalidArgument);
+}

@@ -1,21 +1,32 @@
-//! The `os` field: a custom iPXE script, or an operating system by name.
+//! The `os` field: a custom iPXE script, an operating system by name, or a system of an outside platform.
 
 use tinwright::check;
 use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
+use tinwright::instance::v1::{Instance, PlatformBoot};
 use tinwright::status::Violations;
 
 /// The longest script.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
+/// The longest group of a location's binding.
+const MAX_GROUP_BYTES: usize = 128;
 /// The longest name of a distribution.
 const MAX_DISTRO_BYTES: usize = 63;
 /// The longest version or tag.
 const MAX_VERSION_BYTES: usize = 128;
 
-/// Adds the violations of `os`.
-pub(super) fn check(os: &Os, wrong: &mut Violations) {
+/// True if `instance` is a system of an outside platform.
+pub(crate) fn is_platform(instance: &Instance) -> bool {
+    matches!(instance.os, Some(Os::Platform(_)))
+}
+
+/// Adds the violations of `os`, in an instance of `tenant`.
+pub(super) fn check(os: &Os, tenant: &str, wrong: &mut Violations) {
     match os {
         Os::CustomIpxe(script) => wrong.nest("custom_ipxe", [script], custom_ipxe),
         Os::OperatingSystem(system) => wrong.nest("operating_system", [system], operating_system),
+        Os::Platform(boot) => {
+            wrong.nest("platform", [boot], |boot, wrong| platform(boot, tenant, wrong))
+        }
     }
 }
 
@@ -33,6 +44,17 @@ fn custom_ipxe(script: &CustomIpxe, wrong: &mut Violations) {
                 wrong.add("contents", "does not begin with #!ipxe, or has a zero byte");
             }
         }
+    }
+}
+
+fn platform(boot: &PlatformBoot, tenant: &str, wrong: &mut Violations) {
+    let PlatformBoot { url, group, boot_url: _ } = boot;
+    if !url.is_empty() {
+        wrong.take("url", check::tenant_boot_url(url, tenant));
+    }
+    wrong.take("group", check::length(group, MAX_GROUP_BYTES));
+    if group.chars().any(char::is_control) {
+        wrong.add("group", "has a control character");
     }
 }
 

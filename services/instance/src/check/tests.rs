@@ -92,6 +92,7 @@ fn a_boot_gate_is_stored_in_canonical_form() {
             uuid: uuid.into(),
             mac: mac.into(),
             initial_ips: ips.iter().copied().map(String::from).collect(),
+            open_time: None,
         }),
         ..instance()
     };
@@ -299,4 +300,82 @@ proptest! {
         };
         let _verdict = normalize(given);
     }
+}
+
+fn platform(url: &str) -> Instance {
+    let boot = pb::PlatformBoot { url: url.into(), ..Default::default() };
+    Instance { os: Some(Os::Platform(boot)), ..instance() }
+}
+
+#[test]
+fn the_url_of_a_platform_is_on_a_server_or_below_the_folder_of_its_files() {
+    for url in ["", "http://192.0.2.1/a.ipxe", "https://x.example/a?b=c", "/platform/a/b-1.ipxe"] {
+        assert!(normalize(platform(url)).is_ok(), "{url}");
+    }
+    for url in [
+        "tftp://192.0.2.1/a",
+        "file:///etc/passwd",
+        "platform/a",
+        "/platform/",
+        "/platform//a",
+        "/platform/../key",
+        "/platform/a/..",
+        "/platform/./a",
+        "/platform/%2e%2e/key",
+        "/platform/a\nb",
+        "/platform/a b",
+        "/platform/a?b",
+        "/platform/t/token",
+        "/platforms/a",
+        "/tinwright/a",
+    ] {
+        let text = refused(platform(url));
+        assert!(text.contains("platform.url: "), "{url}: {text}");
+    }
+    let group = |group: String| {
+        let boot = pb::PlatformBoot { group, ..Default::default() };
+        normalize(Instance { os: Some(Os::Platform(boot)), ..instance() })
+    };
+    assert!(group("g".repeat(128)).is_ok() && group("g".repeat(129)).is_err());
+}
+
+#[test]
+fn a_platform_excludes_a_template_a_reservation_and_a_gate_of_the_caller() {
+    let template_id = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12".to_owned();
+    let text = refused(Instance { template_id, ..platform("") });
+    assert!(text.contains("template_id: is set together with platform"), "{text}");
+    let text = refused(Instance { reserve_only: true, ..platform("") });
+    assert!(text.contains("reserve_only: "), "{text}");
+    let gated = Instance { boot_gate: Some(pb::BootGate::default()), ..platform("") };
+    let text = check_order(&gated).unwrap_err().to_string();
+    assert!(text.contains("boot_gate: is set by the server"), "{text}");
+    assert!(check_order(&Instance { os: None, ..gated }).is_ok());
+}
+
+#[test]
+fn annotations_are_bounded_together_and_by_key() {
+    let with = |key: &str, value: &str| {
+        let annotations = [(key.to_owned(), value.to_owned())].into();
+        normalize(Instance { annotations, ..instance() })
+    };
+    assert!(with("ial/extra", "{\"a\":\n1}").is_ok());
+    assert!(with("k", &"v".repeat(16 * 1024 - 1)).is_ok());
+    for (key, value) in
+        [("k", "v".repeat(16 * 1024)), (&*"k".repeat(256), String::new()), ("", "v".into())]
+    {
+        let text = with(key, &value).unwrap_err().to_string();
+        assert!(text.contains("annotations: ") && !text.contains("vvvv"), "{text}");
+    }
+    assert!(with("a\nb", "").is_err() && with("k", "\0").is_err());
+}
+
+#[test]
+fn a_zone_needs_its_location() {
+    let placed = |location_id: &str| {
+        let (location_id, zone) = (location_id.to_owned(), "a".to_owned());
+        let placement = pb::Placement { location_id, zone, ..Default::default() };
+        normalize(Instance { placement: Some(Box::new(placement)), ..Default::default() })
+    };
+    assert!(placed("hall-1").is_ok());
+    assert!(placed("").unwrap_err().to_string().contains("placement.zone: "));
 }

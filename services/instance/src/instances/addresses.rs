@@ -43,7 +43,9 @@ impl Instances {
         request: Option<&IdempotentRequest>,
     ) -> Result<Option<pb::Instance>, Error> {
         let claims = self.begin_exchange(Some(created), None).await?;
-        let has_begun = |it: &pb::Instance| it.state() != pb::State::Queued;
+        // A grant that was recorded is released by the deletion of the instance.
+        let has_begun =
+            |it: &pb::Instance| it.state() != pb::State::Queued || !it.primary_grant_id.is_empty();
         let kept = self.records.take_back(&created.id, request, has_begun).await?;
         if kept.is_none() {
             self.claims.finish(claims).await;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! instance/deleted/<id>                               the record without secrets
-//! instance/retired/id/<id>                            ─▶ id
+//! instance/retired/id/<id>                            ─▶ tenant; in older stores the id
 //! instance/retired/external_id/<tenant>/<id>          ─▶ id
 //! ```
 //!
@@ -10,11 +10,11 @@
 
 use std::time::Duration;
 
-use store::records::{self, Change, Kind, Listing, ListingBuilder, Records};
+use store::records::{self, Change, Kind, Listing, ListingBuilder, Records, Selector};
 use store::{Commit, Expect, Store as _, Write};
-use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
 use tinwright::secret::Secrets as _;
+use tinwright::{InstanceId, TenantName};
 
 use super::{EXTERNAL_ID, Error, Instances, OCCUPANT};
 
@@ -42,16 +42,25 @@ impl Kind for DeletedKind {
     }
 }
 
-/// Returns the tenant and the external id of `instance` as one text, if it has an external id. No name of a tenant has a slash.
+/// Returns the tenant and the external id of `instance` as one text, if it has an external id.
 pub(super) fn external_key(instance: &pb::Instance) -> Option<String> {
     let pb::Instance { tenant, external_id, .. } = instance;
-    (!external_id.is_empty()).then(|| format!("{tenant}/{external_id}"))
+    (!external_id.is_empty()).then(|| external_value(tenant, external_id))
+}
+
+/// Returns an external id of `tenant` as the index has it. No name of a tenant has a slash.
+pub(crate) fn external_value(tenant: &str, external_id: &str) -> String {
+    format!("{tenant}/{external_id}")
 }
 
 /// Returns the keys of the ids of `instance` that are not used again.
 fn retired_keys(instance: &pb::Instance) -> impl Iterator<Item = String> {
     let external = external_key(instance).map(|key| format!("retired/{EXTERNAL_ID}/{key}"));
-    [format!("retired/id/{}", instance.id)].into_iter().chain(external)
+    [retired_key(&instance.id)].into_iter().chain(external)
+}
+
+fn retired_key(id: &str) -> String {
+    format!("retired/id/{id}")
 }
 
 /// Changes nothing. Fails if an id of `instance` was that of a deleted one.
@@ -69,7 +78,9 @@ impl Instances {
     ) -> Result<pb::Instance, Error> {
         let now = Some(self.now().into());
         let new = pb::Instance { delete_time: now, update_time: now, ..new.without_secrets() };
-        let writes = retired_keys(old).map(|key| Write::Put(key, old.id.clone().into())).collect();
+        let mut writes = vec![Write::Put(retired_key(&old.id), old.tenant.clone().into())];
+        let external = external_key(old).map(|key| format!("retired/{EXTERNAL_ID}/{key}"));
+        writes.extend(external.map(|key| Write::Put(key, old.id.clone().into())));
         let retired = Change::from(Commit { expect: Vec::new(), writes });
         let deleted = self.deleted.to_create(&new);
         self.records.commit(self.records.to_delete(old).and(deleted).and(retired)).await?;
@@ -127,6 +138,36 @@ impl Instances {
     /// Returns the record of the deleted instance `id`, if it was deleted in the last 30 days.
     pub async fn deleted(&self, id: &str) -> Result<Option<pb::Instance>, records::Error> {
         self.deleted.get(id).await
+    }
+
+    /// True if the instance `id` was deleted, however long ago, and was one that `tenant` may see.
+    pub async fn was_deleted(
+        &self,
+        id: &str,
+        tenant: Option<&TenantName>,
+    ) -> Result<bool, records::Error> {
+        let found = self.records.store().get(&retired_key(id)).await?;
+        let is_visible = |of: &[u8]| tenant.is_none_or(|tenant| tenant.as_str().as_bytes() == of);
+        Ok(found.is_some_and(|entry| is_visible(&entry.value)))
+    }
+
+    /// Returns the record of the selected deleted instance, if it is selected by its id or external id, and was deleted in the last 30
+    /// days.
+    pub async fn select_deleted(
+        &self,
+        selector: &Selector,
+    ) -> Result<Option<pb::Instance>, records::Error> {
+        match selector {
+            Selector::Id(id) => self.deleted(id).await,
+            Selector::Index(EXTERNAL_ID, key) => {
+                let retired = format!("retired/{EXTERNAL_ID}/{key}");
+                let Some(entry) = self.records.store().get(&retired).await? else {
+                    return Ok(None);
+                };
+                self.deleted(&String::from_utf8_lossy(&entry.value)).await
+            }
+            Selector::Index(..) => Ok(None),
+        }
     }
 
     /// Returns at most `limit` instances, and deleted ones, that pass the filter `keep`, after the id `after`.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 
-use crate::check;
+use crate::check::{self, is_platform};
 use crate::state::{Event, State, UnknownState};
 
 /// The last provisioning event of Equinix Metal's installers.
@@ -13,6 +13,9 @@ const INSTALLED_EVENT: &str = "provisioning.104.01";
 
 /// State reason of an instance whose script could not be loaded after it was started.
 const SCRIPT_NOT_LOADED: &str = "its custom script could not be loaded: boot the machine again";
+
+/// State reason of an instance whose platform's script could not be loaded at the latest boot.
+const PLATFORM_NOT_LOADED: &str = "its platform's script could not be loaded";
 
 /// A phone-home call.
 #[derive(Clone, Debug, Default)]
@@ -76,10 +79,12 @@ impl ScriptOutcome {
     pub fn apply(self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         // A script beside a template counts as well: it runs before the template's workflow has its turn.
-        let has_script = matches!(old.os, Some(Os::CustomIpxe(_)));
+        let has_script = matches!(old.os, Some(Os::CustomIpxe(_) | Os::Platform(_)));
         let is_current = self.generation == old.generation && has_script;
         let state = State::try_from(old)?;
-        if is_current && accepts_reports(state) {
+        if is_current && accepts_reports(state) && is_platform(old) {
+            self.apply_to_platform(&mut new, now);
+        } else if is_current && accepts_reports(state) {
             new.script_time = self.started.then(|| old.script_time.unwrap_or(now.into()));
             let was_only_started = is_installed_by_script(old) && old.phone_home_time.is_none();
             if let (false, true, Ok(next)) =
@@ -92,11 +97,30 @@ impl ScriptOutcome {
         }
         Ok(new)
     }
+
+    /// Records the outcome in an instance of a platform, whose script runs at every boot. The instance stays as it is if a later boot cannot
+    /// load it, so that it can be restarted; the reason says so until the script is started again.
+    fn apply_to_platform(self, instance: &mut pb::Instance, now: SystemTime) {
+        match self.started {
+            true => {
+                instance.script_time = instance.script_time.or(Some(now.into()));
+                if instance.state_reason == PLATFORM_NOT_LOADED {
+                    instance.state_reason.clear();
+                }
+            }
+            false => PLATFORM_NOT_LOADED.clone_into(&mut instance.state_reason),
+        }
+    }
 }
 
 /// True if the machine was changed for the instance, and the instance is not being deleted.
 fn accepts_reports(state: State) -> bool {
     matches!(state, State::Provisioning | State::Reinstalling | State::Active)
+}
+
+/// True if the machine is to be booted into a script: one that installs it, or that of a platform.
+pub fn boots_script(instance: &pb::Instance) -> bool {
+    is_installed_by_script(instance) || is_platform(instance)
 }
 
 /// True if a custom script installs the machine, and no template.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use tinwright::instance::v1 as pb;
 
-use super::Error;
+use super::{Error, boot_gate};
 use crate::state::{Event, State};
 
 /// Returns `old` after `event` at `now`, with `reason` as the new state's reason. An event that changes no state changes
@@ -35,6 +35,9 @@ pub(super) fn after(
         State::Active => new.install_time = new.install_time.or(Some(now.into())),
         State::Deprovisioning => new.generation += 1,
         State::Failed | State::Released | State::DeprovisionFailed | State::Gone => {}
+    }
+    if to.is_being_deleted() || !to.occupies() {
+        boot_gate::close(&mut new);
     }
     Ok(new)
 }

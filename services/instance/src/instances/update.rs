@@ -5,7 +5,7 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
 
-use super::Error;
+use super::{Error, boot_gate};
 use crate::state::State;
 
 /// The only field that can be changed while an instance is being deleted: if its template is lost, the machine could not be
@@ -39,6 +39,7 @@ pub(super) fn merge(
         // A caller that does not know the field sends false.
         new.protect |= old.protect;
     }
+    boot_gate::check_update(old, &mut new, paths)?;
     if new.os != old.os {
         // The new script has not run yet.
         new.script_time = None;

@@ -40,15 +40,15 @@ impl Peers {
         Ok(response.and_then(|response| response.model).map(|model| model.id))
     }
 
-    /// Returns the id of the location with this id, or else of the one with this name, if there is one.
-    pub async fn location_id(&self, name: Result<&str, &str>) -> Result<Option<String>, Error> {
+    /// Returns the location with this id, or else the one with this name, if there is one.
+    pub async fn location(&self, name: Result<&str, &str>) -> Result<Option<hw::Location>, Error> {
         let by = match name {
             Ok(id) => get_location_request::By::Id(id.to_owned()),
             Err(name) => get_location_request::By::Name(name.to_owned()),
         };
         let request = hw::GetLocationRequest { by: Some(by) };
         let response = optional("hardware", self.locations.clone().get_location(request).await)?;
-        Ok(response.and_then(|response| response.location).map(|location| location.id))
+        Ok(response.and_then(|response| response.location))
     }
 
     /// True if a workflow on the machine has not ended.

@@ -121,6 +121,26 @@ async fn only_a_free_machine_that_fits_is_chosen_and_a_refusal_counts_the_others
 }
 
 #[tokio::test]
+async fn only_machines_of_the_zone_fit_and_the_zone_has_to_be_one_of_the_location() {
+    let of_zone = |zone: &str| hw::Hardware { zone: zone.into(), ..machine([]) };
+    let site = Site::with_rack(vec![of_zone("a"), of_zone("b"), of_zone("")]);
+    let zones = ["a", "b"].map(|name| hw::Zone { name: name.into(), ..Default::default() });
+    site.state().location.zones = zones.into();
+    let api = api(&site, Arc::new(MemoryStore::default()));
+    let placement = |zone: &str| pb::Placement {
+        location_id: LOCATION.0.into(),
+        zone: zone.into(),
+        ..Default::default()
+    };
+    let wanted = site.state().rack[1].id.clone();
+    assert_eq!(created(&api, &placement("b")).await.hardware_id, wanted);
+    let refused = create(&api, order(placement("b"), String::new())).await.unwrap_err();
+    assert_eq!(counts(&refused), expected([("matching", 1), ("occupied", 1)]));
+    let refused = create(&api, order(placement("c"), String::new())).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::NotFound, "zone c not found"));
+}
+
+#[tokio::test]
 async fn an_order_names_a_machine_or_a_placement_that_exists() {
     let site = Site::with_rack(vec![machine([])]);
     let api = api(&site, Arc::new(MemoryStore::default()));

@@ -78,14 +78,14 @@ impl AttachedGrants {
     /// creation.
     fn addresses(&self, instance: &str) -> Vec<AttachedAddress> {
         let grants = self.ids(instance).into_iter().filter_map(|id| self.by_id.get(&id));
-        let mut addresses: Vec<_> = grants.filter_map(address).collect();
+        let mut addresses: Vec<_> = grants.filter_map(attached_address).collect();
         addresses.sort_by_key(|it| !it.primary);
         addresses
     }
 }
 
 /// Returns the address of an attached grant, as an instance's record has it; none if it cannot be read.
-fn address(grant: &Grant) -> Option<AttachedAddress> {
+pub(super) fn attached_address(grant: &Grant) -> Option<AttachedAddress> {
     let attachment = grant.attachment.as_ref()?;
     let (address, _) = grant.block.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;

@@ -109,6 +109,7 @@ impl Reconciler {
         // Without the instance: the next one on the machine repeats this, and may be of another tenant.
         let reason = "released by force, not wiped".to_owned();
         self.peers.move_to_maintenance(&instance.hardware_id, reason).await?;
+        self.release_primary_grant(instance).await?;
         self.advance(instance, Event::Cleaned, "released by force").await
     }
 
@@ -117,6 +118,7 @@ impl Reconciler {
         if self.cancel_workflows(instance, NO_REQUEST).await?.running > 0 {
             return Ok(Outcome::After(CANCEL_POLL_INTERVAL));
         }
+        self.release_primary_grant(instance).await?;
         self.advance(instance, Event::Cleaned, "").await
     }
 }

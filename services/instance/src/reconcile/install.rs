@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | a template | when its workflow succeeds | at once; if policy requires a call: with the call, or after 30 min |
 //! | a custom script | when the script is booted, since its end is unknown | when the machine starts the script; if policy requires a call: with the call, without a time limit |
+//! | nothing, for a platform's system | when its script is booted | when the machine starts the script; policy requires no call, since no system is installed |
 //! | nothing | at once | as for a template |
 
 use std::time::{Duration, SystemTime};
@@ -15,7 +16,8 @@ use tinwright::instance::v1::instance::PowerManagement;
 use super::provision::check_usable;
 use super::{Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
 use super::{request_id, request_labels};
-use crate::instances::machine_reports::is_installed_by_script;
+use crate::check::is_platform;
+use crate::instances::machine_reports::boots_script;
 use crate::state::Event;
 
 /// The step's name in the request that boots a custom script.
@@ -32,7 +34,7 @@ impl Reconciler {
             return self.await_phone_home(instance).await;
         }
         if instance.workflow_id.is_empty() {
-            return if is_installed_by_script(instance) {
+            return if boots_script(instance) {
                 self.boot_script(instance).await
             } else {
                 self.record_installed(instance, "").await
@@ -77,6 +79,9 @@ impl Reconciler {
     /// cancelled before, or is gone, is created again.
     async fn release_boot(&self, instance: &Instance) -> Result<Outcome, Error> {
         match self.peers.release_power_job(&instance.power_job_id).await? {
+            true if is_platform(instance) => {
+                self.record_installed(instance, "boots its platform's system").await
+            }
             true => self.record_installed(instance, "boots its custom script").await,
             false => self.restart_attempt(instance).await,
         }
@@ -95,8 +100,9 @@ impl Reconciler {
     /// Makes the instance active once its system has called, if a call is required.
     async fn await_phone_home(&self, instance: &Instance) -> Result<Outcome, Error> {
         let has_called = instance.phone_home_time.is_some();
-        let needs_call = !has_called && self.requires_phone_home(instance).await?;
-        if is_installed_by_script(instance) {
+        let needs_call =
+            !has_called && !is_platform(instance) && self.requires_phone_home(instance).await?;
+        if boots_script(instance) {
             // The machine may be switched on by hand, and a script may take any time: there is no time limit.
             let has_started = has_called || instance.script_time.is_some();
             return if needs_call || !has_started {

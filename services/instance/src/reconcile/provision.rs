@@ -2,7 +2,7 @@
 
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
-use tinwright::instance::v1::instance::PowerManagement;
+use tinwright::instance::v1::instance::{Os, PowerManagement};
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
 use super::orphans::CreatedObject;
@@ -32,6 +32,9 @@ impl Reconciler {
         if instance.reserve_only {
             return self.advance(instance, Event::Reserved, "").await;
         }
+        if let Some(Os::Platform(boot)) = &instance.os {
+            return self.provision_platform(instance, boot, &hardware.unwrap_or_default()).await;
+        }
         if instance.template_id.is_empty() {
             return self.advance(instance, Event::Began, "").await;
         }
@@ -55,13 +58,21 @@ impl Reconciler {
 
     /// Releases a machine that may not be used. One that was changed stays claimed, since nothing has cleaned it.
     async fn reject_hardware(&self, instance: &Instance, reason: &str) -> Result<Outcome, Error> {
+        // What an operator wrote about a machine that is not the tenant's is not for the tenant.
+        let shown = if instance.tenant.is_empty() { reason } else { "its machine cannot be used" };
         let workflows = self.cancel_workflows(instance, NO_REQUEST).await?;
         if workflows.running > 0 {
             return Ok(Outcome::After(CANCEL_POLL_INTERVAL));
         }
         let was_changed = workflows.began || instance.begin_time.is_some();
-        let event = if was_changed { Event::Failed } else { Event::Unusable };
-        self.advance(instance, event, reason).await
+        if was_changed {
+            return self.fail(instance, shown).await;
+        }
+        self.release_primary_grant(instance).await?;
+        let forget = |new: &mut Instance| new.primary_grant_id.clear();
+        self.instances.advance(instance, Event::Unusable, shown, forget).await?;
+        tracing::info!(instance.id, hardware.id = instance.hardware_id, reason, "machine released");
+        Ok(Outcome::Again)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod deprovisioning;
 mod faults;
+mod platform;
 mod provisioning;
 mod reinstalling;
 mod running;

@@ -38,6 +38,9 @@ pub(crate) use self::store::Frail;
 /// The machine's id.
 pub(crate) const MACHINE: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
 
+/// The boot URL of the location.
+pub(crate) const BOOT_URL: &str = "https://boot.example.net/start.ipxe";
+
 /// The state of the services.
 #[derive(Debug)]
 pub(crate) struct FakeState {
@@ -45,6 +48,10 @@ pub(crate) struct FakeState {
     /// More machines. The fake knows the model of each by its label `model`.
     pub(crate) rack: Vec<hw::Hardware>,
     pub(crate) grants: Vec<addr::Grant>,
+    /// The addresses that can be granted.
+    pub(crate) pool: Vec<String>,
+    /// The location, without its id and name.
+    pub(crate) location: hw::Location,
     /// The holders of claimed addresses.
     pub(crate) claims: BTreeMap<String, addr::ClaimHolder>,
     pub(crate) workflows: Vec<wf::Workflow>,
@@ -107,6 +114,8 @@ impl Site {
             machine: Some(machine),
             rack: Vec::new(),
             grants: Vec::new(),
+            pool: (1..=100).map(|n| format!("198.51.100.{n}")).collect(),
+            location: hw::Location { boot_url: BOOT_URL.into(), ..hw::Location::default() },
             claims: BTreeMap::new(),
             workflows: Vec::new(),
             created: Vec::new(),
@@ -182,6 +191,15 @@ impl Site {
         newest.set_state(state);
         newest.state_reason = reason.into();
         let _no_receiver = self.changes.send(newest.clone());
+    }
+
+    /// Ends the workflows that were released with success.
+    pub(crate) fn end_released(&self) {
+        let mut site = self.state();
+        for workflow in site.workflows.iter_mut().filter(|it| !it.held && !ended(it)) {
+            workflow.set_state(wf::WorkflowState::Success);
+            let _no_receiver = self.changes.send(workflow.clone());
+        }
     }
 
     pub(crate) fn set_machine_state(&self, state: hw::State, reason: &str) {

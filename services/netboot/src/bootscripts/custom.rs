@@ -117,7 +117,9 @@ impl BootScripts {
         };
         match script {
             ScriptSource::Contents(text) => ipxe::custom_text(&text).map_err(broken),
-            ScriptSource::Url(_) => Err(BootRefusal::Nothing("the script is elsewhere".into())),
+            ScriptSource::Url(_) | ScriptSource::PrivateFile(_) => {
+                Err(BootRefusal::Nothing("the script is elsewhere".into()))
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use runtime::boot_token::Purpose;
 use tinwright::HardwareId;
 
 use super::custom::{ScriptOwner, ScriptReport};
-use super::{BootRefusal, BootResult, BootScripts, Effects, NO_HARDWARE, gate_of};
+use super::platform::gate_of;
+use super::{BootRefusal, BootResult, BootScripts, Effects, NO_HARDWARE, gate};
 use crate::decision::Fact;
 use crate::timeline::BootStep;
 use tinwright::netboot::v1::BootEventKind as Kind;
@@ -113,7 +114,7 @@ impl BootScripts {
         };
         let decision = self.decision(Some(&machine), Freshness::Live, false);
         match gate_of(&machine, &decision) {
-            Some(gate) if !gate.open => Err(BootRefusal::NotYours("the platform allows no boot")),
+            Some(gate) if !gate.open => Err(BootRefusal::NotYours(gate::NOT_OPEN)),
             Some(_) | None => Ok(()),
         }
     }

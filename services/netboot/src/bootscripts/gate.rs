@@ -7,6 +7,18 @@ use uuid::Uuid;
 
 use crate::Mac;
 
+/// The rule of a gate that is not open.
+pub const NOT_OPEN: &str = "the platform allows no boot";
+
+/// The gate of a platform's system that has none yet.
+pub static CLOSED: BootGate = BootGate {
+    open: false,
+    uuid: String::new(),
+    mac: String::new(),
+    initial_ips: Vec::new(),
+    open_time: None,
+};
+
 /// Identity that a machine presents.
 #[derive(Clone, Copy, Debug)]
 pub struct PresentedIdentity<'a> {
@@ -23,8 +35,17 @@ pub struct PresentedIdentity<'a> {
 /// Evaluates `gate`. Every value that the gate names must match; others are ignored. True if the machine has to present its
 /// UUID first; the error is the rule that closes the gate.
 pub fn asks_uuid(gate: &BootGate, presented: &PresentedIdentity<'_>) -> Result<bool, &'static str> {
+    evaluate_place(gate, presented)?;
+    if gate.uuid.is_empty() { Ok(false) } else { evaluate_uuid(&gate.uuid, presented) }
+}
+
+/// Evaluates all of `gate` but its UUID.
+pub fn evaluate_place(
+    gate: &BootGate,
+    presented: &PresentedIdentity<'_>,
+) -> Result<(), &'static str> {
     if !gate.open {
-        return Err("the platform allows no boot");
+        return Err(NOT_OPEN);
     }
     if !gate.mac.is_empty() && gate.mac.parse() != Ok(presented.mac) {
         return Err("the platform allows another Ethernet address");
@@ -34,7 +55,7 @@ pub fn asks_uuid(gate: &BootGate, presented: &PresentedIdentity<'_>) -> Result<b
     if !gate.initial_ips.is_empty() && !gate.initial_ips.iter().any(from) {
         return Err("the platform allows other source addresses");
     }
-    if gate.uuid.is_empty() { Ok(false) } else { evaluate_uuid(&gate.uuid, presented) }
+    Ok(())
 }
 
 fn evaluate_uuid(expected: &str, presented: &PresentedIdentity<'_>) -> Result<bool, &'static str> {
@@ -67,6 +88,7 @@ mod tests {
             uuid: UUID.into(),
             mac: "02:00:00:00:00:01".into(),
             initial_ips: vec!["192.0.2.10".into(), "192.0.2.11".into()],
+            open_time: None,
         }
     }
 

@@ -160,8 +160,14 @@ impl BootScripts {
         let boot = self.boot_urls(id, source, false, now)?;
         let own = format!("{}/{}", boot.url, owner.name());
         let address = match script {
+            ScriptSource::Url(url) if machine.facts.is_platform() => {
+                return ipxe::platform(&url, &own).map_err(broken);
+            }
             ScriptSource::Url(url) => url,
             ScriptSource::Contents(_) => format!("{own}.ipxe"),
+            ScriptSource::PrivateFile(path) => {
+                self.private_file_url(machine, &path, source, now)?
+            }
         };
         ipxe::custom(&address, &own).map_err(broken)
     }

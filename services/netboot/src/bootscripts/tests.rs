@@ -291,7 +291,13 @@ fn gated(boots: &BootScripts, id: HardwareId, state: occ::State, gate: occ::Boot
 
 fn open_gate() -> occ::BootGate {
     let initial_ips = vec!["192.0.2.10".into()];
-    occ::BootGate { open: true, uuid: UUID.into(), mac: MAC.to_string(), initial_ips }
+    occ::BootGate {
+        open: true,
+        uuid: UUID.into(),
+        mac: MAC.to_string(),
+        initial_ips,
+        open_time: None,
+    }
 }
 
 fn shown(boots: &BootScripts, uuid: &str) -> Result<Script, BootRefusal> {

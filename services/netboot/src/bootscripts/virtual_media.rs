@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use runtime::neighbour::NeighbourCheck;
 use tinwright::hardware::v1::Interface;
 
+use super::platform::gate_warning;
 use super::warning::Warning;
 use super::{BootRefusal, BootResult, BootScripts};
 use crate::Mac;
@@ -46,9 +47,12 @@ impl BootScripts {
         // The BMC requests the image for the machine. So the gate checks the machine's own address, and no UUID but the one
         // that its firmware sent by DHCP.
         let own = machine.address.unwrap_or(source);
-        let mut warnings = Vec::new();
-        let asks_uuid = self.gate_asks_uuid(&machine, &decision, None, own, &mut warnings);
-        warnings.iter().for_each(Warning::log);
+        let asks_uuid = self.gate_asks_uuid(&machine, &decision, None, own);
+        let warning =
+            |refusal: &BootRefusal| gate_warning(&machine, (Some(mac), None, own), refusal);
+        if let Some(warning) = asks_uuid.as_ref().err().and_then(warning) {
+            warning.log();
+        }
         if asks_uuid? {
             let why = "the platform asks for a UUID, and an image presents none";
             return Err(BootRefusal::NotYours(why));

@@ -5,7 +5,11 @@ use std::net::IpAddr;
 use tinwright::HardwareId;
 
 use super::BOOT_LOOP;
+use crate::Mac;
 use crate::ipxe::{Arguments, BadWord};
+
+/// Characters of a presented UUID in the log: a UUID has 36.
+const MAX_UUID_CHARS: usize = 64;
 
 /// A warning about a machine's request. Simulated requests discard theirs.
 #[derive(Debug)]
@@ -19,10 +23,14 @@ pub(super) enum Warning {
     },
     /// An outside platform's gate does not allow the boot.
     GateClosed {
-        /// The machine.
-        hardware: HardwareId,
-        /// Identity that it presented.
-        presented: String,
+        /// The machine, if it is known.
+        hardware: Option<HardwareId>,
+        /// Interface that it named, or that its address belongs to.
+        mac: Option<Mac>,
+        /// The beginning of the UUID that it presented, if it presented one.
+        uuid: Option<String>,
+        /// Address of the request.
+        source: IpAddr,
         /// The rule that closed the gate.
         rule: &'static str,
     },
@@ -52,14 +60,26 @@ impl Warning {
         left_out.map(move |word| Self::ArgumentLeftOut { hardware, word })
     }
 
+    /// Returns the warning that `rule` refused a client that presented these values.
+    pub(super) fn gate_closed(
+        hardware: Option<HardwareId>,
+        (mac, uuid, source): (Option<Mac>, Option<&str>, IpAddr),
+        rule: &'static str,
+    ) -> Self {
+        let uuid = uuid.map(|uuid| uuid.chars().take(MAX_UUID_CHARS).collect());
+        Self::GateClosed { hardware, mac, uuid, source, rule }
+    }
+
     /// Logs the warning.
     pub(super) fn log(&self) {
         match self {
             Self::BootLoop { hardware, held } => {
                 tracing::warn!(hardware.id = %hardware, held, "boot loop: {BOOT_LOOP}");
             }
-            Self::GateClosed { hardware, presented, rule } => {
-                tracing::warn!(hardware.id = %hardware, presented, rule, "boot gate closed");
+            Self::GateClosed { hardware, mac, uuid, source, rule } => {
+                let hardware = hardware.map(tracing::field::display);
+                let mac = mac.map(tracing::field::display);
+                tracing::warn!(hardware.id = hardware, mac, ?uuid, %source, rule, "boot gate closed");
             }
             Self::UnseenBoot { hardware, source } => {
                 tracing::error!(

@@ -26,16 +26,31 @@ fn free() -> MachineFacts {
 
 /// Occupied by an instance with an operating system. The interface's flag is off: it does not matter.
 fn occupied(state: InstanceState) -> MachineFacts {
-    let instance =
-        Occupant { state, custom: None, always_pxe: false, script_ran: false, has_os: true };
+    let instance = Occupant {
+        state,
+        custom: None,
+        always_pxe: false,
+        script_ran: false,
+        has_os: true,
+        platform: None,
+    };
     MachineFacts { instance: Some(instance), netboot: InterfaceSettings::default(), ..free() }
 }
 
 /// Occupied by an instance with its own script.
 fn scripted(state: InstanceState, always_pxe: bool) -> MachineFacts {
     let custom = Some(url("http://t/"));
-    let instance = Occupant { state, custom, always_pxe, script_ran: false, has_os: false };
+    let instance =
+        Occupant { state, custom, always_pxe, script_ran: false, has_os: false, platform: None };
     MachineFacts { instance: Some(instance), ..occupied(state) }
+}
+
+/// Occupied by the system of an outside platform; its gate is open if there is a script.
+fn of_platform(state: InstanceState, script: Option<ScriptSource>) -> MachineFacts {
+    let mut machine = occupied(state);
+    let instance = machine.instance.as_mut().unwrap();
+    (instance.has_os, instance.platform) = (false, Some(PlatformSystem { script }));
+    machine
 }
 
 fn waiting(machine: MachineFacts) -> MachineFacts {
@@ -142,6 +157,50 @@ fn row_5_a_tenants_script_never_runs_while_its_machine_is_taken_back() {
             (waiting(scripted(state, true)), BootTarget::Worker, Fact::WorkflowWaits),
         ]);
     }
+}
+
+#[test]
+fn a_platforms_system_boots_at_every_boot_while_its_gate_is_open() {
+    use InstanceState::*;
+    for state in [Provisioning, Active, Failed, Unspecified] {
+        let mut machine = of_platform(state, Some(url("http://t/")));
+        machine.instance.as_mut().unwrap().script_ran = true;
+        all([
+            (machine.clone(), tenants(), Fact::PlatformScript),
+            (waiting(machine), tenants(), Fact::PlatformScript),
+            (of_platform(state, None), BootTarget::Refused, Fact::PlatformGateClosed),
+        ]);
+    }
+    all([(of_platform(Queued, None), BootTarget::Refused, Fact::PlatformGateClosed)]);
+    let kept = MachineFacts {
+        state: HardwareState::Maintenance,
+        ..of_platform(Active, Some(url("http://t/")))
+    };
+    assert!(!kept.boots_platform());
+    all([(kept, BootTarget::Refused, Fact::HardwareState(HardwareState::Maintenance))]);
+}
+
+#[test]
+fn a_platforms_system_never_boots_while_its_machine_is_taken_back() {
+    use InstanceState::*;
+    // Whatever the record of the gate says.
+    for script in [None, Some(url("http://t/"))] {
+        let leaving = |state| of_platform(state, script.clone());
+        assert!(!leaving(Deprovisioning).boots_platform());
+        all([
+            (leaving(Deprovisioning), BootTarget::Later, Fact::Instance(Deprovisioning)),
+            (waiting(leaving(Deprovisioning)), BootTarget::Worker, Fact::WorkflowWaits),
+            (leaving(DeprovisionFailed), BootTarget::Refused, Fact::PlatformGateClosed),
+            (waiting(leaving(DeprovisionFailed)), BootTarget::Worker, Fact::WorkflowWaits),
+        ]);
+    }
+}
+
+#[test]
+fn a_stale_feed_may_hide_that_a_gate_was_opened() {
+    let closed = of_platform(InstanceState::Queued, None);
+    let decision = decide(Some(&closed), Policy::default(), stale());
+    assert_eq!(decision, Decision::new(BootTarget::Later, Fact::StaleFeed));
 }
 
 #[test]
@@ -280,6 +339,7 @@ fn reference_rows() -> Vec<(Option<MachineFacts>, Policy)> {
         with(|machine| machine.state = HardwareState::Deleting, free()),
         with(|machine| machine.netboot.allow_pxe = false, free()),
         with(|machine| machine.is_unprepared = true, occupied(Deprovisioning)),
+        of_platform(Queued, None),
         occupied(Queued),
         with(started, scripted(Provisioning, false)),
         occupied(Provisioning),
@@ -291,6 +351,7 @@ fn reference_rows() -> Vec<(Option<MachineFacts>, Policy)> {
         with(|machine| machine.boot_once = Some(url("http://once/")), free()),
         with(|machine| machine.netboot.custom = Some(url("http://nic/")), free()),
         scripted(Provisioning, false),
+        of_platform(Active, Some(url("http://t/"))),
         waiting(occupied(Provisioning)),
         with(|machine| machine.netboot.allow_workflow = true, free()),
     ];
@@ -351,13 +412,15 @@ fn machine() -> impl Strategy<Value = MachineFacts> {
         InstanceState::Unspecified,
     ]);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    let instance = (instance_state, script(), flags).prop_map(
-        |(state, custom, (always_pxe, script_ran, has_os))| Occupant {
+    let platform = prop::option::of(script().prop_map(|script| PlatformSystem { script }));
+    let instance = (instance_state, script(), flags, platform).prop_map(
+        |(state, custom, (always_pxe, script_ran, has_os), platform)| Occupant {
             state,
             custom,
             always_pxe,
             script_ran,
             has_os,
+            platform,
         },
     );
     let workflow = (any::<bool>(), any::<bool>());

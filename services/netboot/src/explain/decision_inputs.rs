@@ -13,7 +13,7 @@ use crate::Mac;
 use crate::allocation::Applicant;
 use crate::decision::{MachineFacts, NoInstance, ScriptSource};
 use crate::dhcp_server::View;
-use crate::machine_view::MachineView;
+use crate::machine_view::{MachineView, PRIVATE_FILES};
 use crate::pool::{State, Unknown};
 
 /// Returns the inputs of a simulated request.
@@ -49,7 +49,10 @@ fn add_machine(machine: &MachineView, inputs: pb::DecisionInputs) -> pb::Decisio
     let MachineFacts { netboot, boot_once, instance: occupant, .. } = &machine.facts;
     let waits = |workflow: &&FleetWorkflow| workflow.wants_machine || workflow.is_unprepared;
     let waiting = machine.workflows.iter().filter(waits);
-    let script = occupant.as_ref().and_then(|occupant| occupant.custom.as_ref());
+    let script = occupant.as_ref().and_then(|occupant| {
+        let of_platform = occupant.platform.as_ref().and_then(|platform| platform.script.as_ref());
+        occupant.custom.as_ref().or(of_platform)
+    });
     pb::DecisionInputs {
         allow_pxe: netboot.allow_pxe,
         allow_workflow: netboot.allow_workflow,
@@ -110,6 +113,7 @@ fn add_pool(simulation: &Simulation<'_>, inputs: &mut pb::DecisionInputs) -> Opt
 fn source(script: Option<&ScriptSource>) -> Option<pb::CustomScript> {
     let source = match script? {
         ScriptSource::Url(url) => Source::Url(url.clone()),
+        ScriptSource::PrivateFile(path) => Source::Url([PRIVATE_FILES, path].concat()),
         ScriptSource::Contents(_) => Source::Contents(true),
     };
     Some(pb::CustomScript { source: Some(source) })

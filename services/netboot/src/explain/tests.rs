@@ -109,6 +109,43 @@ fn a_machine_is_explained_by_id_mac_address_and_host_name() {
 }
 
 #[test]
+fn a_platforms_system_is_explained_with_its_gate_and_its_script() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
+    let put = |open, mac: Mac| {
+        let boot_url = "/platform/start.ipxe".into();
+        let boot = occ::PlatformBoot { boot_url, ..occ::PlatformBoot::default() };
+        let mac = mac.to_string();
+        let gate = occ::BootGate { open, mac, ..occ::BootGate::default() };
+        fleet_of(&boots).instance(FeedEvent::Snapshot(vec![occ::Instance {
+            id: "i".into(),
+            hardware_id: id.to_string(),
+            state: occ::State::Active.into(),
+            os: Some(occ::instance::Os::Platform(boot)),
+            boot_gate: Some(gate),
+            ..occ::Instance::default()
+        }]));
+        asked(&boots, Target::Mac(MAC), pb::ClientClass::Ipxe)
+    };
+    let open = put(true, MAC);
+    let fact = "its instance's system is loaded from its platform";
+    assert_eq!((open.boot, &*open.fact), (pb::BootTarget::CustomScript.into(), fact));
+    let (inputs, script) = (open.inputs.unwrap(), open.script.unwrap());
+    assert_eq!(inputs.gate(), pb::decision_inputs::Gate::Open);
+    let source = Some(pb::custom_script::Source::Url("/platform/start.ipxe".into()));
+    assert_eq!(inputs.instance_script.unwrap().source, source);
+    assert_eq!((script.status, script.kind()), (200, pb::ScriptKind::Custom));
+    let other = put(true, Mac([2; 6])).script.unwrap();
+    let rule = "not for you: the platform allows another Ethernet address";
+    assert_eq!((other.status, &*other.refusal), (403, rule));
+    let closed = put(false, MAC);
+    let fact = "the boot gate of its platform's system is closed";
+    assert_eq!((closed.boot, &*closed.fact), (pb::BootTarget::Refused.into(), fact));
+    assert_eq!((closed.script.unwrap().status, closed.dhcp.unwrap().boot_offered), (403, false));
+}
+
+#[test]
 fn a_disconnected_feed_is_named_and_decides() {
     let id = HardwareId::new();
     let boots = boots(id);

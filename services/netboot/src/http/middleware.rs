@@ -18,6 +18,7 @@ use runtime::serve::ConnectionAddresses;
 use tower::ServiceExt as _;
 
 use super::Http;
+use crate::machine_view::PRIVATE_FILES;
 
 /// Octets of the longest target of a request line: method and version take the rest of 4096.
 const MAX_TARGET_BYTES: usize = 4096 - 32;
@@ -105,7 +106,8 @@ impl Middleware {
         let path = request.uri().path();
         let peer = request.extensions().get::<ConnectionAddresses>();
         let peer = peer.map(|addresses| addresses.remote.ip().to_canonical());
-        if !is_script(path) && !path.starts_with("/iso/") {
+        let identifies = ["/iso/", PRIVATE_FILES].iter().any(|prefix| path.starts_with(prefix));
+        if !is_script(path) && !identifies {
             NeighbourCheck::Unchecked
         } else if peer != Some(source) {
             NeighbourCheck::Routed
@@ -141,6 +143,7 @@ fn route(path: &str) -> &'static str {
         path if path.starts_with("/v1/boot/") => "boot",
         path if path.starts_with("/files/") => "files",
         path if path.starts_with("/iso/") => "iso",
+        path if path.starts_with(PRIVATE_FILES) => "platform",
         path if path.ends_with("/autoexec.ipxe") => "autoexec",
         path if path.ends_with("/auto.ipxe") => "script",
         path if path.starts_with("/ipxe/") => "loader",

@@ -60,7 +60,7 @@ fn request(
 }
 
 /// Returns the value of `name` in the query; of several the last.
-fn label(query: Option<&str>, name: &str) -> Option<String> {
+pub(super) fn label(query: Option<&str>, name: &str) -> Option<String> {
     let labels = form_urlencoded::parse(query?.as_bytes());
     labels.filter(|(label, _)| label == name).last().map(|(_, value)| value.into_owned())
 }

@@ -41,6 +41,28 @@ fn arguments_are_written_in_order_and_empty_ones_are_left_out() {
 }
 
 #[test]
+fn the_address_of_a_platforms_script_may_name_some_settings_and_nothing_else() {
+    let settings = "https://t/?u=${uuid}&m=${mac:hexhyp}&n=${mac}";
+    let text = platform(settings, OWN_URL).unwrap();
+    assert!(text.contains(&format!("\nchain --autofree {settings} && goto end ||\n")), "{text}");
+    let plain = "http://192.0.2.9/start.ipxe";
+    assert_eq!(platform(plain, OWN_URL), custom(plain, OWN_URL));
+    for bad in [
+        "https://t/${password}",
+        "https://t/${uuid",
+        "https://t/${${uuid}}",
+        "https://t/ ${uuid}",
+        "https://t/${uuid}\nshell",
+        "file:/x",
+        "/platform/x",
+        "",
+    ] {
+        assert!(platform(bad, OWN_URL).is_err(), "{bad}");
+    }
+    assert!(custom(settings, OWN_URL).is_err(), "scripts of others name none");
+}
+
+#[test]
 fn the_workers_script_fetches_its_files_until_it_has_them() {
     let line = arguments(&[]);
     let expected = "#!ipxe

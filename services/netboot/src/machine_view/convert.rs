@@ -6,12 +6,17 @@ use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as occ;
 
 use crate::Mac;
-use crate::decision::{InstanceState, InterfaceSettings, MachineFacts, Occupant, ScriptSource};
+use crate::decision::{
+    InstanceState, InterfaceSettings, MachineFacts, Occupant, PlatformSystem, ScriptSource,
+};
 use dhcp::relay::RelayPort;
 use dhcp::{Reservation, StaticRoute};
 use fleet::FleetMachine;
 use fleet::machine::attached_addresses;
 use ipnet::Ipv4Net;
+
+/// Path of the private files of platforms.
+pub const PRIVATE_FILES: &str = "/platform/";
 
 /// Returns the inputs of the boot decision for the machine at `interface`.
 pub(super) fn machine_facts(machine: &FleetMachine, interface: &hw::Interface) -> MachineFacts {
@@ -53,11 +58,29 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
         Some(occ::instance::Os::CustomIpxe(ipxe)) => {
             (script(ipxe.url.clone(), ipxe.contents.clone()), ipxe.always_pxe)
         }
-        Some(occ::instance::Os::OperatingSystem(_)) | None => (None, false),
+        Some(occ::instance::Os::OperatingSystem(_) | occ::instance::Os::Platform(_)) | None => {
+            (None, false)
+        }
     };
-    let has_os = custom.is_none() && (instance.os.is_some() || !instance.template_id.is_empty());
+    let platform = match &instance.os {
+        Some(occ::instance::Os::Platform(boot)) => Some(platform_system(instance, boot)),
+        Some(_) | None => None,
+    };
+    let is_installed = instance.os.is_some() || !instance.template_id.is_empty();
+    let has_os = custom.is_none() && platform.is_none() && is_installed;
     let script_ran = instance.script_time.is_some();
-    Some(Occupant { state, custom, always_pxe, script_ran, has_os })
+    Some(Occupant { state, custom, always_pxe, script_ran, has_os, platform })
+}
+
+/// Returns the platform's system of `instance`.
+fn platform_system(instance: &occ::Instance, boot: &occ::PlatformBoot) -> PlatformSystem {
+    let is_open = instance.boot_gate.as_ref().is_some_and(|gate| gate.open);
+    let url = Some(&boot.boot_url).filter(|url| is_open && !url.is_empty());
+    let script = url.map(|url| match url.strip_prefix(PRIVATE_FILES) {
+        Some(path) => ScriptSource::PrivateFile(path.to_owned()),
+        None => ScriptSource::Url(url.clone()),
+    });
+    PlatformSystem { script }
 }
 
 /// Returns the address that DHCP gives to the interface `mac`: the granted one that `instance` attached as primary, else the one

@@ -1,7 +1,7 @@
 //! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the link's
 //! addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -23,7 +23,7 @@ use crate::iso::Images;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
 use crate::ra;
-use crate::site::Site;
+use crate::site::{Serving, Site};
 use crate::syslog::{self, Lines};
 use crate::tftp::{Directories, FileSource, FinishedRequest, Server, admission, server};
 use crate::timeline::Timeline;
@@ -85,6 +85,7 @@ pub(super) struct Served {
     pub(super) images: Option<Arc<Images>>,
     osie: Option<Directories>,
     files: Option<Directories>,
+    platform_files: Option<Directories>,
 }
 
 impl Served {
@@ -97,14 +98,39 @@ impl Served {
             let opened = Directories::open([path]);
             opened.with_context(|| format!("the directory of files {}", path.display()))
         };
+        let private = |path: &Path| {
+            check_private(path, site)?;
+            let opened = Directories::open([path]);
+            opened.with_context(|| format!("the directory of private files {}", path.display()))
+        };
         Ok(Self {
             loaders: Directories::open(&site.loaders).context("the directories of loaders")?,
             tftp: Directories::open(tftp).context("the directory of TFTP's files")?,
             images: images.context("the directory of images")?.map(Arc::new),
             osie: osie.context("the directory of the OSIE")?,
             files: site.files.as_ref().map(files).transpose()?,
+            platform_files: site.serving.platform_files.as_deref().map(private).transpose()?,
         })
     }
+}
+
+/// Refuses a directory of private files that has files in common with a public one.
+fn check_private(private: &Path, site: &Site) -> anyhow::Result<()> {
+    let Serving { tftp_assets, iso, .. } = &site.serving;
+    let iso = iso.as_ref().map(|iso| &iso.directory);
+    let public = site.loaders.iter().chain([&site.osie]).chain(&site.files);
+    let public = public.chain(tftp_assets).chain(iso);
+    let real = |path: &Path| path.canonicalize().ok();
+    let Some(own) = real(private) else { return Ok(()) };
+    for other in public.filter_map(|path| real(path)) {
+        anyhow::ensure!(
+            !own.starts_with(&other) && !other.starts_with(&own),
+            "the directory of private files {} overlaps with {}, which is public",
+            own.display(),
+            other.display()
+        );
+    }
+    Ok(())
 }
 
 /// The bound sockets of a link.
@@ -271,10 +297,11 @@ fn serve_http(
         max_head_bytes: MAX_HEAD_BYTES,
         ..ConnectionLimits::default()
     };
-    let Served { loaders, tftp: _, images, osie, files } = shared.served.clone();
+    let Served { loaders, tftp: _, images, osie, files, platform_files } = shared.served.clone();
     let Reports { firmware: _, scripts, home } = reports;
     let (scripts, home, metrics) = (scripts.clone(), home.clone(), shared.metrics.clone());
-    let http = Http { boots, loaders, osie, files, tftp, images, home, scripts, metrics };
+    let http =
+        Http { boots, loaders, osie, files, platform_files, tftp, images, home, scripts, metrics };
     let service = http.into_service();
     for (listener, transport) in listeners {
         let (limits, service, stop) = (limits.clone(), service.clone(), tasks.stop.clone());
@@ -291,4 +318,47 @@ fn advertising(site: &Site) -> Option<socket2::Socket> {
             tracing::warn!(error, "no router advertisements: iPXE waits 16 s longer at each boot");
         })
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn private_files_are_apart_from_all_public_ones() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for name in ["public/inside", "private/inside", "other"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(at("public"), at("link")).unwrap();
+        let with = |private: &str, change: fn(&mut Site, PathBuf), public: &str| {
+            let mut site = crate::bootscripts::tests::site();
+            site.serving.platform_files = Some(at(private));
+            change(&mut site, at(public));
+            Served::open(&site).map(drop).map_err(|error| error.to_string())
+        };
+        let files: fn(&mut Site, PathBuf) = |site, path| site.files = Some(path);
+        let changes: [fn(&mut Site, PathBuf); 5] = [
+            files,
+            |site, path| site.loaders.push(path),
+            |site, path| site.osie = path,
+            |site, path| site.serving.tftp_assets = Some(path),
+            |site, path| site.serving.iso = Some(path.into()),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert_eq!(with("private", change, "public"), Ok(()), "{number}");
+            for (private, public) in [
+                ("public", "public"),
+                ("public/inside", "public"),
+                ("private", "private/inside"),
+                ("link", "public"),
+            ] {
+                let error = with(private, change, public).unwrap_err();
+                assert!(error.contains("which is public"), "{number} {private} {public}: {error}");
+            }
+        }
+        assert!(with("none", files, "public").unwrap_err().contains("private files"));
+    }
 }

@@ -4,6 +4,7 @@
 mod home;
 mod images;
 mod limits;
+mod platform;
 mod site;
 mod trust;
 

@@ -176,6 +176,8 @@ impl Site {
         let files = Directories::open([directory.path()]).unwrap();
         let base = site.base_url();
         let images = site.serving.iso.as_ref().map(|iso| Arc::new(Images::open(iso).unwrap()));
+        let platform_files = site.serving.platform_files.as_ref();
+        let platform_files = platform_files.map(|path| Directories::open([path]).unwrap());
         let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
         let bounds = ConnectionLimits {
             per_address: 64,
@@ -192,6 +194,7 @@ impl Site {
             loaders: files.clone(),
             osie: Some(files),
             files: None,
+            platform_files,
             tftp: Arc::new(Scripts(boots.clone())),
             images,
             home: phone_home.clone(),

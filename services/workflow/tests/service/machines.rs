@@ -233,6 +233,13 @@ impl ModelService for FakeHardware {
         Ok(Response::new(pb::ListModelsResponse { models, ..Default::default() }))
     }
 
+    async fn list_model_offers(
+        &self,
+        _: Request<pb::ListModelOffersRequest>,
+    ) -> Answer<pb::ListModelOffersResponse> {
+        closed()
+    }
+
     async fn create_model(
         &self,
         _: Request<pb::CreateModelRequest>,

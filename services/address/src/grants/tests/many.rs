@@ -51,7 +51,8 @@ async fn write(
             let wanted = wanted(&ranges, &mut random, key);
             let grant = match bench.grants.create(wanted.clone()).await {
                 Ok(grant) => grant,
-                Err(crate::Error::Taken { .. } | crate::Error::Exhausted { .. }) => continue,
+                Err(crate::Error::Exhausted { .. }) => continue,
+                Err(crate::Error::Taken { .. }) if !wanted.block.is_empty() => continue,
                 Err(error) => panic!("seed {seed}: {error:?}"),
             };
             let again = bench.grants.create(wanted).await.unwrap();
@@ -63,7 +64,7 @@ async fn write(
                 assert!(other.is_none(), "seed {seed}: {block} and {other:?}");
                 known.insert(block, grant.id.clone());
             }
-            let grant = bench.grants.confirm(grant.id.parse().unwrap(), None).await.unwrap();
+            let grant = bench.grants.confirm(grant.id.parse().unwrap(), false, None).await.unwrap();
             own.push((block, grant));
         } else {
             let (block, grant) = own.swap_remove(random.random_range(0..own.len()));

@@ -64,11 +64,11 @@ async fn a_pending_grant_is_freed_after_ten_minutes_with_its_key() {
         bench.grant(wanted.clone()).await.unwrap(),
         bench.grant(exactly("192.0.2.8")).await.unwrap(),
     );
-    bench.grants.confirm(kept.id.parse().unwrap(), None).await.unwrap();
+    bench.grants.confirm(kept.id.parse().unwrap(), false, None).await.unwrap();
     assert_eq!(bench.after(9).await, 0);
     assert_eq!(bench.grant(wanted.clone()).await.unwrap(), lost);
     assert_eq!(bench.after(1).await, 1);
-    let confirm = bench.grants.confirm(lost.id.parse().unwrap(), None).await;
+    let confirm = bench.grants.confirm(lost.id.parse().unwrap(), false, None).await;
     assert_eq!(code(confirm).0, Code::NotFound);
     assert_eq!(bench.after(100).await, 0);
     let again = bench.grant(wanted).await.unwrap();
@@ -84,6 +84,26 @@ async fn a_pending_grant_is_freed_after_ten_minutes_with_its_key() {
 }
 
 #[tokio::test]
+async fn a_grant_in_use_is_confirmed_once_its_holder_knows_of_it() {
+    let bench = Bench::new();
+    bench.subnet("lab", "192.0.2.0/24").await;
+    let grant = bench.grant(exactly("192.0.2.7")).await.unwrap();
+    let id = grant.id.parse().unwrap();
+    for _ in 0..2 {
+        let used = bench.grants.confirm(id, true, None).await.unwrap();
+        assert_eq!(used.state(), pb::GrantState::Active);
+        assert_eq!((used.due_time, used.confirm_time), (None, None));
+        assert_eq!(bench.after(20).await, 0, "it is not freed");
+    }
+    let confirmed = bench.grants.confirm(id, false, None).await.unwrap();
+    assert!(confirmed.confirm_time.is_some());
+    bench.after(20).await;
+    for use_only in [false, true] {
+        assert_eq!(bench.grants.confirm(id, use_only, None).await.unwrap(), confirmed);
+    }
+}
+
+#[tokio::test]
 async fn a_released_address_is_held_back_and_its_release_may_be_repeated_for_ever() {
     let bench = Bench::new();
     let hold = Some(Duration::from_secs(60 * 60).try_into().unwrap());
@@ -93,7 +113,7 @@ async fn a_released_address_is_held_back_and_its_release_may_be_repeated_for_eve
     bench.range(&subnet, "192.0.2.7-192.0.2.7", 0).await;
     let wanted = pb::Grant { key: "a".into(), subnet_id: subnet.id, ..pb::Grant::default() };
     let grant = bench.grant(wanted.clone()).await.unwrap();
-    bench.grants.confirm(grant.id.parse().unwrap(), None).await.unwrap();
+    bench.grants.confirm(grant.id.parse().unwrap(), false, None).await.unwrap();
     bench.release(&grant).await;
     assert_eq!(bench.after(59).await, 0);
     assert_eq!(code(bench.grant(exactly("192.0.2.7")).await).0, Code::AlreadyExists);
@@ -127,10 +147,10 @@ async fn the_error_of_an_exhausted_range_says_when_a_block_is_free_again() {
     };
     let grant = bench.grant(of_range(&range)).await.unwrap();
     assert_eq!(delay(&range).await, Some(10 * 60 + 5), "it may never be confirmed");
-    bench.grants.confirm(grant.id.parse().unwrap(), None).await.unwrap();
+    bench.grants.confirm(grant.id.parse().unwrap(), false, None).await.unwrap();
     assert_eq!(delay(&range).await, None);
     let kept = bench.grant(of_range(&other)).await.unwrap();
-    bench.grants.confirm(kept.id.parse().unwrap(), None).await.unwrap();
+    bench.grants.confirm(kept.id.parse().unwrap(), false, None).await.unwrap();
     bench.release(&grant).await;
     bench.after(20).await;
     assert_eq!(delay(&range).await, Some(40 * 60 + 5));

@@ -53,7 +53,7 @@ async fn a_tenant_finds_its_own_grants_only_and_no_error_names_another() {
     let id: GrantId = other.id.parse().unwrap();
     let missing = format!("grant {id} not found");
     let outcomes = [
-        bench.grants.confirm(id, Some(&acme)).await.map(drop),
+        bench.grants.confirm(id, false, Some(&acme)).await.map(drop),
         bench.grants.release(id, 0, Some(&acme)).await,
         bench.grants.get(&other.id, Some(&acme)).await.map(drop),
     ];
@@ -90,7 +90,7 @@ async fn a_grant_of_a_tenant_that_is_gone_is_taken_back_unless_it_is_confirmed()
     let second = bench.grant(wanted).await.unwrap();
     assert_ne!(taken().await, before);
     let id = second.id.parse().unwrap();
-    let second = bench.grants.confirm(id, None).await.unwrap();
+    let second = bench.grants.confirm(id, false, None).await.unwrap();
     let stays = bench.grants.take_back(second.id.clone()).await.unwrap();
     assert_eq!(stays, Some(second));
 }

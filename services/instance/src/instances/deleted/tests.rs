@@ -69,6 +69,12 @@ async fn the_ids_of_a_deleted_instance_are_never_used_again() {
     delete(&instances, &first).await;
     clock.advance(365 * DAY);
     instances.expire_deleted().await.unwrap();
+    for (tenant, is_visible) in [(None, true), (Some("acme"), true), (Some("other"), false)] {
+        let tenant = tenant.map(|name| name.parse().unwrap());
+        let was_deleted = instances.was_deleted(&first.id, tenant.as_ref()).await.unwrap();
+        assert_eq!(was_deleted, is_visible, "{tenant:?}");
+    }
+    assert!(!instances.was_deleted(&InstanceId::new().to_string(), None).await.unwrap());
     let by_id = pb::Instance { id: first.id.clone(), ..of("other", "") };
     let text = instances.create(by_id, None).await.unwrap_err().to_string();
     let was = "is that of an instance that was deleted: it is not used again";

@@ -54,7 +54,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(site: &Site, store: &Arc<MemoryStore>) -> Arc<Self> {
+    /// Starts a server; with `reconciles`, also its reconciler.
+    fn start(site: &Site, store: &Arc<MemoryStore>, reconciles: bool) -> Arc<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -65,6 +66,9 @@ impl Server {
             let _entered = handle.enter();
             api(site, Arc::new(SlowStore(store.clone())))
         };
+        if reconciles {
+            handle.spawn(api.clone().run(CancellationToken::new()));
+        }
         Arc::new(Self { runtime: Mutex::new(Some(runtime)), handle, api })
     }
 
@@ -88,15 +92,22 @@ struct Bench {
     site: Site,
     store: Arc<MemoryStore>,
     server: Mutex<Arc<Server>>,
+    reconciles: bool,
+    kills: AtomicUsize,
     /// Calls without a response.
     interrupted: AtomicUsize,
 }
 
 impl Bench {
     fn new(rack: Vec<hw::Hardware>) -> Arc<Self> {
+        Self::with_server(rack, false)
+    }
+
+    fn with_server(rack: Vec<hw::Hardware>, reconciles: bool) -> Arc<Self> {
         let (site, store) = (Site::with_rack(rack), Arc::new(MemoryStore::default()));
-        let server = Mutex::new(Server::start(&site, &store));
-        Arc::new(Self { site, store, server, interrupted: AtomicUsize::new(0) })
+        let server = Mutex::new(Server::start(&site, &store, reconciles));
+        let (kills, interrupted) = Default::default();
+        Arc::new(Self { site, store, server, reconciles, kills, interrupted })
     }
 
     fn server(&self) -> Arc<Server> {
@@ -104,7 +115,7 @@ impl Bench {
     }
 
     fn kill(&self) {
-        let next = Server::start(&self.site, &self.store);
+        let next = Server::start(&self.site, &self.store, self.reconciles);
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *server, next).kill();
     }
@@ -132,9 +143,12 @@ impl Bench {
 
     /// Kills the server again and again until `work` ends.
     async fn with_kills<T>(&self, work: impl Future<Output = T>) -> T {
+        // Steps of the reconciler are shorter than the orders of hundreds of clients.
+        let interval = Duration::from_millis(if self.reconciles { 15 } else { 150 });
         let kills = async {
             loop {
-                tokio::time::sleep(Duration::from_millis(150)).await;
+                tokio::time::sleep(interval).await;
+                self.kills.fetch_add(1, Ordering::Relaxed);
                 self.kill();
             }
         };
@@ -216,4 +230,103 @@ async fn of_120_orders_over_12_racks_each_rack_gets_ten() {
         *by_rack.entry(rack_of[&instance.hardware_id]).or_default() += 1;
     }
     assert_eq!(by_rack.values().copied().collect::<Vec<_>>(), vec![10; 12]);
+}
+
+/// A machine of the location, which reserves no address.
+fn bootable(n: u32) -> hw::Hardware {
+    let interface = hw::Interface { mac: format!("52:54:00:00:01:{n:02x}"), ..Default::default() };
+    let uuid = format!("4c4c4544-0051-3610-8052-b4c04f4d35{n:02x}");
+    let inventory = Some(Box::new(hw::Inventory { uuid, ..Default::default() }));
+    hw::Hardware { interfaces: vec![interface], inventory, ..machine([]) }
+}
+
+fn platform_order(n: u32) -> pb::CreateInstanceRequest {
+    let placement = pb::Placement { location_id: LOCATION.0.into(), ..Default::default() };
+    let mut order = order(placement, format!("order-{n}"));
+    let instance = order.instance.as_mut().unwrap();
+    instance.os = Some(pb::instance::Os::Platform(pb::PlatformBoot::default()));
+    instance.external_id = format!("ial/{n}");
+    order
+}
+
+impl Bench {
+    async fn stored(&self) -> Vec<pb::Instance> {
+        self.instances().records().page("", "", 1000).await.unwrap().0
+    }
+
+    /// Waits until `condition` holds for the stored instances.
+    async fn until(&self, condition: impl Fn(&[pb::Instance]) -> bool) -> Vec<pb::Instance> {
+        let follow = async {
+            loop {
+                let stored = self.stored().await;
+                if condition(&stored) {
+                    return stored;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), follow).await.expect("within a minute")
+    }
+}
+
+/// Asserts that no two of the fifty instances have a value in common.
+fn assert_distinct(values: impl Iterator<Item = String>) {
+    assert_eq!(values.collect::<BTreeSet<_>>().len(), 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_systems_of_platforms_get_a_machine_a_gate_and_an_address_each_and_leave_nothing() {
+    let bench = Bench::with_server((0..50).map(bootable).collect(), true);
+    let orders: Vec<_> = (0..50).map(platform_order).collect();
+    let thrice = orders.iter().chain(&orders).chain(&orders);
+    let sent = join_all(thrice.map(|order| bench.send(order.clone())));
+    let has_booted = |it: &pb::Instance| it.install_time.is_some();
+    let booted = |all: &[pb::Instance]| all.len() == 50 && all.iter().all(has_booted);
+    let work = async { (sent.await, bench.until(booted).await) };
+    let (responses, stored) = bench.with_kills(work).await;
+    let (kills, interrupted) = (&bench.kills, bench.interrupted.load(Ordering::Relaxed));
+    assert!(interrupted > 0, "no call was interrupted");
+    let kills_before = kills.load(Ordering::Relaxed);
+    for (n, first) in responses[..50].iter().enumerate() {
+        let ids = [50 + n, 100 + n].map(|n| &responses[n].as_ref().unwrap().id);
+        assert_eq!(ids, [&first.as_ref().unwrap().id; 2], "one order, one instance");
+    }
+    let gates: Vec<_> = stored.iter().filter_map(|it| it.boot_gate.clone()).collect();
+    assert!(gates.iter().all(|gate| gate.open && gate.initial_ips.len() == 1));
+    assert_distinct(stored.iter().map(|it| it.hardware_id.clone()));
+    assert_distinct(gates.iter().map(|gate| gate.uuid.clone()));
+    assert_distinct(gates.iter().map(|gate| gate.mac.clone()));
+    assert_distinct(gates.iter().map(|gate| gate.initial_ips[0].clone()));
+    {
+        let state = bench.site.state();
+        for instance in &stored {
+            let machine = state.rack.iter().find(|it| it.id == instance.hardware_id).unwrap();
+            let gate = instance.boot_gate.as_ref().unwrap();
+            assert_eq!(gate.mac, machine.interfaces[0].mac, "of its own machine");
+        }
+        assert_eq!((state.jobs.len(), state.grants.len()), (50, 50));
+    }
+    let deletes = async {
+        for instance in &stored {
+            let id = instance.id.parse().unwrap();
+            let deleted = bench.instances().delete(id, 0, false).await.unwrap();
+            assert!(!deleted.boot_gate.unwrap().open);
+        }
+        bench
+            .until(|all| {
+                bench.site.end_released();
+                all.is_empty()
+            })
+            .await
+    };
+    Box::pin(bench.with_kills(deletes)).await;
+    let kills = (kills_before, kills.load(Ordering::Relaxed) - kills_before);
+    assert!(kills.0 > 5 && kills.1 > 1, "the server was killed {kills:?} times");
+    let released = |it: &tinwright::address::v1::Grant| {
+        it.state() == tinwright::address::v1::GrantState::Released
+    };
+    assert!(bench.site.state().grants.iter().all(released));
+    assert!(bench.instances().records().check(false).await.unwrap().is_clean());
+    let kept = bench.store.list("instance/gate_", "", 10).await.unwrap().pairs;
+    assert!(kept.is_empty(), "{kept:?}");
 }

@@ -36,6 +36,7 @@ impl FakeState {
             machine.id > request.page_token
                 && machine.has_labels(&request.labels)
                 && (request.location_id.is_empty() || request.location_id == machine.location_id)
+                && (request.zone.is_empty() || request.zone == machine.zone)
                 && model
                     .is_none_or(|model| machine.labels.get("model").is_some_and(|it| it == model))
         });
@@ -71,6 +72,7 @@ impl ModelService for Site {
     never_called! {
         create_model(hw::CreateModelRequest) -> hw::CreateModelResponse;
         list_models(hw::ListModelsRequest) -> hw::ListModelsResponse;
+        list_model_offers(hw::ListModelOffersRequest) -> hw::ListModelOffersResponse;
         update_model(hw::UpdateModelRequest) -> hw::UpdateModelResponse;
         delete_model(hw::DeleteModelRequest) -> hw::DeleteModelResponse;
         watch_models(hw::WatchModelsRequest) -> Self::WatchModelsStream;
@@ -90,7 +92,8 @@ impl LocationService for Site {
             Some(By::Name(wanted)) if wanted == name => {}
             Some(By::Id(_) | By::Name(_)) | None => return Err(missing()),
         }
-        let location = hw::Location { id: id.into(), name: name.into(), ..hw::Location::default() };
+        let location = self.state().location.clone();
+        let location = hw::Location { id: id.into(), name: name.into(), ..location };
         Ok(Response::new(hw::GetLocationResponse { location: Some(location) }))
     }
 

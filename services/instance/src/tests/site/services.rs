@@ -22,7 +22,7 @@ pub(super) type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + 
 
 impl Site {
     /// Carries out `call`, and responds unless the response is to be lost.
-    fn carry_out<T>(
+    pub(super) fn carry_out<T>(
         &self,
         call: impl FnOnce(&mut FakeState) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {

@@ -1,0 +1,148 @@
+//! The gateway: binds its sockets, connects its doors to the services, and starts it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::pages::{self, Document};
+use gateway::{Backend, Door, Gateway, GatewaySettings, ial, mirror};
+use runtime::Clock;
+use runtime::listen::Sockets;
+use runtime::revocation::Revocations;
+use runtime::serve::{self, ConnectionLimits, Transport};
+use runtime::supervise::Tier;
+use runtime::telemetry::Diagnostics;
+use tokio::net::TcpListener;
+
+use crate::certificates::Certificates;
+use crate::config::{self, Config, GatewayTransport, Service};
+use crate::endpoints::{CallerEndpoints, Endpoints};
+use crate::open_files;
+use crate::revocations_known;
+
+/// The most connections at a time, if the process may have as many open files.
+const MAX_CONNECTIONS: usize = 4096;
+/// The most connections from one address.
+const MAX_CONNECTIONS_PER_ADDRESS: usize = 1024;
+/// The most requests that one HTTP/2 connection may have open.
+const MAX_CONCURRENT_STREAMS: u32 = 256;
+/// The largest head of a request.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// The longest time for the head of a request, and between two of them on a connection that is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time for which a client's system may not acknowledge what was sent. An answer is known to have arrived after some more.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The gateway with bound sockets.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    listeners: Vec<TcpListener>,
+    settings: config::Gateway,
+    rate_limits: bool,
+}
+
+impl Bound {
+    /// Binds the gateway's ports; returns none if it is not served here.
+    pub(crate) async fn bind(
+        config: &Config,
+        sockets: &mut Sockets,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(settings) = config.gateway.clone() else { return Ok(None) };
+        let mut listeners = sockets.inherited("gateway")?;
+        for address in &settings.listen {
+            listeners.push(Sockets::bind("gateway", *address).await?);
+        }
+        Ok(Some(Self { listeners, settings, rate_limits: config.rate_limits }))
+    }
+
+    /// Returns its addresses.
+    pub(crate) fn addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Starts to serve the doors, which call the services at `endpoints`.
+    pub(crate) fn start(
+        self,
+        certificates: &Certificates,
+        endpoints: &CallerEndpoints,
+        revocations: &Revocations,
+        vitals: &Diagnostics,
+        tier: &mut Tier,
+    ) -> anyhow::Result<()> {
+        let Self { listeners, settings, rate_limits } = self;
+        let transport = transport(&settings.transport, certificates)?;
+        let limits = limits(&settings, certificates, revocations);
+        let is_catalogue_public = !settings.ial_catalogue_private;
+        let trusted_proxies = settings.trusted_proxies;
+        let stop = tier.stop.clone();
+        let settings =
+            GatewaySettings { trusted_proxies, rate_limits, clock: Clock::system(), stop };
+        let backend = backend(endpoints.of(Service::Gateway));
+        let gateway = vitals
+            .register(|registry| Gateway::new(backend, revocations.clone(), settings, registry));
+        let ial = ial::IalSettings {
+            is_catalogue_public,
+            has_rate_limits: rate_limits,
+            clock: Clock::system(),
+        };
+        let app = gateway.router(doors(&gateway, ial), pages::router(&[Document::mirror()]));
+        for listener in listeners {
+            let (transport, limits, app) = (transport.clone(), limits.clone(), app.clone());
+            let (revocations, stop) = (revocations.clone(), tier.stop.clone());
+            tier.tasks.spawn(async move {
+                revocations_known(&revocations, &stop).await;
+                serve::limited_tcp(listener, transport, limits, app, stop).await
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Returns the doors, one line each.
+fn doors(gateway: &Gateway, ial: ial::IalSettings) -> Vec<Door> {
+    let [ial, ial_behind_a_slash] = ial::doors(gateway, ial);
+    vec![mirror::door(gateway), ial, ial_behind_a_slash]
+}
+
+fn transport(
+    settings: &GatewayTransport,
+    certificates: &Certificates,
+) -> anyhow::Result<Transport> {
+    let own = match settings {
+        GatewayTransport::Plaintext => None,
+        GatewayTransport::KeyPair { .. } => certificates.gateway.as_ref(),
+        GatewayTransport::Site => certificates.server.as_ref(),
+    };
+    Ok(match own {
+        Some(own) => Transport::Tls(Arc::new(own.server_config()?)),
+        None => Transport::AnonymousPlaintext,
+    })
+}
+
+fn limits(
+    settings: &config::Gateway,
+    certificates: &Certificates,
+    revocations: &Revocations,
+) -> ConnectionLimits {
+    // The API, the store and downloads need the other files.
+    let quarter = open_files::limit().and_then(|limit| usize::try_from(limit / 4).ok());
+    ConnectionLimits {
+        total: quarter.map_or(MAX_CONNECTIONS, |quarter| quarter.min(MAX_CONNECTIONS)),
+        per_address: MAX_CONNECTIONS_PER_ADDRESS,
+        exempt: settings.trusted_proxies.clone(),
+        max_head_bytes: MAX_HEAD_BYTES,
+        head_timeout: HEAD_TIMEOUT,
+        acknowledge_timeout: Some(ACKNOWLEDGE_TIMEOUT),
+        max_concurrent_streams: MAX_CONCURRENT_STREAMS,
+        revocations: revocations.clone(),
+        authority: Some(certificates.site.clone()),
+        // A client with an API key has no role on its connection.
+        anonymous: None,
+    }
+}
+
+fn backend(endpoints: Endpoints) -> Backend {
+    let Endpoints { address, hardware, identity, instance, workflow, power, .. } = endpoints;
+    let Endpoints { netboot, metadata, .. } = endpoints;
+    Backend { address, hardware, identity, instance, workflow, power, netboot, metadata }
+}

@@ -1,0 +1,126 @@
+//! The configuration of a location, as the platform stores it: a view of the LocationBinding in force. It holds no secret, and what
+//! comes back is compared with ours, never used.
+
+use serde_json::{Value, json};
+use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
+use tinwright::address::v1::{
+    GetLocationBindingRequest, LocationBinding, get_location_binding_request,
+};
+use tonic::Code as Grpc;
+
+use super::fault::{Code, Fault};
+use super::object::Object;
+use super::requests::SentConfiguration;
+use super::session::Session;
+use super::status;
+
+/// The number of the configuration's format.
+pub const FORMAT: u64 = 1;
+
+/// Returns the version of a binding: other bindings have other versions, too.
+pub fn version(binding: &LocationBinding) -> String {
+    format!("{}.{}", binding.id, binding.version)
+}
+
+/// Returns the configuration of `location`, by name, for callers of `tenant`.
+pub fn document(binding: &LocationBinding, location: &str, tenant: &str) -> Value {
+    // Written by operators of the site, who gave it as an object.
+    let settings: Value =
+        serde_json::from_str(&binding.configuration).unwrap_or_else(|_| json!({}));
+    json!({
+        "format": FORMAT,
+        "tenant": tenant,
+        "location": location,
+        "binding": binding.id,
+        "version": version(binding),
+        "configuration": settings,
+    })
+}
+
+/// Refuses a configuration that was made for others.
+pub fn check(sent: Option<&SentConfiguration>, location: &str, tenant: &str) -> Result<(), Fault> {
+    let Some(SentConfiguration { format: _, tenant: theirs, location: there, version: _ }) = sent
+    else {
+        return Ok(());
+    };
+    let wrong = [("tenant", theirs, tenant), ("location", there, location)];
+    match wrong.into_iter().find(|(_, sent, own)| sent.as_deref().is_some_and(|sent| sent != *own))
+    {
+        Some((key, ..)) => Err(of_others(key)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses the `location_configuration` of a request if it shows the binding of another tenant. One that shows a deleted binding is stale, which
+/// is no error.
+pub(super) async fn check_binding(session: &Session, request: &Object<'_>) -> Result<(), Fault> {
+    let Ok(Some(sent)) = request.object("location_configuration") else {
+        // What is wrong with it is said where the request is read.
+        return Ok(());
+    };
+    let Ok(Some(id)) = sent.text("binding") else { return Ok(()) };
+    // Read as the gateway itself: for the client there is no binding of another tenant, and so it would look like a deleted one.
+    let mut bindings = LocationBindingServiceClient::new(session.backend().address.clone());
+    let by = Some(get_location_binding_request::By::Id(id));
+    let found = match bindings.get_location_binding(GetLocationBindingRequest { by }).await {
+        Ok(found) => found.into_inner().location_binding.unwrap_or_default(),
+        Err(error) if matches!(error.code(), Grpc::NotFound | Grpc::InvalidArgument) => {
+            return Ok(());
+        }
+        Err(error) => {
+            return Err(status::fault(&error, &Fault::new(Code::Unknown, "unexpected failure")));
+        }
+    };
+    if found.tenant.is_empty() || found.tenant == session.tenant() {
+        return Ok(());
+    }
+    Err(of_others("binding"))
+}
+
+fn of_others(key: &str) -> Fault {
+    Fault::new(Code::InvalidArgument, "the configuration is of others")
+        .at(format!("/request/location_configuration/{key}"))
+}
+
+/// True if the platform has another configuration than the one in force.
+pub fn is_stale(sent: Option<&SentConfiguration>, binding: Option<&LocationBinding>) -> bool {
+    let sent = sent.and_then(|sent| sent.version.as_deref());
+    binding.is_some_and(|binding| sent != Some(&version(binding)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding() -> LocationBinding {
+        let configuration = r#"{"vlan": 214}"#.to_owned();
+        LocationBinding { id: "b".into(), version: 3, configuration, ..LocationBinding::default() }
+    }
+
+    fn sent(tenant: &str, location: &str, version: &str) -> SentConfiguration {
+        let some = |text: &str| Some(text.to_owned());
+        let [tenant, location, version] = [some(tenant), some(location), some(version)];
+        SentConfiguration { format: Some(1), tenant, location, version }
+    }
+
+    #[test]
+    fn the_document_shows_the_binding() {
+        let document = document(&binding(), "kir1", "acme");
+        assert_eq!(document["configuration"], json!({"vlan": 214}));
+        assert_eq!((&document["version"], &document["format"]), (&json!("b.3"), &json!(1)));
+    }
+
+    #[test]
+    fn one_of_others_is_refused_and_an_old_one_is_not() {
+        let check =
+            |sent| check(Some(&sent), "kir1", "acme").map_err(|fault| fault.source.unwrap());
+        assert_eq!(check(sent("acme", "kir1", "b.1")), Ok(()));
+        let place = |key: &str| Err(format!("/request/location_configuration/{key}"));
+        assert_eq!(check(sent("other", "kir1", "b.1")), place("tenant"));
+        assert_eq!(check(sent("acme", "kir2", "b.1")), place("location"));
+        assert!(is_stale(Some(&sent("acme", "kir1", "b.1")), Some(&binding())));
+        assert!(is_stale(None, Some(&binding())));
+        assert!(!is_stale(Some(&sent("acme", "kir1", "b.3")), Some(&binding())));
+        assert!(!is_stale(None, None));
+    }
+}

@@ -1,0 +1,188 @@
+//! The calls about addresses: a grant each, which is attached to the machine before the platform gets it.
+
+mod delivery;
+mod grant;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::StatusCode;
+use runtime::serve::ConnectionEnd;
+use tinwright::address::v1 as addr;
+use tinwright::instance::v1 as inst;
+
+use self::delivery::{Delivery, Unknown};
+pub(super) use self::grant::ip_id;
+use super::configuration;
+use super::fault::{Code, Fault};
+use super::object::Object;
+use super::requests::{Allocate, Release};
+use super::responses::{respond, success, text};
+use super::server::check_usable;
+use super::session::{HUB, Session, mismatch, unknown_server};
+use super::status;
+use super::wrapper::PlatformId;
+
+/// The label of grants with the id of the instance.
+const INSTANCE: &str = "ial/instance";
+/// The label of grants with the name of the location.
+const LOCATION: &str = "ial/location_id";
+/// The most granted addresses that are attached to an instance.
+const MAX_ATTACHED: usize = 64;
+
+/// Answers `ip/allocate`, over a connection with this end. The grant is in use when the answer is sent, is released if it could not be sent, and
+/// is confirmed once the platform has it.
+pub(super) async fn allocate(
+    session: &Session,
+    request: &Object<'_>,
+    end: Option<ConnectionEnd>,
+) -> Result<Response, Fault> {
+    let wanted = Allocate::read(request)?;
+    let instance = session.server(&wanted.named).await?;
+    let (sent, location) = (wanted.configuration.as_ref(), &wanted.named.location);
+    configuration::check(sent, location, &session.tenant())?;
+    check_usable(&instance)?;
+    if instance.addresses.len() >= MAX_ATTACHED {
+        return Err(Fault::new(Code::MaxExceeded, "the machine has 64 allocated addresses"));
+    }
+    let create =
+        addr::CreateGrantRequest { grant: Some(wanted_grant(session, &wanted, &instance)) };
+    let created = session.grants().create_grant(create).await;
+    let granted = created.map_err(|error| refused(&error))?.into_inner().grant;
+    let granted = granted.ok_or_else(|| Fault::new(Code::Unknown, "unexpected failure"))?;
+    let unknown = Unknown::new(session.grants(), &granted);
+    take_into_use(session, &granted, instance.id).await?;
+    let answer = grant::allocated(&granted)?;
+    Ok(respond(StatusCode::OK, Body::new(Delivery::new(text(&answer), unknown, end))))
+}
+
+/// Attaches a grant to its machine. Blocks are not attached: the platform routes them.
+async fn take_into_use(
+    session: &Session,
+    grant: &addr::Grant,
+    instance_id: String,
+) -> Result<(), Fault> {
+    let (mut grants, id) = (session.grants(), grant.id.clone());
+    let is_block = !grant.block.ends_with("/32") && !grant.block.ends_with("/128");
+    let used = if is_block {
+        grants.confirm_grant(addr::ConfirmGrantRequest { id, use_only: true }).await.map(|_| ())
+    } else {
+        let attachment = Some(addr::Attachment { instance_id, ..addr::Attachment::default() });
+        grants.attach_grant(addr::AttachGrantRequest { id, attachment }).await.map(|_| ())
+    };
+    used.map_err(|error| status::fault(&error, &unknown_server()))
+}
+
+fn wanted_grant(session: &Session, wanted: &Allocate, instance: &inst::Instance) -> addr::Grant {
+    let text = |id: &Option<PlatformId>| id.as_ref().map(PlatformId::as_str).map(str::to_owned);
+    let labels = [
+        (INSTANCE, Some(instance.id.clone())),
+        (LOCATION, Some(wanted.named.location.clone())),
+        (HUB, Some(instance.labels.get(HUB).cloned().unwrap_or_default())),
+        ("ial/pool", text(&wanted.meta.pool)),
+        ("ial/server", text(&wanted.meta.server)),
+    ];
+    let labels = labels.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?)));
+    let location = instance.placement.as_ref().map(|placement| placement.location_id.clone());
+    addr::Grant {
+        tenant: session.tenant(),
+        labels: labels.collect(),
+        key: text(&wanted.meta.pool).map(|pool| format!("ial/{pool}")).unwrap_or_default(),
+        location_id: location.unwrap_or_default(),
+        // Groups are a tenant's.
+        group: if session.tenant().is_empty() { String::new() } else { session.hub() },
+        family: wanted.family.into(),
+        ..addr::Grant::default()
+    }
+}
+
+/// Returns the fault of a refused grant. What is not bound to the location is not offered there.
+fn refused(error: &tonic::Status) -> Fault {
+    let not_offered =
+        Fault::new(Code::NotCompatible, "no such addresses are offered at the location");
+    let not_offered = not_offered.at("/request/kind");
+    if error.code() == tonic::Code::InvalidArgument {
+        return not_offered.with_detail(error.message());
+    }
+    if error.code() == tonic::Code::AlreadyExists {
+        // The pool's key is that of another grant.
+        return mismatch().at("/request/cycle/pool_id");
+    }
+    status::fault(error, &not_offered)
+}
+
+/// Answers `ip/release`.
+pub(super) async fn release(session: &Session, request: &Object<'_>) -> Result<Response, Fault> {
+    let wanted = Release::read(request)?;
+    let unknown = Fault::new(Code::IpPool, "unknown address").at(request.pointer("ip_id"));
+    let id = grant::id_of_ip(&wanted.ip).ok_or_else(|| unknown.clone())?;
+    let assignment = Fault::new(Code::IpPool, "unknown assignment");
+    let assignment = assignment.at(request.pointer("ip_assignment_id"));
+    let assigned = grant::id_of_assignment(&wanted.assignment).ok_or(assignment)?;
+    if id != assigned {
+        return Err(mismatch().at(request.pointer("ip_assignment_id")));
+    }
+    let by = Some(addr::get_grant_request::By::Id(id.clone()));
+    let found = match session.grants().get_grant(addr::GetGrantRequest { by }).await {
+        Ok(found) => found.into_inner().grant,
+        // Perhaps it was released long ago, which the release knows.
+        Err(error) if error.code() == tonic::Code::NotFound => None,
+        Err(error) => return Err(status::fault(&error, &unknown)),
+    };
+    if let Some(found) = found {
+        if found.tenant != session.tenant() || !found.labels.contains_key(INSTANCE) {
+            return Err(unknown);
+        }
+        session.check_hub(&found.labels)?;
+        check_same(&found, &wanted).map_err(|key| mismatch().at(request.pointer(key)))?;
+    }
+    let location = &wanted.named.location;
+    configuration::check(wanted.configuration.as_ref(), location, &session.tenant())?;
+    let release = addr::ReleaseGrantRequest { id, revision: 0 };
+    let released = session.grants().release_grant(release).await;
+    released.map_err(|error| status::fault(&error, &unknown))?;
+    Ok(success(&true))
+}
+
+/// Returns the key of the request that contradicts the grant.
+fn check_same(found: &addr::Grant, wanted: &Release) -> Result<(), &'static str> {
+    let block = found.block.parse::<ipnet::IpNet>().ok();
+    let is_v4 = wanted.family == addr::AddressFamily::Ipv4;
+    let label = |key: &str| found.labels.get(key).map(String::as_str);
+    if block.is_some_and(|block| block.addr().is_ipv4() != is_v4) {
+        return Err("kind");
+    }
+    if block.map(|block| block.trunc()) != Some(wanted.cidr.trunc()) {
+        return Err("cidr");
+    }
+    if label(INSTANCE) != Some(&wanted.named.server) {
+        return Err("server_id");
+    }
+    if label(LOCATION) != Some(&wanted.named.location) { Err("location_id") } else { Ok(()) }
+}
+
+/// Returns the grants that were allocated for an instance.
+pub(super) async fn grants_of(
+    session: &Session,
+    instance: &str,
+) -> Result<Vec<addr::Grant>, Fault> {
+    let labels = [(INSTANCE.to_owned(), instance.to_owned())].into();
+    let mut request = addr::ListGrantsRequest {
+        page_size: 1000,
+        labels,
+        tenant: session.tenant(),
+        ..Default::default()
+    };
+    let mut grants = Vec::new();
+    loop {
+        let page = session.grants().list_grants(request.clone()).await;
+        let page = page.map_err(|error| status::fault(&error, &unknown_server()))?.into_inner();
+        grants.extend(page.grants);
+        if page.next_page_token.is_empty() {
+            return Ok(grants);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+#[cfg(test)]
+mod tests;

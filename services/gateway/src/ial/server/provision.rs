@@ -1,0 +1,342 @@
+//! `server/provision`: one instance for one machine of the platform, for ever.
+//!
+//! The platform's id of its machine is the instance's external id, which the store gives to one instance only. A repeated call finds that
+//! instance, whichever process created it. An order without such an id has an external id of its host name, its location and a number: that of
+//! the orders for this name that came before it and ended. Of two such orders at once, the store refuses one.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::digest;
+use axum::response::Response;
+use serde_json::Value;
+use tinwright::address::v1::LocationBinding;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as inst;
+use tonic::{Code as Grpc, Status};
+
+use super::view;
+use crate::errors::reason;
+use crate::ial::catalogue;
+use crate::ial::fault::{Code, Fault};
+use crate::ial::location::{binding_in_force, check_compatible};
+use crate::ial::object::Object;
+use crate::ial::requests::{Provision, ProvisionOptions};
+use crate::ial::responses::{Provisioned, success};
+use crate::ial::session::{Found, HUB, LOCATION, MODEL, Session, ZONE, mismatch};
+use crate::ial::wrapper::PlatformId;
+use crate::ial::{configuration, provider, status};
+
+/// Answers `server/provision`.
+pub(in crate::ial) async fn provision(
+    session: &Session,
+    request: &Object<'_>,
+) -> Result<Response, Fault> {
+    let wanted = Provision::read(request)?;
+    configuration::check(wanted.configuration.as_ref(), &wanted.location, &session.tenant())?;
+    let by_platform = external_id(&wanted);
+    let known = match &by_platform {
+        Some(external_id) => find(session, external_id).await?,
+        None => None,
+    };
+    if let Some(known) = known {
+        return answer(session, &wanted, &known, None);
+    }
+    let location = session.location(&wanted.location).await?;
+    let model = session.model(&wanted.model).await?;
+    check_compatible(session, &location)?;
+    check_offered(session, &wanted, &location, &model).await?;
+    check_hostname(session, &wanted).await?;
+    let binding = binding_in_force(session, &location).await?;
+    let order = Order { session, wanted: &wanted, location: &location, model: &model };
+    let created = match by_platform {
+        Some(external_id) => order.create(&external_id).await?,
+        None => order.create_by_hostname().await?,
+    };
+    answer(session, &wanted, &created, binding.as_ref())
+}
+
+fn external_id(wanted: &Provision) -> Option<String> {
+    wanted.meta.server.as_ref().map(|server| format!("ial/{}", server.as_str()))
+}
+
+fn by_external_id(session: &Session, id: &str) -> Option<inst::get_instance_request::By> {
+    let id = inst::ExternalId { tenant: session.tenant(), external_id: id.to_owned() };
+    Some(inst::get_instance_request::By::ExternalId(id))
+}
+
+async fn find(session: &Session, external_id: &str) -> Result<Option<inst::Instance>, Fault> {
+    match session.find(by_external_id(session, external_id)).await? {
+        Found::Instance(instance) => Ok(Some(*instance)),
+        // The creation says of the id whether it was used.
+        Found::Gone | Found::Nothing => Ok(None),
+    }
+}
+
+/// Answers with an instance, if it is what the request wants.
+fn answer(
+    session: &Session,
+    wanted: &Provision,
+    instance: &inst::Instance,
+    binding: Option<&LocationBinding>,
+) -> Result<Response, Fault> {
+    session.check_hub(&instance.labels)?;
+    if view::is_ending(instance) {
+        return Err(Fault::new(Code::InvalidState, "the machine was decommissioned"));
+    }
+    for (key, stored, sent) in
+        [("model_id", MODEL, &wanted.model), ("location_id", LOCATION, &wanted.location)]
+    {
+        if instance.annotations.get(stored) != Some(sent) {
+            return Err(mismatch().at(format!("/request/{key}")));
+        }
+    }
+    Ok(success(&Provisioned {
+        server_id: instance.id.clone(),
+        location_modified: configuration::is_stale(wanted.configuration.as_ref(), binding),
+        extra: Value::Object(view::extra(instance)),
+    }))
+}
+
+/// Refuses what the location, its zone or the model does not offer.
+async fn check_offered(
+    session: &Session,
+    wanted: &Provision,
+    location: &hw::Location,
+    model: &hw::Model,
+) -> Result<(), Fault> {
+    let incompatible =
+        |title, key: &str| Fault::new(Code::NotCompatible, title).at(format!("/request/{key}"));
+    if let Some(zone) = &wanted.zone
+        && !catalogue::zones(location).contains(zone)
+    {
+        return Err(Fault::new(Code::Location, "unknown zone").at("/request/zone_id"));
+    }
+    let (model_id, location_id) = (model.id.clone(), location.id.clone());
+    let at_location = hw::ListModelOffersRequest { model_id, location_id };
+    let offers = provider::offers(session.backend(), at_location).await?;
+    let Some(offer) = offers.into_iter().next() else {
+        return Err(incompatible("the model is not offered at the location", "model_id"));
+    };
+    if wanted.zone.as_ref().is_some_and(|zone| !offer.zones.contains(zone)) {
+        return Err(incompatible("the model is not offered in the zone", "zone_id"));
+    }
+    check_features(wanted, model).map_err(|key| {
+        incompatible("the model does not have the feature", &format!("model_features/{key}"))
+    })?;
+    check_options(&wanted.options, &offer).map_err(|key| {
+        incompatible("the option is not offered", &format!("provision_options/{key}"))
+    })
+}
+
+/// Returns the name of a feature that the model does not have.
+fn check_features(wanted: &Provision, model: &hw::Model) -> Result<(), &'static str> {
+    let notes = &model.annotations;
+    let raid = wanted.features.raid.as_ref();
+    if raid.is_some_and(|raid| notes.get("ial/raid") != Some(raid)) {
+        return Err("raid");
+    }
+    let is_host = notes.get("ial/hypervisor").is_some_and(|text| text == "true");
+    if wanted.features.hypervisor == Some(true) && !is_host { Err("hypervisor") } else { Ok(()) }
+}
+
+/// Returns the name of an option that machines of the offer do not have.
+fn check_options(options: &ProvisionOptions, offer: &hw::ModelOffer) -> Result<(), &'static str> {
+    let disks = offer.parts.iter().flat_map(|parts| &parts.disks);
+    let size_gb =
+        disks.map(|group| u64::from(group.count) * (group.size_bytes / 1_000_000_000)).sum::<u64>();
+    if let Some((key, _)) = options.storage.iter().find(|(_, wanted)| *wanted > size_gb) {
+        return Err(key);
+    }
+    if options.encrypt {
+        return Err("encrypt_storage");
+    }
+    if options.reservation.is_some() { Err("reservation_id") } else { Ok(()) }
+}
+
+/// Refuses the host name of another live machine of the hub at the location. The same machine may be there by now: this call may have come
+/// several times at once.
+async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fault> {
+    let own = external_id(wanted);
+    let mut request = inst::ListInstancesRequest {
+        page_size: 1000,
+        labels: [(HUB.to_owned(), session.hub())].into(),
+        tenant: session.tenant(),
+        ..Default::default()
+    };
+    loop {
+        let page = session.instances().list_instances(request.clone()).await;
+        let page = page.map_err(|error| status::fault(&error, &mismatch()))?.into_inner();
+        let is_same = |it: &inst::Instance| {
+            it.hostname == wanted.hostname
+                && own.as_ref() != Some(&it.external_id)
+                && it.tenant == session.tenant()
+                && it.annotations.get(LOCATION) == Some(&wanted.location)
+                && !view::is_ending(it)
+        };
+        if page.instances.iter().any(is_same) {
+            return Err(hostname_in_use());
+        }
+        if page.next_page_token.is_empty() {
+            return Ok(());
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn hostname_in_use() -> Fault {
+    Fault::new(Code::DuplicateFound, "the host name is in use").at("/request/hostname")
+}
+
+/// A checked order.
+#[derive(Clone, Copy)]
+struct Order<'a> {
+    session: &'a Session,
+    wanted: &'a Provision,
+    location: &'a hw::Location,
+    model: &'a hw::Model,
+}
+
+impl Order<'_> {
+    /// Creates the instance for a machine of the platform, or finds it.
+    async fn create(self, external_id: &str) -> Result<inst::Instance, Fault> {
+        let refused = match self.try_create(external_id).await {
+            Ok(created) => return Ok(created),
+            Err(refused) => refused,
+        };
+        if refused.code() == Grpc::AlreadyExists
+            // The same call came at the same time, perhaps by another process.
+            && let Some(known) = find(self.session, external_id).await?
+        {
+            return Ok(known);
+        }
+        if was_deleted(&refused) {
+            return Err(Fault::new(Code::InvalidState, "the machine was decommissioned"));
+        }
+        Err(not_created(&refused))
+    }
+
+    /// Creates an instance with the first external id of its host name that no instance ever had. Refuses the name of a live machine.
+    async fn create_by_hostname(self) -> Result<inst::Instance, Fault> {
+        let name = [&*self.session.hub(), &*self.wanted.location, &*self.wanted.hostname];
+        // Neither a hub nor a host name has a line feed.
+        let name = digest::digest(&digest::SHA256, name.join("\n").as_bytes());
+        let name: String = name.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut ended = 0_u32;
+        loop {
+            let external_id = format!("ial-hostname/{name}/{ended}");
+            if let Some(known) = find(self.session, &external_id).await? {
+                if known.hostname == self.wanted.hostname && !view::is_ending(&known) {
+                    return Err(hostname_in_use());
+                }
+                ended += 1;
+                continue;
+            }
+            match self.try_create(&external_id).await {
+                Ok(created) => return Ok(created),
+                // So long ago that nothing else is left of it.
+                Err(refused) if was_deleted(&refused) => ended += 1,
+                // Another order for the name came at the same time.
+                Err(refused) if refused.code() == Grpc::AlreadyExists => {
+                    return Err(hostname_in_use());
+                }
+                Err(refused) => return Err(not_created(&refused)),
+            }
+        }
+    }
+
+    /// Creates an instance with an external id, which makes the call idempotent, also after the server has forgotten request ids.
+    async fn try_create(self, external_id: &str) -> Result<inst::Instance, Status> {
+        let Self { session, wanted, location, model } = self;
+        let instance = Some(instance(session, wanted, external_id, location, model));
+        let request = inst::CreateInstanceRequest { instance, ..Default::default() };
+        let created = session.instances().create_instance(request).await?.into_inner().instance;
+        created.ok_or_else(|| Status::internal("no instance was created"))
+    }
+}
+
+fn was_deleted(refused: &Status) -> bool {
+    reason(refused).as_deref() == Some("INSTANCE_DELETED")
+}
+
+fn not_created(refused: &Status) -> Fault {
+    status::fault(refused, &Fault::new(Code::NotCompatible, "the model is not offered there"))
+}
+
+fn instance(
+    session: &Session,
+    wanted: &Provision,
+    external_id: &str,
+    location: &hw::Location,
+    model: &hw::Model,
+) -> inst::Instance {
+    let text = |id: &Option<PlatformId>| id.as_ref().map(PlatformId::as_str).map(str::to_owned);
+    let meta = &wanted.meta;
+    let labels = [
+        (HUB, Some(session.hub())),
+        ("ial/server", text(&meta.server)),
+        ("ial/model", text(&meta.model)),
+        ("ial/location", text(&meta.location)),
+    ];
+    let annotations = [
+        (LOCATION, Some(wanted.location.clone())),
+        (MODEL, Some(wanted.model.clone())),
+        (ZONE, wanted.zone.clone()),
+        (view::EXTRA, Some("{}".to_owned())),
+        ("ial/provision_options", Some(wanted.options.json.clone()).filter(|it| !it.is_empty())),
+        ("ial/model_features", Some(wanted.features.json.clone())),
+    ];
+    let platform = inst::PlatformBoot {
+        url: session.boot_url(),
+        // Groups are a tenant's.
+        group: if session.tenant().is_empty() { String::new() } else { session.hub() },
+        ..inst::PlatformBoot::default()
+    };
+    inst::Instance {
+        tenant: session.tenant(),
+        hostname: wanted.hostname.clone(),
+        external_id: external_id.to_owned(),
+        os: Some(inst::instance::Os::Platform(platform)),
+        placement: Some(Box::new(inst::Placement {
+            model_id: model.id.clone(),
+            location_id: location.id.clone(),
+            zone: wanted.zone.clone().unwrap_or_default(),
+            ..inst::Placement::default()
+        })),
+        labels: set(labels),
+        annotations: set(annotations),
+        ..inst::Instance::default()
+    }
+}
+
+fn set<const N: usize>(texts: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
+    texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_no_machine_of_the_model_has_are_named() {
+        let disk = |size_bytes| hw::DiskGroup { count: 1, size_bytes, ..hw::DiskGroup::default() };
+        let disks = vec![disk(500_000_000_000), disk(460_000_000_000)];
+        let parts = Some(hw::MachineParts { disks, ..hw::MachineParts::default() });
+        let offer = hw::ModelOffer { parts, ..hw::ModelOffer::default() };
+        let check = |options: ProvisionOptions| check_options(&options, &offer);
+        let storage = |size| ProvisionOptions {
+            storage: vec![("storage_size", size)],
+            ..ProvisionOptions::default()
+        };
+        assert_eq!(check(storage(960)), Ok(()));
+        assert_eq!(check(storage(961)), Err("storage_size"));
+        assert_eq!(
+            check(ProvisionOptions { encrypt: true, ..ProvisionOptions::default() }),
+            Err("encrypt_storage")
+        );
+        let reservation = Some("r".into());
+        assert_eq!(
+            check(ProvisionOptions { reservation, ..ProvisionOptions::default() }),
+            Err("reservation_id")
+        );
+    }
+}

@@ -1,0 +1,238 @@
+//! The client of a call, and the services as this client. The catalogue is read as the gateway itself: all clients see one, each its own
+//! locations.
+
+use std::sync::Arc;
+
+use tinwright::address::v1::grant_service_client::GrantServiceClient;
+use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::location_service_client::LocationServiceClient;
+use tinwright::hardware::v1::model_service_client::ModelServiceClient;
+use tinwright::instance::v1 as inst;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::power::v1::power_service_client::PowerServiceClient;
+use tonic::Code as Grpc;
+
+use super::catalogue::Scope;
+use super::fault::{Code, Fault};
+use super::requests::Named;
+use super::status;
+use super::wrapper::PlatformId;
+use crate::errors::reason;
+use crate::{Backend, Client, ClientChannel};
+
+/// The label of instances with the platform's hub.
+pub(super) const HUB: &str = "ial/hub";
+/// The annotation of instances with the name of the location.
+pub(super) const LOCATION: &str = "ial/location_id";
+/// The annotation of instances with the name of the model.
+pub(super) const MODEL: &str = "ial/model_id";
+/// The annotation of instances with the name of the zone, if the platform chose it.
+pub(super) const ZONE: &str = "ial/zone_id";
+
+/// What there is of an instance.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Its record.
+    Instance(Box<inst::Instance>),
+    /// Nothing is left of it but that it was deleted.
+    Gone,
+    /// It is not one of the client's, or never was.
+    Nothing,
+}
+
+/// The client of a call.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) client: Client,
+    hub: Option<PlatformId>,
+    backend: Arc<Backend>,
+}
+
+impl Session {
+    /// A session for a hub that the client may act for.
+    pub(super) fn new(
+        client: Client,
+        hub: Option<PlatformId>,
+        backend: Arc<Backend>,
+    ) -> Result<Self, Fault> {
+        let hubs = client.credential.as_ref().map(|it| &it.hubs[..]).unwrap_or_default();
+        let is_allowed =
+            hubs.iter().any(|it| Some(it.as_str()) == hub.as_ref().map(PlatformId::as_str));
+        if !hubs.is_empty() && !is_allowed {
+            let fault = Fault::new(Code::Permissions, "the credentials are not for this hub");
+            return Err(fault.at("/auth/cycle/hub_id"));
+        }
+        Ok(Self { client, hub, backend })
+    }
+
+    /// Returns the tenant; empty for the site.
+    pub(super) fn tenant(&self) -> String {
+        self.client.caller.tenant().map(|tenant| tenant.as_str().to_owned()).unwrap_or_default()
+    }
+
+    /// Returns the hub; empty if the request names none.
+    pub(super) fn hub(&self) -> String {
+        self.hub.as_ref().map(|hub| hub.as_str().to_owned()).unwrap_or_default()
+    }
+
+    /// Returns the part of the catalogue that the client sees.
+    pub(super) fn scope(&self) -> Scope {
+        let locations = self.client.credential.as_ref().map(|it| it.locations.clone());
+        Scope {
+            locations: locations.unwrap_or_default(),
+            has_boot_url: !self.boot_url().is_empty(),
+        }
+    }
+
+    /// Returns the URL of the client's own boot script; empty for that of the location.
+    pub(super) fn boot_url(&self) -> String {
+        self.client.credential.as_ref().map(|it| it.boot_url.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn instances(&self) -> InstanceServiceClient<ClientChannel> {
+        InstanceServiceClient::new(self.client.channel(&self.backend.instance))
+    }
+
+    pub(super) fn power(&self) -> PowerServiceClient<ClientChannel> {
+        PowerServiceClient::new(self.client.channel(&self.backend.power))
+    }
+
+    pub(super) fn grants(&self) -> GrantServiceClient<ClientChannel> {
+        GrantServiceClient::new(self.client.channel(&self.backend.address))
+    }
+
+    pub(super) fn bindings(&self) -> LocationBindingServiceClient<ClientChannel> {
+        LocationBindingServiceClient::new(self.client.channel(&self.backend.address))
+    }
+
+    pub(super) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Returns the location `name`, if the client may use it.
+    pub(super) async fn location(&self, name: &str) -> Result<hw::Location, Fault> {
+        let unknown = unknown_location(name);
+        let mut client = LocationServiceClient::new(self.backend.hardware.clone());
+        let by = Some(hw::get_location_request::By::Name(name.to_owned()));
+        let found = client.get_location(hw::GetLocationRequest { by }).await;
+        let found =
+            found.map_err(|error| status::fault(&error, &unknown).at("/request/location_id"))?;
+        let location = found.into_inner().location.ok_or(unknown)?;
+        if !self.scope().has(&location) {
+            let fault = Fault::new(Code::Permissions, "the credentials are not for this location");
+            return Err(fault.at("/request/location_id"));
+        }
+        Ok(location)
+    }
+
+    /// Returns the model `name`.
+    pub(super) async fn model(&self, name: &str) -> Result<hw::Model, Fault> {
+        let unknown = Fault::new(Code::Model, "unknown model").at("/request/model_id");
+        let mut client = ModelServiceClient::new(self.backend.hardware.clone());
+        let by = Some(hw::get_model_request::By::Name(name.to_owned()));
+        let found = client.get_model(hw::GetModelRequest { by }).await;
+        let found =
+            found.map_err(|error| status::fault(&error, &unknown).at("/request/model_id"))?;
+        found.into_inner().model.ok_or(unknown)
+    }
+
+    /// Returns the machine that a request names, also a deleted one. It belongs to the tenant, the hub, and is what the request says.
+    pub(super) async fn server(&self, named: &Named) -> Result<inst::Instance, Fault> {
+        let gone = || Fault::new(Code::InvalidState, "the machine was decommissioned");
+        self.server_unless_gone(named).await?.ok_or_else(gone)
+    }
+
+    /// Does the same; returns none for a machine that was deleted so long ago that nothing is left of it.
+    pub(super) async fn server_unless_gone(
+        &self,
+        named: &Named,
+    ) -> Result<Option<inst::Instance>, Fault> {
+        let by = Some(inst::get_instance_request::By::Id(named.server.clone()));
+        let instance = match self.find(by).await? {
+            Found::Instance(instance) => *instance,
+            Found::Gone => return Ok(None),
+            Found::Nothing => return Err(unknown_server()),
+        };
+        self.check_hub(&instance.labels)?;
+        let note = |key: &str| instance.annotations.get(key).map(String::as_str);
+        let zone = note(ZONE).or(named.zone.as_deref());
+        let same = [
+            ("location_id", note(LOCATION), Some(named.location.as_str())),
+            ("model_id", note(MODEL), named.model.as_deref().or(note(MODEL))),
+            ("zone_id", zone, named.zone.as_deref().or(zone)),
+        ];
+        if let Some((key, ..)) = same.into_iter().find(|(_, stored, sent)| stored != sent) {
+            return Err(mismatch().at(format!("/request/{key}")));
+        }
+        self.check_location(named, instance).map(Some)
+    }
+
+    fn check_location(
+        &self,
+        named: &Named,
+        found: inst::Instance,
+    ) -> Result<inst::Instance, Fault> {
+        let id = found.placement.as_ref().map(|placement| placement.location_id.clone());
+        let (id, name) = (id.unwrap_or_default(), named.location.clone());
+        if self.scope().has(&hw::Location { id, name, ..hw::Location::default() }) {
+            return Ok(found);
+        }
+        let fault = Fault::new(Code::Permissions, "the credentials are not for this location");
+        Err(fault.at("/request/location_id"))
+    }
+
+    /// Finds an instance that this door made for the tenant, also a deleted one.
+    pub(super) async fn find(
+        &self,
+        by: Option<inst::get_instance_request::By>,
+    ) -> Result<Found, Fault> {
+        let request = inst::GetInstanceRequest { by, show_deleted: true, ..Default::default() };
+        let found = match self.instances().get_instance(request).await {
+            Ok(found) => found.into_inner().instance,
+            // An id that no instance can have is as unknown as any other.
+            Err(error) if error.code() == Grpc::InvalidArgument => None,
+            Err(error) if error.code() == Grpc::NotFound => {
+                let is_gone = reason(&error).as_deref() == Some("INSTANCE_DELETED");
+                return Ok(if is_gone { Found::Gone } else { Found::Nothing });
+            }
+            Err(error) => return Err(status::fault(&error, &unknown_server())),
+        };
+        // A client of the site reads those of tenants, too, which are not its own.
+        let is_own = |it: &inst::Instance| {
+            it.tenant == self.tenant() && it.annotations.contains_key(LOCATION)
+        };
+        let own = found.filter(is_own).map(Box::new);
+        Ok(own.map_or(Found::Nothing, Found::Instance))
+    }
+
+    /// Refuses an object of another hub. A request that names no hub is for all of the client's.
+    pub(super) fn check_hub(
+        &self,
+        labels: &std::collections::BTreeMap<String, String>,
+    ) -> Result<(), Fault> {
+        let stored = labels.get(HUB).map(String::as_str).unwrap_or_default();
+        match &self.hub {
+            Some(hub) if hub.as_str() != stored => {
+                Err(Fault::new(Code::WrongHub, "the object belongs to another hub"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The fault of a location that there is not.
+pub(super) fn unknown_location(name: &str) -> Fault {
+    let fault = Fault::new(Code::Location, "unknown location").at("/request/location_id");
+    fault.with_detail(format!("location {name:?} is not offered by this integration"))
+}
+
+/// The fault of a server that there is not, or that is another tenant's.
+pub(super) fn unknown_server() -> Fault {
+    Fault::new(Code::Server, "unknown server").at("/request/server_id")
+}
+
+/// The fault of a request that contradicts what is stored.
+pub(super) fn mismatch() -> Fault {
+    Fault::new(Code::Mismatch, "the request contradicts the stored object")
+}

@@ -1,0 +1,255 @@
+//! What every request passes before its door, and its response after it: written once for all doors.
+//!
+//! ```text
+//! request id ─▶ access log, metrics ─▶ rate limit ─▶ place ─▶ size of the body ─▶ deadline ─▶ door
+//! ```
+//!
+//! A request has one of a limited number of places until the body of its response was sent (`places`). A stream of events may be open for
+//! hours: once it begins, it has one of the places of streams instead.
+//!
+//! A request that is refused here is answered by its door, because each has error documents of its own.
+
+mod places;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use runtime::client_address::ClientAddress;
+use runtime::rate_limit::{Rate, RateLimiter};
+use runtime::serve::ConnectionAddresses;
+use tinwright::status;
+use tonic::Status;
+use uuid::Uuid;
+
+use self::places::{PlacedBody, Places};
+use crate::authentication::Client;
+use crate::metrics::Metrics;
+use crate::{GatewaySettings, errors};
+
+/// The header with the id of a request, which logs name. A client may choose it.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id of a request.
+const MAX_REQUEST_ID_BYTES: usize = 128;
+/// The most requests at a time whose response was not sent yet, without streams of events.
+const MAX_REQUESTS: usize = 1024;
+/// The same from one address.
+const MAX_REQUESTS_PER_SOURCE: usize = 128;
+/// The most streams of events at a time.
+const MAX_STREAMS: usize = 1024;
+/// The same to one address.
+const MAX_STREAMS_PER_SOURCE: usize = 64;
+/// Requests from one address.
+const REQUESTS: Rate = Rate::per_second(500).with_burst(2000);
+/// The time after which a request above a limit may be repeated.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// A request that the layers refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The body has more than this many bytes.
+    TooLarge(usize),
+    /// There are too many requests from its address, by their rate or at a time.
+    TooManyRequests,
+    /// There are too many requests at a time.
+    Overloaded,
+    /// There was no response within this time.
+    Deadline(Duration),
+    /// The forwarding header of a trusted proxy cannot be read.
+    MalformedForwarding,
+}
+
+impl Refusal {
+    /// Returns the status.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::TooLarge(max) => {
+                Status::invalid_argument(format!("the body has more than {max} bytes"))
+            }
+            Self::TooManyRequests => {
+                status::overloaded("too many requests from this address", RETRY_DELAY)
+            }
+            Self::Overloaded => Status::unavailable("too many requests at a time"),
+            Self::Deadline(after) => {
+                Status::deadline_exceeded(format!("no response within {after:?}"))
+            }
+            Self::MalformedForwarding => {
+                Status::invalid_argument("the forwarding header makes no sense")
+            }
+        }
+    }
+
+    /// Returns the HTTP status.
+    pub fn http_status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooManyRequests
+            | Self::Overloaded
+            | Self::Deadline(_)
+            | Self::MalformedForwarding => errors::http_status(&self.status()),
+        }
+    }
+}
+
+/// The id of a request; in its extensions.
+#[derive(Clone, Debug)]
+pub struct RequestId(pub HeaderValue);
+
+/// The address of a request's client; in its extensions. Rate limits are for an IPv6 network of 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Source(pub IpAddr);
+
+/// The door that answered; in the extensions of its response.
+#[derive(Clone, Copy, Debug)]
+struct DoorName(&'static str);
+
+/// What the layers of all doors share.
+#[derive(Debug)]
+pub(crate) struct LayerState {
+    settings: GatewaySettings,
+    metrics: Metrics,
+    rates: RateLimiter<IpAddr>,
+    requests: Places,
+    streams: Places,
+}
+
+impl LayerState {
+    pub(crate) fn new(settings: GatewaySettings, metrics: Metrics) -> Self {
+        let is_limited = settings.rate_limits;
+        let rates = RateLimiter::new(if is_limited { REQUESTS } else { Rate::UNLIMITED });
+        let per_source = |max| if is_limited { max } else { usize::MAX };
+        let requests = Places::new(MAX_REQUESTS, per_source(MAX_REQUESTS_PER_SOURCE));
+        let streams = Places::new(MAX_STREAMS, per_source(MAX_STREAMS_PER_SOURCE));
+        Self { settings, metrics, rates, requests, streams }
+    }
+}
+
+/// The layers of one door.
+#[derive(Clone)]
+pub(crate) struct DoorLayers {
+    pub(crate) shared: Arc<LayerState>,
+    pub(crate) name: &'static str,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) refuse: fn(&Refusal) -> Response,
+}
+
+impl DoorLayers {
+    /// Returns `routes` behind these layers.
+    pub(crate) fn around(self, routes: Router) -> Router {
+        let max_body = DefaultBodyLimit::max(self.max_body_bytes);
+        routes.layer(max_body).layer(from_fn_with_state(Arc::new(self), limited))
+    }
+
+    async fn respond(&self, mut request: Request, door: Next) -> Result<Response, Refusal> {
+        let LayerState { requests, streams, .. } = &*self.shared;
+        let source = self.source(&request)?;
+        source.map(|source| request.extensions_mut().insert(Source(source)));
+        let mut place = requests.take(source)?;
+        if content_length(request.headers()) > Some(self.max_body_bytes as u64) {
+            return Err(Refusal::TooLarge(self.max_body_bytes));
+        }
+        let response = tokio::time::timeout(self.deadline, door.run(request)).await;
+        let response = response.map_err(|_| Refusal::Deadline(self.deadline))?;
+        if is_event_stream(&response) {
+            place = streams.take(source)?;
+        }
+        Ok(response.map(|body| Body::new(PlacedBody::new(body, place))))
+    }
+
+    /// Returns the source of `request`, and counts it there; none for a request inside the process.
+    fn source(&self, request: &Request) -> Result<Option<IpAddr>, Refusal> {
+        let LayerState { settings, rates, .. } = &*self.shared;
+        let Some(peer) = request.extensions().get::<ConnectionAddresses>() else { return Ok(None) };
+        let proxies = &settings.trusted_proxies;
+        let client = ClientAddress::of(peer.remote.ip(), request.headers(), proxies);
+        let source = network(client.map_err(|_| Refusal::MalformedForwarding)?.address);
+        let now = settings.clock.monotonic();
+        rates.take(source, now).map_err(|_| Refusal::TooManyRequests)?;
+        Ok(Some(source))
+    }
+}
+
+async fn limited(State(layers): State<Arc<DoorLayers>>, request: Request, door: Next) -> Response {
+    let response = layers.respond(request, door).await;
+    let mut response = response.unwrap_or_else(|refusal| (layers.refuse)(&refusal));
+    response.extensions_mut().insert(DoorName(layers.name));
+    response
+}
+
+/// Returns `router` behind the layers that no request gets around.
+pub(crate) fn outermost(shared: Arc<LayerState>, router: Router) -> Router {
+    router.layer(from_fn_with_state(shared, logged))
+}
+
+async fn logged(
+    State(shared): State<Arc<LayerState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (clock, metrics) = (&shared.settings.clock, &shared.metrics);
+    let began = clock.monotonic();
+    let id = request_id(request.headers());
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let remote = request.extensions().get::<ConnectionAddresses>().map(|peers| peers.remote);
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(REQUEST_ID, id.clone());
+    let elapsed = clock.monotonic().saturating_duration_since(began);
+    let extensions = response.extensions();
+    let door = extensions.get::<DoorName>().map_or("none", |door| door.0);
+    let caller = extensions.get::<Client>().map(|client| &**client.caller.subject());
+    let status = response.status().as_u16();
+    metrics.record(door, status, elapsed.as_secs_f64());
+    tracing::info!(
+        door,
+        %method,
+        path,
+        status,
+        caller,
+        remote = remote.map(tracing::field::display),
+        request.id = id.to_str().unwrap_or_default(),
+        ?elapsed,
+        "answered"
+    );
+    response
+}
+
+/// Returns the id that the client chose, or a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let is_id = |value: &&HeaderValue| {
+        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        (1..=MAX_REQUEST_ID_BYTES).contains(&value.len()) && value.as_bytes().iter().all(allowed)
+    };
+    let chosen = headers.get(REQUEST_ID).filter(is_id).cloned();
+    chosen.unwrap_or_else(|| {
+        HeaderValue::from_str(&Uuid::now_v7().to_string())
+            .unwrap_or_else(|_| HeaderValue::from_static("none"))
+    })
+}
+
+fn is_event_stream(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Returns what is limited together: an IPv4 address, or the network of an IPv6 address, of which a client has all addresses.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => IpAddr::from((u128::from(v6) >> 64 << 64).to_be_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Places of requests: so many in all, and so many for one source.
+//!
+//! A place is taken before the body of the request is read, and is free again once the body of the response was sent or dropped.
+//! A response that its client does not read keeps its place.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use super::Refusal;
+
+/// The most bytes that are given to the connection at once. It takes the next ones when the client has read most of the earlier ones, so
+/// that a large body is not given away before it is sent.
+const MAX_FRAME_BYTES: usize = 64 * 1024;
+
+/// The places, shared by clones.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    max: usize,
+    max_per_source: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    total: usize,
+    by_source: HashMap<IpAddr, usize>,
+}
+
+/// One place; it is free again once this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    source: Option<IpAddr>,
+}
+
+impl Places {
+    /// Places for `max` requests in all, and for `max_per_source` of one source.
+    pub(super) fn new(max: usize, max_per_source: usize) -> Self {
+        Self { max, max_per_source, taken: Arc::default() }
+    }
+
+    /// Takes a place for a request of `source`. One without a source counts among all only.
+    pub(super) fn take(&self, source: Option<IpAddr>) -> Result<Place, Refusal> {
+        let mut taken = self.lock();
+        let of_source = source.and_then(|source| taken.by_source.get(&source)).copied();
+        if of_source.is_some_and(|count| count >= self.max_per_source) {
+            return Err(Refusal::TooManyRequests);
+        }
+        if taken.total >= self.max {
+            return Err(Refusal::Overloaded);
+        }
+        taken.total += 1;
+        if let Some(source) = source {
+            *taken.by_source.entry(source).or_default() += 1;
+        }
+        drop(taken);
+        Ok(Place { places: self.clone(), source })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.total -= 1;
+        let Some(source) = self.source else { return };
+        if let Some(count) = taken.by_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                taken.by_source.remove(&source);
+            }
+        }
+    }
+}
+
+/// The body of a response, with the place of its request.
+#[derive(Debug)]
+pub(super) struct PlacedBody {
+    body: Body,
+    /// Bytes of `body` that were not sent yet.
+    rest: Bytes,
+    /// None after the end.
+    place: Option<Place>,
+}
+
+impl PlacedBody {
+    /// The body, which keeps the place until its end.
+    pub(super) fn new(body: Body, place: Place) -> Self {
+        Self { body, rest: Bytes::new(), place: Some(place) }
+    }
+
+    fn next_part(&mut self) -> Frame<Bytes> {
+        Frame::data(self.rest.split_to(self.rest.len().min(MAX_FRAME_BYTES)))
+    }
+}
+
+impl http_body::Body for PlacedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.next_part())));
+        }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            ended => {
+                self.place = None;
+                return Poll::Ready(ended);
+            }
+        };
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(data) => {
+                self.rest = data;
+                self.next_part()
+            }
+            Err(trailers) => trailers,
+        })))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}

@@ -1,0 +1,131 @@
+//! The gateway: the doors through which clients use the contract over JSON. It stores nothing, and calls the services as its clients.
+//!
+//! ```text
+//! client ─HTTP─▶ layers ─▶ door ─▶ Authenticator ─▶ Client ─gRPC with the client's caller─▶ services
+//! ```
+//!
+//! - [`backend`]: the channels to the services. [`authentication`]: the client of a request, and the calls as this client.
+//! - [`layers`]: request ids, access log, metrics, limits and deadlines, once for all doors.
+//! - [`errors`]: the HTTP status of each code and reason, and problem documents.
+//! - [`mirror`]: the REST mirror at `/api/v1`, by the [`routes`] that the descriptors of the contract give. [`openapi`]: the document that
+//!   describes them. [`pages`]: documents and pages over HTTP.
+//! - [`ial`]: the provider side of a platform's infrastructure abstraction layer at `/v1`.
+//! - One module for each door. A [`Door`] is a router below a path, with its limits; [`Gateway::router`] puts the layers around them.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+pub mod authentication;
+pub mod backend;
+pub mod errors;
+pub mod ial;
+pub mod layers;
+mod metrics;
+pub mod mirror;
+pub mod openapi;
+pub mod pages;
+pub mod routes;
+#[cfg(test)]
+mod test_body;
+mod unread_body;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Response;
+use prometheus_client::registry::Registry;
+use runtime::Clock;
+use runtime::client_address::TrustedProxies;
+use runtime::revocation::Revocations;
+use tokio_util::sync::CancellationToken;
+
+pub use self::authentication::{Authenticator, Client, ClientChannel};
+pub use self::backend::Backend;
+pub use self::layers::Refusal;
+use self::layers::{DoorLayers, LayerState};
+use self::metrics::Metrics;
+
+/// A door: what is served below one path, and its limits.
+pub struct Door {
+    /// Its name in logs and metrics.
+    pub name: &'static str,
+    /// The path below which it serves, such as `/api/v1`. Its router sees paths without it.
+    pub prefix: &'static str,
+    /// Its routes, with a fallback: the door answers for all paths below its own.
+    pub router: Router,
+    /// The largest body of a request.
+    pub max_body_bytes: usize,
+    /// The longest time until the response begins.
+    pub deadline: Duration,
+    /// Answers a request that the layers refuse, in the door's own form.
+    pub refuse: fn(&Refusal) -> Response,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The settings of the gateway.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// The proxies whose forwarding headers are believed.
+    pub trusted_proxies: TrustedProxies,
+    /// True if the requests from one address are rate limited.
+    pub rate_limits: bool,
+    /// The clock for rate limits, and for the end of credentials.
+    pub clock: Clock,
+    /// Ends open streams.
+    pub stop: CancellationToken,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        let trusted_proxies = TrustedProxies::default();
+        let (clock, stop) = (Clock::system(), CancellationToken::new());
+        Self { trusted_proxies, rate_limits: true, clock, stop }
+    }
+}
+
+/// What all doors share. Clones share it, too.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// The services.
+    pub backend: Arc<Backend>,
+    /// Finds the clients of requests.
+    pub authenticator: Arc<Authenticator>,
+    /// Ends open streams.
+    pub stop: CancellationToken,
+    shared: Arc<LayerState>,
+}
+
+impl Gateway {
+    /// A gateway to the services of `backend`, which refuses the revoked identities in `revocations`. Its metrics are in `registry`.
+    pub fn new(
+        backend: Backend,
+        revocations: Revocations,
+        settings: GatewaySettings,
+        registry: &mut Registry,
+    ) -> Self {
+        let (clock, stop) = (settings.clock.clone(), settings.stop.clone());
+        let authenticator = Authenticator::new(backend.identity.clone(), revocations, clock);
+        let shared = Arc::new(LayerState::new(settings, Metrics::new(registry)));
+        Self { backend: Arc::new(backend), authenticator: Arc::new(authenticator), stop, shared }
+    }
+
+    /// Returns the router of `doors`, and of `pages`, which are served as they are, behind all layers.
+    pub fn router(&self, doors: impl IntoIterator<Item = Door>, pages: Router) -> Router {
+        let mut router = Router::new();
+        for door in doors {
+            let Door { name, prefix, router: routes, max_body_bytes, deadline, refuse } = door;
+            let limits =
+                DoorLayers { shared: self.shared.clone(), name, max_body_bytes, deadline, refuse };
+            // As a service also the path with a slash at its end is the door's, which `nest` leaves to the fallback.
+            router = router.nest_service(prefix, limits.around(routes));
+        }
+        let router = router.merge(pages).fallback(errors::no_such_path);
+        layers::outermost(self.shared.clone(), router)
+    }
+}

@@ -1,0 +1,254 @@
+//! The REST mirror: every public call of the contract as JSON over HTTP, by the routes of [`crate::routes`]. It has no code for a call.
+//!
+//! ```text
+//! request ─▶ route ─▶ client ─▶ message ─gRPC─▶ service ─▶ message ─▶ JSON, or server-sent events
+//! ```
+//!
+//! - `request`: the message of a request. `call`: the call with dynamic messages. `response`: the JSON of a response.
+//!   `events`: streams.
+
+mod call;
+mod events;
+mod json;
+mod request;
+mod response;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use runtime::{Caller, Clock};
+use tonic::{Code, Status};
+
+use self::json::JsonObjects;
+use crate::errors::Problem;
+use crate::layers::{Refusal, Source};
+use crate::routes::{CallRoute, MatchedPath, Routes};
+use crate::unread_body::announce_close;
+use crate::{Client, Door, Gateway};
+
+/// The largest body of a request: that of a call over gRPC.
+const MAX_BODY_BYTES: usize = 4 << 20;
+/// The longest time until a response begins.
+const DEADLINE: Duration = Duration::from_secs(30);
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// The mirror.
+struct Mirror {
+    gateway: Gateway,
+    routes: Routes,
+    objects: JsonObjects,
+}
+
+/// Returns the door at `/api/v1`.
+pub fn door(gateway: &Gateway) -> Door {
+    let pool = tinwright::json::pool();
+    let mirror = Mirror {
+        gateway: gateway.clone(),
+        routes: pool.map(Routes::new).unwrap_or_default(),
+        objects: pool.map(JsonObjects::new).unwrap_or_default(),
+    };
+    Door {
+        name: "rest",
+        prefix: "/api/v1",
+        router: Router::new().fallback(answer).with_state(Arc::new(mirror)),
+        max_body_bytes: MAX_BODY_BYTES,
+        deadline: DEADLINE,
+        refuse: |refusal| too_large_or(refusal).into_response(),
+    }
+}
+
+/// Reads the body of a request. Its client may break it off.
+async fn read(body: Body) -> Result<Bytes, Problem> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(too_large_or(&Refusal::TooLarge(MAX_BODY_BYTES)))
+        }
+        Err(_) => Err(Status::invalid_argument("the body is not complete").into()),
+    }
+}
+
+fn too_large_or(refusal: &Refusal) -> Problem {
+    Problem::with_http(refusal.http_status(), refusal.status())
+}
+
+async fn answer(State(mirror): State<Arc<Mirror>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let (mut body, mut client) = (Some(body), None);
+    let response = mirror.respond(&parts, &mut body, &mut client).await;
+    let mut response = response.unwrap_or_else(Problem::into_response);
+    announce_close(body.as_ref(), parts.version, &mut response);
+    client.map(|client| response.extensions_mut().insert(client));
+    response
+}
+
+impl Mirror {
+    /// Answers a request, and sets its client once it is known. The body is taken when it is read.
+    async fn respond(
+        &self,
+        parts: &Parts,
+        body: &mut Option<Body>,
+        known: &mut Option<Client>,
+    ) -> Result<Response, Problem> {
+        let path = parts.uri.path().trim_start_matches('/');
+        let target = self.routes.find(path);
+        let target = target.ok_or_else(|| Problem::from(Status::not_found("no such path")))?;
+        let client = self.client(parts).await?;
+        *known = Some(client.clone());
+        let query = request::query(parts.uri.query().unwrap_or_default());
+        let route = select(&target, &parts.method, &parts.headers, &query)?;
+        let body = read(body.take().unwrap_or_default()).await?;
+        let http = request::HttpRequest { key: target.key, query, headers: &parts.headers, body };
+        let message = http.message(route, &self.objects)?;
+        let package = route.call.parent_service().package_name().to_owned();
+        let channel = self.gateway.backend.of_package(&package);
+        let channel = channel.ok_or_else(|| Status::unimplemented("no service has this call"))?;
+        let channel = client.channel(channel);
+        if route.is_stream() {
+            let end = self.gateway.authenticator.end(&client);
+            return Ok(self.stream(route, call::stream(channel, route, message).await?, end));
+        }
+        let answered = call::unary(channel, route, message).await;
+        let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
+        response::response(route.call.output(), answered, &self.objects)
+    }
+
+    async fn client(&self, parts: &Parts) -> Result<Client, Problem> {
+        let connection = parts.extensions.get::<Caller>();
+        let source = parts.extensions.get::<Source>().map(|source| source.0);
+        let authenticator = &self.gateway.authenticator;
+        let client = authenticator.by_request(&parts.headers, connection, source).await?;
+        let text = "an API key, or a client certificate of this site, is needed";
+        let client = client.ok_or_else(|| Status::unauthenticated(text))?;
+        // The services do not know hubs, and a location limits more calls than they could filter by it.
+        let credential = client.credential.as_ref();
+        if credential.is_some_and(|it| !it.hubs.is_empty() || !it.locations.is_empty()) {
+            let text = "a credential that is limited to hubs or locations cannot be used here";
+            return Err(Status::permission_denied(text).into());
+        }
+        Ok(client)
+    }
+
+    /// Answers with the messages of `stream`, until the `end` of the client's credential.
+    fn stream(
+        &self,
+        route: &CallRoute,
+        stream: call::Messages,
+        end: Option<(Clock, SystemTime)>,
+    ) -> Response {
+        let (output, objects) = (route.call.output(), self.objects.clone());
+        let limits = events::Limits { stop: self.gateway.stop.clone(), end };
+        events::response(output, stream, objects, limits)
+    }
+}
+
+/// Returns the route of `target` that this request selects.
+fn select<'a>(
+    target: &MatchedPath<'a>,
+    method: &Method,
+    headers: &HeaderMap,
+    query: &[(String, String)],
+) -> Result<&'a CallRoute, Problem> {
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let routes = target.routes.iter().copied().filter(|route| route.method == *method);
+    let routes: Vec<_> = routes.collect();
+    if routes.is_empty() {
+        return Err(not_allowed(target));
+    }
+    let accepted = Accepted::of(headers);
+    let events = routes.iter().find(|route| route.is_alternative());
+    if let Some(events) = events.filter(|_| accepted.events) {
+        return Ok(events);
+    }
+    let others = || routes.iter().copied().filter(|route| !route.is_alternative());
+    let is_stream = others().any(CallRoute::is_stream);
+    if !(accepted.json && !is_stream || accepted.events && is_stream || accepted.any) {
+        return Err(not_acceptable(&routes));
+    }
+    let names = |route: &&CallRoute| {
+        let is_named = |selector: &String| query.iter().any(|(name, _)| is_of(name, selector));
+        route.selectors.iter().any(is_named)
+    };
+    let plain = || others().find(|route| route.selectors.is_empty());
+    let selected = others().find(names).or_else(plain);
+    selected.ok_or_else(|| {
+        let keys: Vec<_> = others().flat_map(|route| route.selectors.clone()).collect();
+        let first = keys.first().cloned().unwrap_or_default();
+        Problem::field(&first, format!("is missing: one of {} is wanted", keys.join(", ")))
+    })
+}
+
+/// True if the query parameter `name` sets `field`, or a field of it.
+fn is_of(name: &str, field: &str) -> bool {
+    name.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The representations that a client accepts.
+struct Accepted {
+    json: bool,
+    events: bool,
+    any: bool,
+}
+
+impl Accepted {
+    fn of(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let kinds = values.flat_map(|value| value.split(','));
+        let kinds = kinds.filter_map(|kind| kind.split(';').next()).map(str::trim);
+        let kinds: Vec<_> = kinds.filter(|kind| !kind.is_empty()).collect();
+        let has = |wanted: &[&str]| {
+            kinds.iter().any(|kind| wanted.iter().any(|it| kind.eq_ignore_ascii_case(it)))
+        };
+        Self {
+            json: has(&["application/json", "application/*"]),
+            events: has(&[EVENT_STREAM]),
+            any: kinds.is_empty() || has(&["*/*"]),
+        }
+    }
+}
+
+fn not_allowed(target: &MatchedPath<'_>) -> Problem {
+    let mut methods: Vec<_> = target.routes.iter().map(|route| route.method.as_str()).collect();
+    if methods.contains(&"GET") {
+        methods.push("HEAD");
+    }
+    methods.sort_unstable();
+    methods.dedup();
+    let allowed = methods.join(", ");
+    let text = format!("this path has other methods: {allowed}");
+    let mut problem =
+        Problem::with_http(StatusCode::METHOD_NOT_ALLOWED, Status::unimplemented(text));
+    let allowed = HeaderValue::from_str(&allowed);
+    problem.headers.extend(allowed.ok().map(|allowed| (header::ALLOW, allowed)));
+    problem
+}
+
+fn not_acceptable(routes: &[&CallRoute]) -> Problem {
+    let kinds = routes
+        .iter()
+        .map(|route| if route.is_stream() { EVENT_STREAM } else { "application/json" });
+    let mut kinds: Vec<_> = kinds.collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let text = format!("Accept: this path has {}", kinds.join(" and "));
+    Problem::with_http(StatusCode::NOT_ACCEPTABLE, Status::invalid_argument(text))
+}
+
+/// A revision that is not the stored one is a failed precondition of HTTP, if the client sent it as one.
+fn with_precondition(status: Status, headers: &HeaderMap) -> Problem {
+    if status.code() == Code::Aborted && headers.contains_key(header::IF_MATCH) {
+        return Problem::with_http(StatusCode::PRECONDITION_FAILED, status);
+    }
+    status.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Calls by their descriptor: the request is a dynamic message, and a response stays as the bytes that the service sent.
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use http::uri::PathAndQuery;
+use prost::Message as _;
+use prost_reflect::DynamicMessage;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Request, Status, Streaming};
+
+use crate::ClientChannel;
+use crate::routes::CallRoute;
+
+/// The largest response.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+
+/// Messages of a stream, as they were sent.
+pub(super) type Messages = Streaming<Bytes>;
+
+/// Makes the call of `route`. Returns its response.
+pub(super) async fn unary(
+    channel: ClientChannel,
+    route: &CallRoute,
+    message: DynamicMessage,
+) -> Result<Bytes, Status> {
+    let (mut grpc, path) = prepared(channel, route).await?;
+    Ok(grpc.unary(Request::new(message), path, BytesCodec).await?.into_inner())
+}
+
+/// Does the same for a call whose response is a stream. Resolves once it begins.
+pub(super) async fn stream(
+    channel: ClientChannel,
+    route: &CallRoute,
+    message: DynamicMessage,
+) -> Result<Messages, Status> {
+    let (mut grpc, path) = prepared(channel, route).await?;
+    Ok(grpc.server_streaming(Request::new(message), path, BytesCodec).await?.into_inner())
+}
+
+async fn prepared(
+    channel: ClientChannel,
+    route: &CallRoute,
+) -> Result<(Grpc<ClientChannel>, PathAndQuery), Status> {
+    let path = PathAndQuery::from_maybe_shared(route.rpc());
+    let path = path.map_err(|_| Status::internal("the call has no path"))?;
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
+    let ready = grpc.ready().await;
+    ready.map_err(|error| Status::unavailable(format!("the service is not reachable: {error}")))?;
+    Ok((grpc, path))
+}
+
+/// Encodes requests, and leaves responses as they are.
+struct BytesCodec;
+
+impl Codec for BytesCodec {
+    type Encode = DynamicMessage;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for BytesCodec {
+    type Item = DynamicMessage;
+    type Error = Status;
+
+    fn encode(&mut self, item: DynamicMessage, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&item.encode_to_vec());
+        Ok(())
+    }
+}
+
+impl Decoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}
