@@ -306,7 +306,7 @@ def encode(value):
 
 
 class Connection:
-    """Calls at a base URL, one connection each."""
+    """Calls at a base URL, over a connection that is kept."""
 
     def __init__(self, url, authority):
         self.url = urllib.parse.urlsplit(url)
@@ -315,6 +315,7 @@ class Connection:
             raise SystemExit("plain http is for loopback only")
         self.context = ssl.create_default_context(cafile=authority) if self.url.scheme == "https" else None
         self.slowest = 0.0
+        self.kept = None
 
     def open(self):
         host, port = self.url.hostname, self.url.port
@@ -322,21 +323,35 @@ class Connection:
             return http.client.HTTPSConnection(host, port, timeout=CALL_SECONDS, context=self.context)
         return http.client.HTTPConnection(host, port, timeout=CALL_SECONDS)
 
+    def send(self, method, path, body, headers):
+        """Sends a request over the kept connection, or over a new one if that has ended meanwhile. Returns the answer, and its body."""
+        is_kept = self.kept is not None
+        connection, self.kept = self.kept or self.open(), None
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            answer = connection.getresponse()
+        except (ConnectionError, ssl.SSLEOFError):
+            connection.close()
+            if not is_kept:
+                raise
+            return self.send(method, path, body, headers)
+        body = answer.read()
+        if answer.will_close:
+            connection.close()
+        else:
+            self.kept = connection
+        return answer, body
+
     def call(self, method, path, wrapper):
         """Returns status and body."""
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "Go-http-client/1.1",
             "Accept-Encoding": "gzip",
-            "Connection": "close",
         }
-        connection, start = self.open(), time.monotonic()
-        try:
-            connection.request(method, self.url.path + path, body=encode(wrapper), headers=headers)
-            answer = connection.getresponse()
-            body, coding = answer.read(), answer.getheader("Content-Encoding", "identity")
-        finally:
-            connection.close()
+        start = time.monotonic()
+        answer, body = self.send(method, self.url.path + path, encode(wrapper), headers)
+        coding = answer.getheader("Content-Encoding", "identity")
         seconds = time.monotonic() - start
         self.slowest = max(self.slowest, seconds)
         if seconds > CALL_SECONDS:

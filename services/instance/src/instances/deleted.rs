@@ -140,15 +140,23 @@ impl Instances {
         self.deleted.get(id).await
     }
 
-    /// True if the instance `id` was deleted, however long ago, and was one that `tenant` may see.
+    /// True if the instance that is selected by its id or external id was deleted, however long ago, and was one that `tenant` may see.
     pub async fn was_deleted(
         &self,
-        id: &str,
+        selector: &Selector,
         tenant: Option<&TenantName>,
     ) -> Result<bool, records::Error> {
-        let found = self.records.store().get(&retired_key(id)).await?;
-        let is_visible = |of: &[u8]| tenant.is_none_or(|tenant| tenant.as_str().as_bytes() == of);
-        Ok(found.is_some_and(|entry| is_visible(&entry.value)))
+        let retired = match selector {
+            Selector::Id(id) => retired_key(id),
+            Selector::Index(EXTERNAL_ID, key) => format!("retired/{EXTERNAL_ID}/{key}"),
+            Selector::Index(..) => return Ok(false),
+        };
+        let Some(entry) = self.records.store().get(&retired).await? else { return Ok(false) };
+        let of = match selector {
+            Selector::Id(_) => String::from_utf8_lossy(&entry.value).into_owned(),
+            Selector::Index(_, key) => key.split('/').next().unwrap_or_default().to_owned(),
+        };
+        Ok(tenant.is_none_or(|tenant| tenant.as_str() == of))
     }
 
     /// Returns the record of the selected deleted instance, if it is selected by its id or external id, and was deleted in the last 30

@@ -34,12 +34,12 @@ pub(in crate::ial) async fn provision(
     let wanted = Provision::read(request)?;
     configuration::check(wanted.configuration.as_ref(), &wanted.location, &session.tenant())?;
     let by_platform = external_id(&wanted);
-    let known = match &by_platform {
-        Some(external_id) => find(session, external_id).await?,
-        None => None,
-    };
-    if let Some(known) = known {
-        return answer(session, &wanted, &known, None);
+    if let Some(external_id) = &by_platform {
+        match find(session, external_id).await? {
+            Found::Instance(known) => return answer(session, &wanted, &known, None),
+            Found::Gone => return Err(decommissioned()),
+            Found::Nothing => {}
+        }
     }
     let location = session.location(&wanted.location).await?;
     let model = session.model(&wanted.model).await?;
@@ -59,17 +59,13 @@ fn external_id(wanted: &Provision) -> Option<String> {
     wanted.meta.server.as_ref().map(|server| format!("ial/{}", server.as_str()))
 }
 
-fn by_external_id(session: &Session, id: &str) -> Option<inst::get_instance_request::By> {
-    let id = inst::ExternalId { tenant: session.tenant(), external_id: id.to_owned() };
-    Some(inst::get_instance_request::By::ExternalId(id))
+async fn find(session: &Session, external_id: &str) -> Result<Found, Fault> {
+    let id = inst::ExternalId { tenant: session.tenant(), external_id: external_id.to_owned() };
+    session.find(Some(inst::get_instance_request::By::ExternalId(id))).await
 }
 
-async fn find(session: &Session, external_id: &str) -> Result<Option<inst::Instance>, Fault> {
-    match session.find(by_external_id(session, external_id)).await? {
-        Found::Instance(instance) => Ok(Some(*instance)),
-        // The creation says of the id whether it was used.
-        Found::Gone | Found::Nothing => Ok(None),
-    }
+fn decommissioned() -> Fault {
+    Fault::new(Code::InvalidState, "the machine was decommissioned")
 }
 
 /// Answers with an instance, if it is what the request wants.
@@ -81,7 +77,7 @@ fn answer(
 ) -> Result<Response, Fault> {
     session.check_hub(&instance.labels)?;
     if view::is_ending(instance) {
-        return Err(Fault::new(Code::InvalidState, "the machine was decommissioned"));
+        return Err(decommissioned());
     }
     for (key, stored, sent) in
         [("model_id", MODEL, &wanted.model), ("location_id", LOCATION, &wanted.location)]
@@ -205,12 +201,12 @@ impl Order<'_> {
         };
         if refused.code() == Grpc::AlreadyExists
             // The same call came at the same time, perhaps by another process.
-            && let Some(known) = find(self.session, external_id).await?
+            && let Found::Instance(known) = find(self.session, external_id).await?
         {
-            return Ok(known);
+            return Ok(*known);
         }
         if was_deleted(&refused) {
-            return Err(Fault::new(Code::InvalidState, "the machine was decommissioned"));
+            return Err(decommissioned());
         }
         Err(not_created(&refused))
     }
@@ -224,16 +220,21 @@ impl Order<'_> {
         let mut ended = 0_u32;
         loop {
             let external_id = format!("ial-hostname/{name}/{ended}");
-            if let Some(known) = find(self.session, &external_id).await? {
-                if known.hostname == self.wanted.hostname && !view::is_ending(&known) {
+            match find(self.session, &external_id).await? {
+                Found::Instance(known)
+                    if known.hostname == self.wanted.hostname && !view::is_ending(&known) =>
+                {
                     return Err(hostname_in_use());
                 }
-                ended += 1;
-                continue;
+                Found::Instance(_) | Found::Gone => {
+                    ended += 1;
+                    continue;
+                }
+                Found::Nothing => {}
             }
             match self.try_create(&external_id).await {
                 Ok(created) => return Ok(created),
-                // So long ago that nothing else is left of it.
+                // It was deleted meanwhile.
                 Err(refused) if was_deleted(&refused) => ended += 1,
                 // Another order for the name came at the same time.
                 Err(refused) if refused.code() == Grpc::AlreadyExists => {

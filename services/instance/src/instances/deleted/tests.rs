@@ -69,12 +69,21 @@ async fn the_ids_of_a_deleted_instance_are_never_used_again() {
     delete(&instances, &first).await;
     clock.advance(365 * DAY);
     instances.expire_deleted().await.unwrap();
-    for (tenant, is_visible) in [(None, true), (Some("acme"), true), (Some("other"), false)] {
-        let tenant = tenant.map(|name| name.parse().unwrap());
-        let was_deleted = instances.was_deleted(&first.id, tenant.as_ref()).await.unwrap();
-        assert_eq!(was_deleted, is_visible, "{tenant:?}");
+    let by_external_id = Selector::Index(EXTERNAL_ID, external_value("acme", "vm-1"));
+    for selector in [Selector::Id(first.id.clone()), by_external_id] {
+        for (tenant, is_visible) in [(None, true), (Some("acme"), true), (Some("other"), false)] {
+            let tenant = tenant.map(|name| name.parse().unwrap());
+            let was_deleted = instances.was_deleted(&selector, tenant.as_ref()).await.unwrap();
+            assert_eq!(was_deleted, is_visible, "{selector:?} {tenant:?}");
+        }
     }
-    assert!(!instances.was_deleted(&InstanceId::new().to_string(), None).await.unwrap());
+    for selector in [
+        Selector::Id(InstanceId::new().to_string()),
+        Selector::Index(EXTERNAL_ID, external_value("acme", "vm-2")),
+        Selector::Index(OCCUPANT, first.hardware_id.clone()),
+    ] {
+        assert!(!instances.was_deleted(&selector, None).await.unwrap(), "{selector:?}");
+    }
     let by_id = pb::Instance { id: first.id.clone(), ..of("other", "") };
     let text = instances.create(by_id, None).await.unwrap_err().to_string();
     let was = "is that of an instance that was deleted: it is not used again";
