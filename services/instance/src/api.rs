@@ -170,7 +170,8 @@ impl InstanceService for Api {
                 Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
             }
             Err(records::Error::Missing { name, .. })
-                if show_deleted && self.instances.was_deleted(&selector, tenant.as_ref()).await? =>
+                if show_deleted
+                    && self.instances.was_deleted(&selector, tenant.as_ref()).await? =>
             {
                 Err(status::deleted("INSTANCE_DELETED", "instance", &name))
             }
