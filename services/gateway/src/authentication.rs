@@ -11,9 +11,9 @@
 //! neither                       checked, unless the address had too many such keys that were wrong
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
@@ -27,6 +27,7 @@ use runtime::{Caller, Clock, Role};
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tinwright::identity::v1::{AuthenticateRequest, Credential};
 use tinwright::status;
+use tokio::sync::Mutex as AsyncMutex;
 use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
@@ -134,6 +135,10 @@ impl Authenticator {
             return Ok(client);
         }
         let now = self.clock.monotonic();
+        let _turn = match source.filter(|_| !self.attempts.is_known(&digest, now)) {
+            Some(source) => Some(self.attempts.turn(source).lock_owned().await),
+            None => None,
+        };
         if !self.attempts.may_check(&digest, source, now) {
             let text = "too many refused attempts from this address";
             return Err(status::overloaded(text, FAILURE_DELAY));
@@ -191,6 +196,7 @@ struct Attempts {
     /// Fields that are wrong for the first time, by address.
     failures: RateLimiter<IpAddr>,
     earlier: Mutex<Earlier>,
+    turns: Mutex<HashMap<IpAddr, Weak<AsyncMutex<()>>>>,
 }
 
 /// The results of earlier checks.
@@ -208,7 +214,27 @@ impl Attempts {
         let right = ExpiringMap::new(MAX_REMEMBERED, limited(RIGHT_LIFETIME));
         let wrong = ExpiringMap::new(MAX_REMEMBERED, limited(WRONG_LIFETIME));
         let earlier = Mutex::new(Earlier { right, wrong });
-        Self { failures: RateLimiter::new(FAILURES), earlier }
+        Self { failures: RateLimiter::new(FAILURES), earlier, turns: Mutex::default() }
+    }
+
+    /// True if the fields of `digest` were checked earlier.
+    fn is_known(&self, digest: &Digest, now: Instant) -> bool {
+        let earlier = self.earlier();
+        earlier.right.get(digest, now).is_some() || earlier.wrong.get(digest, now).is_some()
+    }
+
+    /// Returns the turn of unknown fields from `source`: they are checked one after the other, so that a wrong one counts before the next.
+    fn turn(&self, source: IpAddr) -> Arc<AsyncMutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if turns.len() >= MAX_REMEMBERED {
+            turns.retain(|_, turn| turn.strong_count() > 0);
+        }
+        let turn = turns.entry(source).or_default();
+        turn.upgrade().unwrap_or_else(|| {
+            let new = Arc::default();
+            *turn = Arc::downgrade(&new);
+            new
+        })
     }
 
     /// True if the fields of `digest` may be checked at `now` for a request from `source`.

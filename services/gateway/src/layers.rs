@@ -21,6 +21,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body::Body as _;
 use runtime::client_address::ClientAddress;
 use runtime::rate_limit::{Rate, RateLimiter};
 use runtime::serve::ConnectionAddresses;
@@ -31,7 +32,7 @@ use uuid::Uuid;
 use self::places::{PlacedBody, Places};
 use crate::authentication::Client;
 use crate::metrics::Metrics;
-use crate::{GatewaySettings, errors};
+use crate::{GatewaySettings, errors, unread_body};
 
 /// The header with the id of a request, which logs name. A client may choose it.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -41,6 +42,8 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 const MAX_REQUESTS: usize = 1024;
 /// The same from one address.
 const MAX_REQUESTS_PER_SOURCE: usize = 128;
+/// The time after which a request whose response is not read may lose its place among all.
+const SURE_TIME: Duration = Duration::from_secs(60);
 /// The most streams of events at a time.
 const MAX_STREAMS: usize = 1024;
 /// The same to one address.
@@ -125,6 +128,7 @@ impl LayerState {
         let rates = RateLimiter::new(if is_limited { REQUESTS } else { Rate::UNLIMITED });
         let per_source = |max| if is_limited { max } else { usize::MAX };
         let requests = Places::new(MAX_REQUESTS, per_source(MAX_REQUESTS_PER_SOURCE));
+        let requests = requests.with_lifetime(SURE_TIME);
         let streams = Places::new(MAX_STREAMS, per_source(MAX_STREAMS_PER_SOURCE));
         Self { settings, metrics, rates, requests, streams }
     }
@@ -151,14 +155,15 @@ impl DoorLayers {
         let LayerState { requests, streams, .. } = &*self.shared;
         let source = self.source(&request)?;
         source.map(|source| request.extensions_mut().insert(Source(source)));
-        let mut place = requests.take(source)?;
+        let now = || self.shared.settings.clock.monotonic();
+        let mut place = requests.take(source, now())?;
         if content_length(request.headers()) > Some(self.max_body_bytes as u64) {
             return Err(Refusal::TooLarge(self.max_body_bytes));
         }
         let response = tokio::time::timeout(self.deadline, door.run(request)).await;
         let response = response.map_err(|_| Refusal::Deadline(self.deadline))?;
         if is_event_stream(&response) {
-            place = streams.take(source)?;
+            place = streams.take(source, now())?;
         }
         Ok(response.map(|body| Body::new(PlacedBody::new(body, place))))
     }
@@ -177,8 +182,15 @@ impl DoorLayers {
 }
 
 async fn limited(State(layers): State<Arc<DoorLayers>>, request: Request, door: Next) -> Response {
+    let (version, has_body) = (request.version(), !request.body().is_end_stream());
     let response = layers.respond(request, door).await;
-    let mut response = response.unwrap_or_else(|refusal| (layers.refuse)(&refusal));
+    let mut response = response.unwrap_or_else(|refusal| {
+        let mut response = (layers.refuse)(&refusal);
+        if has_body {
+            unread_body::close(version, &mut response);
+        }
+        response
+    });
     response.extensions_mut().insert(DoorName(layers.name));
     response
 }

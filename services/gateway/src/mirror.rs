@@ -31,7 +31,7 @@ use self::json::JsonObjects;
 use crate::errors::Problem;
 use crate::layers::{Refusal, Source};
 use crate::routes::{CallRoute, MatchedPath, Routes};
-use crate::unread_body::announce_close;
+use crate::unread_body::{announce_close, close};
 use crate::{Client, Door, Gateway};
 
 /// The largest body of a request: that of a call over gRPC.
@@ -86,6 +86,10 @@ async fn answer(State(mirror): State<Arc<Mirror>>, request: Request) -> Response
     let response = mirror.respond(&parts, &mut body, &mut client).await;
     let mut response = response.unwrap_or_else(Problem::into_response);
     announce_close(body.as_ref(), parts.version, &mut response);
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        // Of this one a part was read.
+        close(parts.version, &mut response);
+    }
     client.map(|client| response.extensions_mut().insert(client));
     response
 }

@@ -9,7 +9,14 @@ use http::{HeaderValue, Version, header};
 /// HTTP/1 ends a connection on which octets of a body may still arrive (RFC 9112 §9.3). Without the header the client would send its next
 /// request there. In HTTP/2 only the stream ends.
 pub(crate) fn announce_close(body: Option<&Body>, version: Version, response: &mut Response) {
-    if version < Version::HTTP_2 && body.is_some_and(|body| !body.is_end_stream()) {
+    if body.is_some_and(|body| !body.is_end_stream()) {
+        close(version, response);
+    }
+}
+
+/// Announces in `response` that the connection ends, if it is one of HTTP/1.
+pub(crate) fn close(version: Version, response: &mut Response) {
+    if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
 }

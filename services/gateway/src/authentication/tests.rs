@@ -145,6 +145,17 @@ async fn an_address_may_not_guess_without_end() {
     assert!(by(&site, &[(API_KEY, KEY)]).await.is_ok());
 }
 
+#[tokio::test]
+async fn guesses_at_the_same_time_are_limited_like_others() {
+    let site = site();
+    let keys: Vec<_> = (0..100).map(|n| format!("guess {n} of sixteen bytes")).collect();
+    let guesses = keys.iter().map(async |key| by(&site, &[(API_KEY, key)]).await);
+    let answers = futures_util::future::join_all(guesses).await;
+    let is_refused = |answer: &&Result<_, _>| **answer == Err(Code::ResourceExhausted);
+    assert_eq!(site.calls.load(Ordering::Relaxed), 30);
+    assert_eq!(answers.iter().filter(is_refused).count(), 70);
+}
+
 /// Sends so many different wrong keys that no other is checked.
 async fn guess(site: &Site, round: u32) {
     for n in 0..40 {

@@ -15,7 +15,7 @@ pub(super) use self::grant::ip_id;
 use super::configuration;
 use super::fault::{Code, Fault};
 use super::object::Object;
-use super::requests::{Allocate, Release};
+use super::requests::{Allocate, Named, Release};
 use super::responses::{respond, success, text};
 use super::server::check_usable;
 use super::session::{HUB, Session, mismatch, unknown_server};
@@ -50,26 +50,29 @@ pub(super) async fn allocate(
     let granted = created.map_err(|error| refused(&error))?.into_inner().grant;
     let granted = granted.ok_or_else(|| Fault::new(Code::Unknown, "unexpected failure"))?;
     let unknown = Unknown::new(session.grants(), &granted);
-    take_into_use(session, &granted, instance.id).await?;
+    // A repeated call with the key of a pool gets the grant that has the key, which may be that of another request.
+    let pool = |_| mismatch().at("/request/cycle/pool_id");
+    session.check_hub(&granted.labels)?;
+    check_named(&granted, wanted.family, &wanted.named).map_err(pool)?;
+    take_into_use(session, &granted, &wanted.named).await?;
     let answer = grant::allocated(&granted)?;
     Ok(respond(StatusCode::OK, Body::new(Delivery::new(text(&answer), unknown, end))))
 }
 
 /// Attaches a grant to its machine. Blocks are not attached: the platform routes them.
-async fn take_into_use(
-    session: &Session,
-    grant: &addr::Grant,
-    instance_id: String,
-) -> Result<(), Fault> {
+async fn take_into_use(session: &Session, grant: &addr::Grant, named: &Named) -> Result<(), Fault> {
     let (mut grants, id) = (session.grants(), grant.id.clone());
     let is_block = !grant.block.ends_with("/32") && !grant.block.ends_with("/128");
-    let used = if is_block {
-        grants.confirm_grant(addr::ConfirmGrantRequest { id, use_only: true }).await.map(|_| ())
-    } else {
+    if !is_block {
+        let instance_id = named.server.clone();
         let attachment = Some(addr::Attachment { instance_id, ..addr::Attachment::default() });
-        grants.attach_grant(addr::AttachGrantRequest { id, attachment }).await.map(|_| ())
-    };
-    used.map_err(|error| status::fault(&error, &unknown_server()))
+        let attached = grants.attach_grant(addr::AttachGrantRequest { id, attachment }).await;
+        return attached.map(drop).map_err(|error| status::fault(&error, &unknown_server()));
+    }
+    let used = grants.confirm_grant(addr::ConfirmGrantRequest { id, use_only: true }).await;
+    used.map_err(|error| status::fault(&error, &unknown_server()))?;
+    // Its machine may have been given back meanwhile.
+    check_usable(&session.server(named).await?)
 }
 
 fn wanted_grant(session: &Session, wanted: &Allocate, instance: &inst::Instance) -> addr::Grant {
@@ -133,6 +136,7 @@ pub(super) async fn release(session: &Session, request: &Object<'_>) -> Result<R
             return Err(unknown);
         }
         session.check_hub(&found.labels)?;
+        session.check_scope(found.location_id.clone(), &wanted.named.location)?;
         check_same(&found, &wanted).map_err(|key| mismatch().at(request.pointer(key)))?;
     }
     let location = &wanted.named.location;
@@ -145,19 +149,27 @@ pub(super) async fn release(session: &Session, request: &Object<'_>) -> Result<R
 
 /// Returns the key of the request that contradicts the grant.
 fn check_same(found: &addr::Grant, wanted: &Release) -> Result<(), &'static str> {
+    check_named(found, wanted.family, &wanted.named)?;
     let block = found.block.parse::<ipnet::IpNet>().ok();
-    let is_v4 = wanted.family == addr::AddressFamily::Ipv4;
+    if block.map(|block| block.trunc()) == Some(wanted.cidr.trunc()) { Ok(()) } else { Err("cidr") }
+}
+
+/// Does the same for the family of the addresses, the machine and the location.
+fn check_named(
+    found: &addr::Grant,
+    family: addr::AddressFamily,
+    named: &Named,
+) -> Result<(), &'static str> {
+    let block = found.block.parse::<ipnet::IpNet>().ok();
+    let is_v4 = family == addr::AddressFamily::Ipv4;
     let label = |key: &str| found.labels.get(key).map(String::as_str);
     if block.is_some_and(|block| block.addr().is_ipv4() != is_v4) {
         return Err("kind");
     }
-    if block.map(|block| block.trunc()) != Some(wanted.cidr.trunc()) {
-        return Err("cidr");
-    }
-    if label(INSTANCE) != Some(&wanted.named.server) {
+    if label(INSTANCE) != Some(&named.server) {
         return Err("server_id");
     }
-    if label(LOCATION) != Some(&wanted.named.location) { Err("location_id") } else { Ok(()) }
+    if label(LOCATION) != Some(&named.location) { Err("location_id") } else { Ok(()) }
 }
 
 /// Returns the grants that were allocated for an instance.
@@ -176,7 +188,9 @@ pub(super) async fn grants_of(
     loop {
         let page = session.grants().list_grants(request.clone()).await;
         let page = page.map_err(|error| status::fault(&error, &unknown_server()))?.into_inner();
-        grants.extend(page.grants);
+        // Without a tenant, the list has those of all tenants.
+        let tenant = session.tenant();
+        grants.extend(page.grants.into_iter().filter(|grant| grant.tenant == tenant));
         if page.next_page_token.is_empty() {
             return Ok(grants);
         }

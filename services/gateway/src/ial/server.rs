@@ -42,39 +42,52 @@ pub(super) async fn decommission(
 ) -> Result<Response, Fault> {
     let named = Named::read_change(request)?;
     let found = session.server_unless_gone(&named).await?;
-    let Some(instance) = found.filter(|it| !is_ending(it)) else {
-        return Ok(success(&true));
-    };
-    free_addresses(session, &instance).await?;
-    let request = inst::DeleteInstanceRequest { id: instance.id, ..Default::default() };
+    if let Some(instance) = found.filter(|it| !is_ending(it)) {
+        let grants = grants_of(session, &instance.id).await?;
+        check_no_address_in_use(&grants)?;
+        delete(session, instance.id).await?;
+    }
+    // Only now: a machine that is not given back keeps its addresses. A repeated call releases those that were allocated meanwhile.
+    release_unknown(session, &named.server).await?;
+    Ok(success(&true))
+}
+
+async fn delete(session: &Session, id: String) -> Result<(), Fault> {
+    let request = inst::DeleteInstanceRequest { id, ..Default::default() };
     match session.instances().delete_instance(request).await {
-        Ok(_) => Ok(success(&true)),
+        Ok(_) => Ok(()),
         // It was deleted meanwhile.
-        Err(error) if error.code() == tonic::Code::NotFound => Ok(success(&true)),
+        Err(error) if error.code() == tonic::Code::NotFound => Ok(()),
         Err(error) => Err(status::fault(&error, &unknown_server())),
     }
 }
 
-/// Releases the grants of which the platform may not know, and refuses if there are others.
-async fn free_addresses(session: &Session, instance: &inst::Instance) -> Result<(), Fault> {
-    let mut used = Vec::new();
-    for grant in grants_of(session, &instance.id).await? {
-        match grant.state() {
-            addr::GrantState::Active if grant.confirm_time.is_some() => {
-                used.push(super::ip::ip_id(&grant));
-            }
-            addr::GrantState::Active | addr::GrantState::Pending => {
-                let addr::Grant { id, revision, .. } = grant;
-                let release = addr::ReleaseGrantRequest { id, revision };
-                let released = session.grants().release_grant(release).await;
-                released.map_err(|error| status::fault(&error, &unknown_server()))?;
-            }
-            addr::GrantState::Released | addr::GrantState::Unspecified => {}
-        }
-    }
+/// Refuses a machine with addresses of which the platform knows.
+fn check_no_address_in_use(grants: &[addr::Grant]) -> Result<(), Fault> {
+    let used = grants.iter().filter(|grant| is_known(grant)).map(super::ip::ip_id);
+    let used: Vec<_> = used.collect();
     if used.is_empty() {
         return Ok(());
     }
     let fault = Fault::new(Code::InvalidState, "the machine has allocated addresses");
     Err(fault.with_extra(json!({"ips": used})))
+}
+
+/// Releases the grants of a machine of which the platform may not know.
+async fn release_unknown(session: &Session, server: &str) -> Result<(), Fault> {
+    for grant in grants_of(session, server).await? {
+        if grant.state() == addr::GrantState::Released || is_known(&grant) {
+            continue;
+        }
+        // At this revision: the platform may get to know of it meanwhile.
+        let release = addr::ReleaseGrantRequest { id: grant.id, revision: grant.revision };
+        let released = session.grants().release_grant(release).await;
+        released.map_err(|error| status::fault(&error, &unknown_server()))?;
+    }
+    Ok(())
+}
+
+/// True if the platform knows of the grant, and uses it.
+fn is_known(grant: &addr::Grant) -> bool {
+    grant.state() == addr::GrantState::Active && grant.confirm_time.is_some()
 }

@@ -174,9 +174,14 @@ impl Session {
         found: inst::Instance,
     ) -> Result<inst::Instance, Fault> {
         let id = found.placement.as_ref().map(|placement| placement.location_id.clone());
-        let (id, name) = (id.unwrap_or_default(), named.location.clone());
-        if self.scope().has(&hw::Location { id, name, ..hw::Location::default() }) {
-            return Ok(found);
+        self.check_scope(id.unwrap_or_default(), &named.location)?;
+        Ok(found)
+    }
+
+    /// Refuses a location, by id and name, that the client may not use.
+    pub(super) fn check_scope(&self, id: String, name: &str) -> Result<(), Fault> {
+        if self.scope().has(&hw::Location { id, name: name.into(), ..hw::Location::default() }) {
+            return Ok(());
         }
         let fault = Fault::new(Code::Permissions, "the credentials are not for this location");
         Err(fault.at("/request/location_id"))

@@ -1,13 +1,15 @@
 //! Places of requests: so many in all, and so many for one source.
 //!
 //! A place is taken before the body of the request is read, and is free again once the body of the response was sent or dropped.
-//! A response that its client does not read keeps its place.
+//! A response that its client does not read keeps its place among those of its source. Among all, it may lose it to another request
+//! after a minute: else a few sources could keep everybody out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -24,44 +26,62 @@ const MAX_FRAME_BYTES: usize = 64 * 1024;
 pub(super) struct Places {
     max: usize,
     max_per_source: usize,
+    /// The time for which a place among all is sure; none for ever.
+    lifetime: Option<Duration>,
     taken: Arc<Mutex<Taken>>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    total: usize,
+    /// The times when places among all were taken, by their numbers.
+    all: BTreeMap<u64, Instant>,
     by_source: HashMap<IpAddr, usize>,
+    /// The number of the next place.
+    next: u64,
 }
 
 /// One place; it is free again once this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Places,
+    number: u64,
     source: Option<IpAddr>,
 }
 
 impl Places {
     /// Places for `max` requests in all, and for `max_per_source` of one source.
     pub(super) fn new(max: usize, max_per_source: usize) -> Self {
-        Self { max, max_per_source, taken: Arc::default() }
+        Self { max, max_per_source, lifetime: None, taken: Arc::default() }
     }
 
-    /// Takes a place for a request of `source`. One without a source counts among all only.
-    pub(super) fn take(&self, source: Option<IpAddr>) -> Result<Place, Refusal> {
+    /// The same places, of which those that are older than `lifetime` may be taken away among all.
+    pub(super) fn with_lifetime(self, lifetime: Duration) -> Self {
+        Self { lifetime: Some(lifetime), ..self }
+    }
+
+    /// Takes a place at `now` for a request of `source`. One without a source counts among all only.
+    pub(super) fn take(&self, source: Option<IpAddr>, now: Instant) -> Result<Place, Refusal> {
         let mut taken = self.lock();
         let of_source = source.and_then(|source| taken.by_source.get(&source)).copied();
         if of_source.is_some_and(|count| count >= self.max_per_source) {
             return Err(Refusal::TooManyRequests);
         }
-        if taken.total >= self.max {
-            return Err(Refusal::Overloaded);
+        if taken.all.len() >= self.max {
+            let is_old = |lifetime, at: &Instant| now.saturating_duration_since(*at) >= lifetime;
+            let oldest = taken.all.first_entry().ok_or(Refusal::Overloaded)?;
+            if !self.lifetime.is_some_and(|lifetime| is_old(lifetime, oldest.get())) {
+                return Err(Refusal::Overloaded);
+            }
+            oldest.remove();
         }
-        taken.total += 1;
+        let number = taken.next;
+        taken.next += 1;
+        taken.all.insert(number, now);
         if let Some(source) = source {
             *taken.by_source.entry(source).or_default() += 1;
         }
         drop(taken);
-        Ok(Place { places: self.clone(), source })
+        Ok(Place { places: self.clone(), number, source })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -72,7 +92,7 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
-        taken.total -= 1;
+        taken.all.remove(&self.number);
         let Some(source) = self.source else { return };
         if let Some(count) = taken.by_source.get_mut(&source) {
             *count -= 1;

@@ -1,8 +1,11 @@
+use std::time::SystemTime;
+
 use axum::body::Body;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
+use runtime::Clock;
 use tower::ServiceExt as _;
 
 use super::*;
@@ -23,10 +26,12 @@ async fn events() -> impl axum::response::IntoResponse {
 }
 
 fn router(deadline: Duration) -> Router {
-    let shared = Arc::new(LayerState::new(
-        GatewaySettings::default(),
-        Metrics::new(&mut Registry::default()),
-    ));
+    router_at(deadline, Clock::system())
+}
+
+fn router_at(deadline: Duration, clock: Clock) -> Router {
+    let settings = GatewaySettings { clock, ..GatewaySettings::default() };
+    let shared = Arc::new(LayerState::new(settings, Metrics::new(&mut Registry::default())));
     let never = std::future::pending::<()>;
     let routes = Router::new()
         .route("/body", post(async |body: Bytes| body.len().to_string()))
@@ -177,12 +182,33 @@ async fn a_source_whose_bodies_do_not_come_keeps_no_other_out() {
 }
 
 #[tokio::test]
-async fn the_places_of_all_sources_are_limited() {
-    let router = router(Duration::from_secs(1));
+async fn the_places_of_all_sources_are_limited_and_those_that_are_not_read_are_not_kept() {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+    let router = router_at(Duration::from_secs(1), clock.clone());
     let remotes: Vec<_> = (1..=16).map(|n| format!("192.0.2.{n}:1")).collect();
     let remotes: Vec<_> = remotes.iter().map(String::as_str).collect();
     let (open, refused) = fill(&router, "/t/large", &remotes).await;
     assert_eq!((open.len(), refused.status()), (MAX_REQUESTS, StatusCode::SERVICE_UNAVAILABLE));
+    let other = "192.0.2.99:1";
+    assert_eq!(status(&router, "/t/large", other).await, 503);
+    clock.advance(SURE_TIME);
+    assert_eq!(status(&router, "/t/large", other).await, 200);
+    for remote in &remotes[..8] {
+        assert_eq!(status(&router, "/t/large", remote).await, 429, "its own are still open");
+    }
+    drop(open);
+    assert_eq!(fill(&router, "/t/large", &remotes).await.0.len(), MAX_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_refusal_whose_body_was_not_read_announces_the_end_of_the_connection() {
+    let router = router(Duration::from_secs(1));
+    let post = || Request::post("/t/body").header(header::CONTENT_LENGTH, "11");
+    let refused = answer(&router, post(), "eleven byte").await;
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(refused.headers()[header::CONNECTION], "close");
+    let refused = answer(&router, post().version(http::Version::HTTP_2), "eleven byte").await;
+    assert_eq!(refused.headers().get(header::CONNECTION), None);
 }
 
 #[tokio::test]

@@ -265,10 +265,20 @@ pub async fn in_use(site: &IalSite, server: &str) {
     let allocated =
         site.acme.call(Call::Allocate, &platform::allocate(1, server, "kir1")).await.data();
     site.confirmed(&allocated).await;
+    let mut request = platform::allocate(1, server, "kir1");
+    request["cycle"]["pool_id"] = "66b2f0c2a9d34e5b7c08bbbb".into();
+    let late = site.acme.call(Call::Allocate, &request).await.data();
+    request["kind"] = "ipv6".into();
+    let other = site.acme.call(Call::Allocate, &request).await;
+    other.refused("403.mismatch", Some("/request/cycle/pool_id"), "the pool has another address");
     let change = platform::change(1, server, "kir1");
     let answer = site.acme.call(Call::Decommission, &change).await;
     answer.refused("403.invalid-state", None, "addresses are left");
     assert_eq!(answer.value["error"]["extra"]["ips"], json!([allocated["ip_id"]]));
+    // The refusal released nothing.
+    site.confirmed(&late).await;
+    let release = platform::release(1, server, "kir1", &late);
+    assert_eq!(site.acme.call(Call::Release, &release).await.data(), true);
     let release = platform::release(1, server, "kir1", &allocated);
     assert_eq!(site.acme.call(Call::Release, &release).await.data(), true);
     assert_eq!(site.acme.call(Call::Decommission, &change).await.data(), true);

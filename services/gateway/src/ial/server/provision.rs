@@ -217,32 +217,41 @@ impl Order<'_> {
         // Neither a hub nor a host name has a line feed.
         let name = digest::digest(&digest::SHA256, name.join("\n").as_bytes());
         let name: String = name.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut ended = 0_u32;
-        loop {
-            let external_id = format!("ial-hostname/{name}/{ended}");
-            match find(self.session, &external_id).await? {
-                Found::Instance(known)
-                    if known.hostname == self.wanted.hostname && !view::is_ending(&known) =>
-                {
-                    return Err(hostname_in_use());
-                }
-                Found::Instance(_) | Found::Gone => {
-                    ended += 1;
-                    continue;
-                }
-                Found::Nothing => {}
-            }
-            match self.try_create(&external_id).await {
-                Ok(created) => return Ok(created),
-                // It was deleted meanwhile.
-                Err(refused) if was_deleted(&refused) => ended += 1,
-                // Another order for the name came at the same time.
-                Err(refused) if refused.code() == Grpc::AlreadyExists => {
-                    return Err(hostname_in_use());
-                }
-                Err(refused) => return Err(not_created(&refused)),
-            }
+        let id_of = |number: u32| format!("ial-hostname/{name}/{number}");
+        let (number, latest) = self.first_unused(&id_of).await?;
+        if latest.is_some_and(|it| it.hostname == self.wanted.hostname && !view::is_ending(&it)) {
+            return Err(hostname_in_use());
         }
+        self.try_create(&id_of(number)).await.map_err(|refused| {
+            // Another order for the name came at the same time, and may have ended.
+            let is_used = refused.code() == Grpc::AlreadyExists || was_deleted(&refused);
+            if is_used { hostname_in_use() } else { not_created(&refused) }
+        })
+    }
+
+    /// Returns the least number whose external id no instance ever had, and the instance of the number before it, if its record is left. Numbers
+    /// are used one after the other.
+    async fn first_unused(
+        self,
+        id_of: &impl Fn(u32) -> String,
+    ) -> Result<(u32, Option<inst::Instance>), Fault> {
+        let (mut low, mut high, mut latest, mut is_bounded) = (0_u32, 0_u32, None, false);
+        while !is_bounded || low < high {
+            // Doubled until one is unused, then halved.
+            let number = if is_bounded { low.midpoint(high) } else { high };
+            let found = find(self.session, &id_of(number)).await?;
+            if matches!(found, Found::Nothing) {
+                (high, is_bounded) = (number, true);
+                continue;
+            }
+            low = number.saturating_add(1);
+            high = if is_bounded { high } else { number.saturating_mul(2).saturating_add(1) };
+            latest = match found {
+                Found::Instance(instance) => Some(*instance),
+                Found::Gone | Found::Nothing => None,
+            };
+        }
+        Ok((low, latest))
     }
 
     /// Creates an instance with an external id, which makes the call idempotent, also after the server has forgotten request ids.
