@@ -162,7 +162,12 @@ fn addresses(call: &str, message: Bytes) -> Result<Vec<u8>, Status> {
         }
         "CreateGrant" => {
             let wanted = decode::<addr::CreateGrantRequest>(message)?.grant.unwrap_or_default();
-            let grant = Some(addr::Grant { labels: wanted.labels, ..grant() });
+            let mut grant = addr::Grant { labels: wanted.labels, ..grant() };
+            if wanted.family == addr::AddressFamily::Ipv6 as i32 {
+                [grant.block, grant.network] = ["2001:db8:1::/64", "2001:db8::/56"].map(Into::into);
+                grant.gateway.clear();
+            }
+            let grant = Some(grant);
             Ok(addr::CreateGrantResponse { grant }.encode_to_vec())
         }
         "GetGrant" => {
