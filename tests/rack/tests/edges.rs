@@ -138,13 +138,9 @@ async fn a_script_is_served_only_to_its_machine() {
     let (status, script) = get(NODE.1, "/52-54-00-00-02-01/auto.ipxe");
     assert_eq!(status, 200);
     assert!(script.starts_with("#!ipxe") && script.contains(&format!("worker_id={}", site.ids[0])));
-    let empty = String::new();
-    assert_eq!(
-        get("198.51.100.99", "/52-54-00-00-02-01/auto.ipxe"),
-        (403, empty.clone()),
-        "another address"
-    );
-    assert_eq!(get(NODE.1, "/52-54-00-00-02-02/auto.ipxe"), (403, empty.clone()), "another MAC");
+    let (refused, empty) = ((403, "not allowed\n".to_owned()), String::new());
+    assert_eq!(get("198.51.100.99", "/52-54-00-00-02-01/auto.ipxe"), refused, "another address");
+    assert_eq!(get(NODE.1, "/52-54-00-00-02-02/auto.ipxe"), refused, "another MAC");
     assert_eq!(get(NODE.1, "/52-54-00-00-02-99/auto.ipxe"), (404, empty.clone()), "unknown MAC");
     assert_eq!(get("198.51.100.99", "/auto.ipxe"), (404, empty), "unknown address");
     let base = script.lines().find_map(|line| line.strip_prefix("set base ")).unwrap().to_owned();
@@ -203,7 +199,7 @@ async fn a_host_that_takes_the_address_of_a_machine_gets_no_script_and_no_certif
     wait_until_reached(&other);
     for path in ["/52-54-00-00-02-01/auto.ipxe", "/auto.ipxe"] {
         let script = other.get(NODE.1, &format!("{SERVER}{path}")).unwrap();
-        assert_eq!(script, (403, String::new()), "{path}");
+        assert_eq!(script, (403, "not allowed\n".to_owned()), "{path}");
     }
     let arguments = ["-s", "-m", "20", "tftp://198.51.100.1/52-54-00-00-02-01/auto.ipxe"];
     let output = other.run("curl", arguments).unwrap();
