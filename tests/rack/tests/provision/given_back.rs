@@ -65,7 +65,7 @@ impl<'a> Tenant<'a> {
     fn is_refused_with(&self, status: u16) {
         let refused = wait("the refusal", STEP_TIMEOUT, || {
             let (current, body) = self.get(&self.machine.address, "/auto.ipxe");
-            assert!(body.is_empty(), "{current}: {body}");
+            assert!(says_nothing(&body), "{current}: {body}");
             let is_expected = current == status;
             if !is_expected {
                 std::thread::sleep(REQUEST_INTERVAL);
@@ -87,8 +87,7 @@ impl<'a> Tenant<'a> {
         for source in [&self.machine.address, FREE_ADDRESS] {
             for path in &paths {
                 let (status, body) = self.get(source, path);
-                let says_nothing = body.is_empty() || body == "not allowed\n";
-                assert!(status >= 400 && says_nothing, "{source} {path}: {status} {body}");
+                assert!(status >= 400 && says_nothing(&body), "{source} {path}: {status} {body}");
             }
             for path in ["auto.ipxe", "pxelinux.cfg/01-"] {
                 let path = match path.strip_suffix("01-") {
@@ -218,4 +217,9 @@ pub(crate) async fn give_back(site: &Site, id: &str, machine: &Machine, instance
     let done = site.operator.workflow(&prepared.id).await.unwrap();
     assert_eq!(done.state(), WorkflowState::Success, "{}", done.state_reason);
     assert!(done.preparations > prepared.preparations, "prepared again: {done:?}");
+}
+
+/// True if the body of a refusal says nothing but that.
+fn says_nothing(body: &str) -> bool {
+    body.is_empty() || body == "not allowed\n"
 }
