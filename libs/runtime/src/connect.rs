@@ -22,7 +22,9 @@ use tonic::transport::{Channel, Endpoint};
 /// The longest time for connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time after which a silent peer is pinged.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// The time for the answer to that. What a feed of a silent peer told counts as current for as long as both.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a server.
 type Stream = Either<TcpStream, TlsStream<TcpStream>>;
@@ -88,7 +90,8 @@ impl Servers {
             .origin(origin)
             .connect_timeout(CONNECT_TIMEOUT.saturating_mul(attempts))
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL))
+            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT))
     }
 
     /// Connects to one of the addresses.

@@ -11,6 +11,9 @@
 //! A page of records is read from the table, too, while it certainly has all that is stored ([`Store::is_unchanged`]), and from the
 //! store otherwise.
 //!
+//! A process acts only on what it has confirmed lately: a mirror reads its store now and then, and without an answer for
+//! [`MAX_UNCONFIRMED`] it is not confirmed. Then watches over gRPC end with UNAVAILABLE, and new ones, until everything was read anew.
+//!
 //! A mirror may hold a part of the records only ([`Kind::MIRRORED`]). The changes of the others pass through it: they are stored for a
 //! short time, so that watchers get them, and are in no snapshot.
 
@@ -23,6 +26,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::table::{Content, Table};
@@ -34,6 +38,10 @@ use crate::{Changes, Page, Revision, Store, Versioned};
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// Interval at which the store is asked for a confirmation.
+const CONFIRMATION_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after the last confirmation for which the records count as those that are stored.
+pub const MAX_UNCONFIRMED: Duration = Duration::from_secs(15);
 /// Rows that are deleted before readers get their turn.
 const MAX_ROWS_PER_LOCK: usize = 500;
 /// Records that are read one by one at the same time.
@@ -56,6 +64,8 @@ impl<K> Clone for Mirror<K> {
 struct Shared {
     table: RwLock<Table>,
     synced: watch::Sender<bool>,
+    /// False from [`MAX_UNCONFIRMED`] after the last answer of the store until everything was read anew.
+    confirmed: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -72,7 +82,8 @@ impl Shared {
 impl<K: Kind> Mirror<K> {
     /// An empty mirror of `records`; [`run`](Self::run) fills it.
     pub fn new(records: Records<K>) -> Self {
-        let shared = Shared { table: RwLock::default(), synced: watch::Sender::new(false) };
+        let [synced, confirmed] = [false, true].map(watch::Sender::new);
+        let shared = Shared { table: RwLock::default(), synced, confirmed };
         Self { records, shared: Arc::new(shared) }
     }
 
@@ -110,20 +121,67 @@ impl<K: Kind> Mirror<K> {
     }
 
     async fn follow(&self) {
-        let (mut after, mut pause) = (Revision::UNKNOWN, FIRST_RETRY_DELAY);
+        let (mut after, mut pause) = (Revision::UNKNOWN, None);
+        let mut unconfirmed = Box::pin(self.unconfirmed());
         loop {
-            match self.step(after).await {
-                Ok(revision) => (after, pause) = (revision, FIRST_RETRY_DELAY),
+            let step = async {
+                sleep(pause.unwrap_or_default()).await;
+                self.step(after).await
+            };
+            let step = tokio::select! {
+                step = step => step,
+                () = &mut unconfirmed => {
+                    self.set_confirmed(false);
+                    // What changed meanwhile may not be reported in order: everything is read anew.
+                    after = Revision::UNKNOWN;
+                    unconfirmed.set(self.unconfirmed());
+                    continue;
+                }
+            };
+            match step {
+                Ok(revision) => {
+                    (after, pause) = (revision, None);
+                    self.set_confirmed(true);
+                }
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         kind = K::KIND,
                         "reading changed records failed; trying again"
                     );
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_DELAY_MAX);
+                    let doubled = |pause: Duration| (pause * 2).min(RETRY_DELAY_MAX);
+                    pause = Some(pause.map_or(FIRST_RETRY_DELAY, doubled));
                 }
             }
+        }
+    }
+
+    /// Asks the store for confirmations. Resolves [`MAX_UNCONFIRMED`] after the last request that it answered.
+    async fn unconfirmed(&self) {
+        let mut end = Box::pin(sleep(MAX_UNCONFIRMED));
+        loop {
+            let asked = async {
+                sleep(CONFIRMATION_INTERVAL).await;
+                // An answer confirms what was stored when the request began.
+                let end = Box::pin(sleep(MAX_UNCONFIRMED));
+                self.records.store().get(K::KIND).await.map(|_| end)
+            };
+            tokio::select! {
+                biased;
+                () = &mut end => return,
+                asked = asked => end = asked.unwrap_or(end),
+            }
+        }
+    }
+
+    fn set_confirmed(&self, confirmed: bool) {
+        let was = self.shared.confirmed.send_replace(confirmed);
+        match (was, confirmed) {
+            (true, false) => {
+                tracing::warn!(kind = K::KIND, "the store does not answer: watches end");
+            }
+            (false, true) => tracing::info!(kind = K::KIND, "the store was read anew"),
+            (true, true) | (false, false) => {}
         }
     }
 

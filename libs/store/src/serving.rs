@@ -11,6 +11,7 @@ use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant;
 use tinwright::watch::{WatchEvent, WatchResponse};
 use tinwright::{TenantName, check};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
@@ -172,8 +173,8 @@ where
     let watch = StoredWatch::new(mirror, id);
     let events = stream::unfold((Some((watch, stop.clone())), show), |(open, show)| async move {
         let (mut watch, stop) = open?;
-        let next = stop.run_until_cancelled(watch.next()).await;
-        match next.unwrap_or_else(|| Err(Status::unavailable("the server is ending"))) {
+        let confirmation = watch.confirmation();
+        match until(&stop, confirmation, watch.next()).await.unwrap_or_else(Err) {
             Ok(WatchEvent::Put(record)) => {
                 Some((Ok(WatchEvent::Put(show(record)).into()), (Some((watch, stop)), show)))
             }
@@ -201,7 +202,23 @@ impl<K: Kind> WatchResponse for Event<K> {
     }
 }
 
-/// Streams the events of `watcher`, each record changed by `show`, until `stop` or until the watcher is too slow.
+/// Waits for `next` until `stop`, or until the mirror is not confirmed: then a follower must not take the records for those that are
+/// stored.
+async fn until<T>(
+    stop: &CancellationToken,
+    mut confirmation: watch::Receiver<bool>,
+    next: impl Future<Output = T>,
+) -> Result<T, Status> {
+    let unconfirmed = async { drop(confirmation.wait_for(|confirmed| !confirmed).await) };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(Status::unavailable("the server is ending")),
+        () = unconfirmed => Err(Status::unavailable("the store does not answer: begin again")),
+        next = next => Ok(next),
+    }
+}
+
+/// Streams the events of `watcher`, each record changed by `show`, until `stop`, until the watcher is too slow, or until the mirror is not confirmed.
 pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
     watcher: Watcher<K>,
     stop: CancellationToken,
@@ -209,13 +226,14 @@ pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
 ) -> impl Stream<Item = Result<W, Status>> {
     stream::unfold((Some((watcher, stop)), show), |(open, show)| async move {
         let (mut watcher, stop) = open?;
-        let event = match stop.run_until_cancelled(watcher.next()).await {
-            Some(Ok(WatchEvent::Put(record))) => WatchEvent::Put(show(record)),
-            Some(Ok(event)) => event,
-            Some(Err(TooSlow)) => {
+        let confirmation = watcher.confirmation();
+        let event = match until(&stop, confirmation, watcher.next()).await {
+            Ok(Ok(WatchEvent::Put(record))) => WatchEvent::Put(show(record)),
+            Ok(Ok(event)) => event,
+            Ok(Err(TooSlow)) => {
                 return Some((Err(Status::out_of_range(TooSlow.to_string())), (None, show)));
             }
-            None => return Some((Err(Status::unavailable("the server is ending")), (None, show))),
+            Err(status) => return Some((Err(status), (None, show))),
         };
         Some((Ok(event.into()), (Some((watcher, stop)), show)))
     })
@@ -277,3 +295,6 @@ fn failure(error: &crate::Error) -> Status {
     }
     Status::new(code, text)
 }
+
+#[cfg(test)]
+mod tests;

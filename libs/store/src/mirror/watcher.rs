@@ -56,6 +56,11 @@ impl<K: Kind> Watcher<K> {
         Self { records, shared, only, beginning: None, synced: false, sent: 0, changed }
     }
 
+    /// Follows whether the mirror is confirmed.
+    pub(crate) fn confirmation(&self) -> watch::Receiver<bool> {
+        self.shared.confirmed.subscribe()
+    }
+
     /// Waits for the next event.
     pub async fn next(&mut self) -> Result<WatchEvent<K::Record>, TooSlow> {
         if self.beginning.is_none() {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use tinwright::watch::WatchEvent;
+use tokio::sync::watch;
 use tonic::Status;
 
 use crate::mirror::{Mirror, TooSlow, Watcher};
@@ -36,6 +37,11 @@ impl<K: Kind> StoredWatch<K> {
     pub(super) fn new(mirror: &Mirror<K>, id: String) -> Self {
         let watcher = if id.is_empty() { mirror.watch() } else { mirror.watch_one(&id) };
         Self { watcher, records: mirror.records().clone(), id, listing: None }
+    }
+
+    /// Follows whether the mirror is confirmed.
+    pub(super) fn confirmation(&self) -> watch::Receiver<bool> {
+        self.watcher.confirmation()
     }
 
     /// Waits for the next event.

@@ -1,4 +1,4 @@
-//! An edge that is restarted while the control plane is unreachable: it uses its feed cache.
+//! An edge that is restarted while the control plane is unreachable: it uses its feed cache. A server whose store does not answer: it opens no boot.
 
 use tinwright::netboot::v1 as nb;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
@@ -102,5 +102,36 @@ fn an_edge_started_without_its_etcd_leases_tells_and_records_boots_later() {
             }
         };
         soon(kept).await;
+    });
+}
+
+#[test]
+fn a_server_whose_etcd_does_not_answer_opens_no_boot_until_it_has_read_everything_again() {
+    let network = Network::new(&[MAC]);
+    network.on_site(async || {
+        let mut etcd = Peer::start().await;
+        let listen = format!("{OURS}:{}", free_port());
+        let served = ["--netboot-interface", "br0", "--listen", &listen];
+        let store = ["--store", "etcd", "--etcd-endpoints", &etcd.url()];
+        let control = Place::new().start(&arguments(&[&served[..], &store].concat())).await;
+        occupied(&control, MAC, MACHINE, true).await;
+        network.set(0, &format!("addr add {MACHINE}/24 dev eth0"));
+        let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
+        let answers = async |status: &str| {
+            while get(&network, &script).0 != status {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            }
+        };
+        soon(answers("200")).await;
+        etcd.pause();
+        soon(answers("503")).await;
+        assert_eq!(get(&network, &script), ("503".into(), String::new()));
+        assert!(lease(&network).contains(MACHINE), "the addresses of machines do not change");
+        etcd.resume();
+        soon(answers("200")).await;
+        etcd.kill();
+        soon(answers("503")).await;
+        etcd.start_again().await;
+        soon(answers("200")).await;
     });
 }
