@@ -10,6 +10,12 @@ use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
 
 use crate::{TenantName, check};
 
+/// The most bytes that the wrong fields take in a status. Text and details are sent in HTTP/2 headers, percent-encoded and in Base64, and clients
+/// accept 8 KiB (gRPC core) to 16 KiB (hyper) of those.
+const MAX_VIOLATION_BYTES: usize = 6 * 1024;
+/// The most characters of a reason, or of a name, in a status.
+const MAX_TEXT_CHARS: usize = 256;
+
 /// The wrong fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
@@ -114,6 +120,21 @@ impl Violations {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 
+    /// Takes away the last ones that find no place in a status, and returns their number. The first one stays, with long texts cut.
+    fn shorten(&mut self) -> usize {
+        let mut bytes = 0;
+        let fits = |violation: &mut Violation| {
+            violation.field = shortened(&violation.field);
+            violation.reason = shortened(&violation.reason);
+            bytes += violation.encoded_bytes();
+            bytes <= MAX_VIOLATION_BYTES
+        };
+        let fitting = self.0.iter_mut().map(fits).take_while(|fits| *fits).count();
+        let left_out = self.0.len().saturating_sub(fitting.max(1));
+        self.0.truncate(self.0.len() - left_out);
+        left_out
+    }
+
     /// Iterates over the violations.
     pub fn iter(&self) -> impl Iterator<Item = &Violation> {
         self.0.iter()
@@ -124,6 +145,27 @@ impl Violation {
     fn below(self, path: &str) -> Self {
         let separator = if self.field.is_empty() { "" } else { "." };
         Self { field: format!("{path}{separator}{}", self.field), ..self }
+    }
+
+    /// Returns how many bytes it takes in the headers of a response, at most.
+    fn encoded_bytes(&self) -> usize {
+        let bytes = || self.field.bytes().chain(self.reason.bytes());
+        let percent_encoded: usize = bytes().map(|byte| if is_plain(byte) { 1 } else { 3 }).sum();
+        // Two separators in the text, which the details have again; and less than ten bytes for each message's names and lengths.
+        percent_encoded + 8 + (2 * bytes().count() + 4 + 10).div_ceil(3) * 4
+    }
+}
+
+/// True for a byte that stands for itself in the header `grpc-message`.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b'%'
+}
+
+/// Returns `text`, cut if it is long.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -139,9 +181,13 @@ impl Display for Violations {
 impl std::error::Error for Violations {}
 
 impl From<Violations> for Status {
-    /// `INVALID_ARGUMENT` with a `BadRequest`.
-    fn from(violations: Violations) -> Self {
-        let text = violations.to_string();
+    /// `INVALID_ARGUMENT` with a `BadRequest`. Of very many wrong fields it has the first ones, and the number of the others in its text.
+    fn from(mut violations: Violations) -> Self {
+        let left_out = violations.shorten();
+        let mut text = violations.to_string();
+        if left_out > 0 {
+            text += &format!("; and {left_out} more");
+        }
         let mut details = ErrorDetails::new();
         for Violation { field, reason } in violations.0 {
             details.add_bad_request_violation(field, reason);
@@ -152,7 +198,7 @@ impl From<Violations> for Status {
 
 /// `NOT_FOUND` with a `ResourceInfo`: there is no `noun` named `name`.
 pub fn not_found(noun: &str, name: &str) -> Status {
-    resource(Code::NotFound, noun, name, format!("{noun} {name} not found"))
+    resource(Code::NotFound, noun, name, format!("{noun} {} not found", shortened(name)))
 }
 
 /// `NOT_FOUND` with a `ResourceInfo` and an `ErrorInfo` with the `reason`: the `noun` named `name` was deleted, and what is left does not say more.
@@ -280,7 +326,7 @@ pub fn retry_delay(status: &Status) -> Option<Duration> {
 }
 
 fn resource(code: Code, noun: &str, name: &str, text: String) -> Status {
-    let details = ErrorDetails::with_resource_info(noun, name, "", "");
+    let details = ErrorDetails::with_resource_info(noun, shortened(name), "", "");
     Status::with_error_details(code, text, details)
 }
 
@@ -303,6 +349,29 @@ mod tests {
         let details = status.get_details_bad_request().unwrap();
         assert_eq!(details.field_violations[1].field, "interfaces[1].name");
         assert_eq!(details.field_violations[1].description, "is too long");
+    }
+
+    #[test]
+    fn a_bad_request_with_very_many_fields_fits_into_headers_and_says_how_many_it_leaves_out() {
+        let names = ["a", "%", "ä", "漢字", "\u{10ffff}", "\0", &"x".repeat(100_000)];
+        for name in names {
+            let mut violations = Violations::default();
+            for n in 0..1000 {
+                violations.add(format!("labels[{n}]"), format!("{name:?} is no label"));
+            }
+            let status = Status::from(violations);
+            let headers = status.clone().into_http::<()>();
+            let bytes: usize = headers
+                .headers()
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len() + 32)
+                .sum();
+            assert!(bytes <= 8192, "{name}: {bytes} bytes");
+            let kept = status.get_details_bad_request().unwrap().field_violations.len();
+            assert!(kept >= 5, "{kept}");
+            let end = format!("; and {} more", 1000 - kept);
+            assert!(status.message().ends_with(&end), "{}", status.message());
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Row {
 
 /// Returns the rows of the page by path.
 pub fn rows() -> BTreeMap<String, Row> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/access.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/access.md");
     let page = std::fs::read_to_string(page).unwrap();
     let names = |cell: &str| cell.split(", ").map(str::to_owned).collect();
     let rows = page.lines().filter_map(|line| {
