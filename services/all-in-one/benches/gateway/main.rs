@@ -1,7 +1,7 @@
 //! Processor time of the server for a request to the REST mirror, and for the same call over gRPC: `cargo bench --bench gateway`.
 //!
 //! Both have one kept connection with TLS and an admin's client certificate, and one request at a time. The processor time is that of the
-//! server's process (proc(5)), so what clients need is not in it.
+//! server's process (proc(5)), so what clients need is not in it. Before, the memory of an idle server with the gateway and without it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::process::{Child, Command, Stdio};
@@ -25,6 +25,8 @@ const VITALS: &str = "127.0.0.1:42764";
 const MACHINES: u32 = 100;
 /// The rounds of each measurement; the least of them counts.
 const ROUNDS: usize = 5;
+/// The time after its start at which a server counts as idle.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
 
 /// The server, and its data.
 struct Server {
@@ -33,13 +35,23 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    /// Starts a server whose gateway listens on `gateway`, which may be `none`.
+    fn start(gateway: &str) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
         command.args(["serve", "--store", "memory", "--log", "warn", "--listen", API]);
-        command.args(["--gateway-listen", GATEWAY, "--metrics-listen", VITALS]);
+        command.args(["--gateway-listen", gateway, "--metrics-listen", VITALS]);
         command.arg("--no-rate-limits").arg("--data").arg(data.path()).stdin(Stdio::null());
         Self { process: command.spawn().unwrap(), data }
+    }
+
+    /// Returns its resident memory once it is idle, in MiB.
+    async fn idle_memory(&self) -> f64 {
+        tokio::time::sleep(IDLE_AFTER).await;
+        let status = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
 
     async fn authority(&self) -> Arc<SiteAuthority> {
@@ -142,7 +154,13 @@ fn machine(n: u32) -> hw::Hardware {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let server = Server::start();
+    let without = Server::start("none").idle_memory().await;
+    let server = Server::start(GATEWAY);
+    let with = server.idle_memory().await;
+    println!(
+        "memory of the idle server: {with:.1} MiB, {:.1} more than without the gateway",
+        with - without
+    );
     let site = server.authority().await;
     let machines = HardwareServiceClient::new(grpc(&site).await);
     let mut id = String::new();

@@ -141,13 +141,15 @@ impl Bench {
         }
     }
 
-    /// Kills the server again and again until `work` ends.
+    /// Kills the server again and again until `work` ends. It lives a tenth longer each time, so that something is done between two kills on
+    /// a slow host, too.
     async fn with_kills<T>(&self, work: impl Future<Output = T>) -> T {
         // Steps of the reconciler are shorter than the orders of hundreds of clients.
-        let interval = Duration::from_millis(if self.reconciles { 15 } else { 150 });
+        let mut interval = Duration::from_millis(if self.reconciles { 15 } else { 150 });
         let kills = async {
             loop {
                 tokio::time::sleep(interval).await;
+                interval = interval.mul_f64(1.1);
                 self.kills.fetch_add(1, Ordering::Relaxed);
                 self.kill();
             }
