@@ -60,8 +60,7 @@ pub(crate) fn test_and_check() -> anyhow::Result<()> {
         let tested = others();
         // The tests of the rack go before.
         rustix::process::nice(CHECK_NICENESS)?;
-        let checked = check();
-        tested.and(checked)
+        both(tested, check())
     })
 }
 
@@ -75,7 +74,15 @@ fn build_tests() -> anyhow::Result<()> {
 fn others() -> anyhow::Result<()> {
     let tested = run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]));
     println!("the control plane in containers");
-    tested.and(lab::test(lab::Test::ControlPlane))
+    both(tested, lab::test(lab::Test::ControlPlane))
+}
+
+/// Returns the first error. If there are two, prints the second one.
+fn both(first: anyhow::Result<()>, second: anyhow::Result<()>) -> anyhow::Result<()> {
+    if let (Err(_), Err(second)) = (&first, &second) {
+        eprintln!("cargo rack: {second:#}");
+    }
+    first.and(second)
 }
 
 /// Does `work` while the tests of the rack run, and prints their output afterwards.
