@@ -59,12 +59,13 @@ impl JsonObjects {
     fn are_in(&self, message: &DynamicMessage) -> bool {
         let are_in = |field: &Field| field.as_message().is_some_and(|inner| self.are_in(inner));
         self.fields(&message.descriptor()).iter().any(|ObjectField { field, inner }| {
+            let value = message.get_field(field);
             message.has_field(field)
-                && match &*message.get_field(field) {
-                    _ if inner.is_none() => true,
-                    Field::List(items) => items.iter().any(are_in),
-                    single => are_in(single),
-                }
+                && (inner.is_none()
+                    || match value.as_list() {
+                        Some(items) => items.iter().any(are_in),
+                        None => are_in(&value),
+                    })
         })
     }
 

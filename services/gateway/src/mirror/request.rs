@@ -65,6 +65,9 @@ impl HttpRequest<'_> {
     }
 
     fn add_query(&self, route: &CallRoute, request: &mut Object) -> Result<(), Problem> {
+        if self.query.is_empty() {
+            return Ok(());
+        }
         let parameters = route.parameters();
         for (name, value) in &self.query {
             let (base, entry) = match name.strip_suffix(']').and_then(|it| it.split_once('[')) {
