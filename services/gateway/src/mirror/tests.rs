@@ -250,3 +250,30 @@ async fn a_body_that_is_broken_off_is_not_too_large() {
     assert_eq!(code(Body::from(vec![b' '; MAX_BODY_BYTES + 1])).await, Err(413));
     assert_eq!(code(Body::from("{}")).await, Ok("{}".into()));
 }
+
+#[test]
+fn an_object_in_a_page_is_an_object_beside_messages_without_one() {
+    let pool = tinwright::json::pool().unwrap();
+    let machine = |name: &str, extra: &[u8]| tinwright::hardware::v1::Hardware {
+        name: name.to_owned(),
+        extra: extra.to_vec(),
+        ..tinwright::hardware::v1::Hardware::default()
+    };
+    let written = |hardware| {
+        let page = tinwright::hardware::v1::ListHardwareResponse {
+            hardware,
+            ..tinwright::hardware::v1::ListHardwareResponse::default()
+        };
+        let name = "tinwright.hardware.v1.ListHardwareResponse";
+        let message = pool.get_message_by_name(name).unwrap();
+        let bytes = prost::Message::encode_to_vec(&page).into();
+        let message = response::decode(message, bytes).unwrap();
+        let json = JsonObjects::new(pool).write(&message).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&json).unwrap()["hardware"].clone()
+    };
+    let plain = || machine("a", b"");
+    assert_eq!(written(vec![plain()]), json!([{"name": "a"}]));
+    let object = machine("b", br#"{"c": [1]}"#);
+    let both = json!([{"name": "a"}, {"name": "b", "extra": {"c": [1]}}]);
+    assert_eq!(written(vec![plain(), object]), both);
+}
