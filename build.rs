@@ -1,5 +1,6 @@
 //! Compiles `proto/` into the types and clients this crate re-exports, and generates code for fields marked `secret`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -96,8 +97,20 @@ impl Secrets {
 
     /// True if `message`, or a message nested in it, has a secret field.
     fn has_secrets(&self, message: &MessageDescriptor) -> bool {
+        self.reaches_secret(message, &mut BTreeSet::new())
+    }
+
+    /// True if a secret field is found from `message` on. Messages can contain each other: those in `visited` are left out.
+    fn reaches_secret(&self, message: &MessageDescriptor, visited: &mut BTreeSet<String>) -> bool {
         let ours = message.package_name() != "google.protobuf";
-        ours && message.fields().any(|field| self.is_secret(&field) || self.has_nested(&field))
+        if !ours || !visited.insert(message.full_name().to_owned()) {
+            return false;
+        }
+        message.fields().any(|field| {
+            let kind = field.kind();
+            self.is_secret(&field)
+                || matches!(kind, Kind::Message(inner) if self.reaches_secret(&inner, visited))
+        })
     }
 
     /// True if `field` is a message that has secrets.

@@ -1,6 +1,6 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and code that servers and clients share.
 //!
-//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`netboot`], [`metadata`], [`event`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`netboot`], [`metadata`], [`node`], [`event`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`object`]: the fields that all objects share.
@@ -52,7 +52,8 @@ mod generated {
 }
 
 pub use generated::tinwright::{
-    address, common, event, hardware, identity, instance, metadata, netboot, power, store, workflow,
+    address, common, event, hardware, identity, instance, metadata, netboot, node, power, store,
+    workflow,
 };
 
 /// Tinkerbell's metadata over gRPC.

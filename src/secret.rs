@@ -33,6 +33,13 @@ pub trait Secrets {
     }
 }
 
+// Messages that contain each other are on the heap.
+impl<M: Secrets> Secrets for Box<M> {
+    fn clear_secrets(&mut self) {
+        M::clear_secrets(self);
+    }
+}
+
 /// A message whose secret fields can be taken out, so that they are stored apart from the others.
 pub trait Sealable {
     /// Takes the secret fields out of the message. They are empty afterwards.
@@ -43,6 +50,16 @@ pub trait Sealable {
     /// Puts the secret fields of `part` back into the message they were taken from.
     fn put_secrets(&mut self, _part: &SecretPart) -> Result<(), DecodeError> {
         Ok(())
+    }
+}
+
+impl<M: Sealable> Sealable for Box<M> {
+    fn take_secrets(&mut self) -> SecretPart {
+        M::take_secrets(self)
+    }
+
+    fn put_secrets(&mut self, part: &SecretPart) -> Result<(), DecodeError> {
+        M::put_secrets(self, part)
     }
 }
 

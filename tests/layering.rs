@@ -9,17 +9,32 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 3] =
-    [("fleet", &["tinwright", "store", "runtime"]), ("dhcp", &[]), ("tftp", &[])];
-/// The libraries that edges are built from, besides those that every service may import.
-const EDGE_LIBRARIES: [&str; 3] = ["fleet", "dhcp", "tftp"];
+const LIBRARIES: [(&str, &[&str]); 5] = [
+    ("fleet", &["tinwright", "store", "runtime"]),
+    ("dhcp", &[]),
+    ("tftp", &[]),
+    ("mounts", &[]),
+    ("containers", &[]),
+];
+/// The libraries that some services are built from, besides those that every service may import.
+const SERVICE_LIBRARIES: [&str; 6] = ["fleet", "dhcp", "tftp", "imageapi", "mounts", "containers"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// Programs on machines and in clouds of other people, and the libraries they are made of: they contain no store.
-const STORELESS: [&str; 7] =
-    ["runtime", "worker", "node-agent", "builder", "cpi", "cli", "gateway"];
+const STORELESS: [&str; 10] = [
+    "runtime",
+    "worker",
+    "imageapi",
+    "mounts",
+    "containers",
+    "node-agent",
+    "builder",
+    "cpi",
+    "cli",
+    "gateway",
+];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 2] = ["dhcp", "tftp"];
+const PURE: [&str; 3] = ["dhcp", "tftp", "imageapi"];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];
@@ -87,7 +102,7 @@ fn services_meet_only_in_the_program() {
     for package in services.filter(|package| !NAMES_SERVICES.contains(&name(package))) {
         for import in imports(package).intersection(&ours) {
             let library = ["tinwright", "store", "runtime"].contains(import);
-            let library = library || EDGE_LIBRARIES.contains(import);
+            let library = library || SERVICE_LIBRARIES.contains(import);
             assert!(library, "{} imports {import}: call it over gRPC", name(package));
         }
     }
