@@ -162,6 +162,8 @@ impl Server {
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
         let refusals = Refusals::new(Clock::system());
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations)?;
+        let door = endpoints::caller([Service::Gateway])?.context("a gateway is a caller")?;
+        let local = ::gateway::LocalServices::new(app.clone(), door, inner.stop.clone());
         for Pipe { caller, connections } in pipes {
             let (app, until) = (app.clone(), inner.stop.clone());
             inner.tasks.spawn(serve::in_process(connections, caller, app, until));
@@ -177,7 +179,8 @@ impl Server {
 
         serve_grpc(&config, grpc, &certificates, app, &revocations, &mut edges)?;
         if let Some(gateway) = gateway {
-            gateway.start(&certificates, &endpoints, &revocations, &vitals, &mut edges)?;
+            let local = |service| config.split.peers(service).is_empty().then(|| local.clone());
+            gateway.start(&certificates, &endpoints, local, &revocations, &vitals, &mut edges)?;
         }
         let rotation = KeyRotation::new(site, followed_store.clone());
         edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));

@@ -4,14 +4,15 @@
 //! request ─▶ route ─▶ client ─▶ message ─gRPC─▶ service ─▶ message ─▶ JSON, or server-sent events
 //! ```
 //!
-//! - `request`: the message of a request. `call`: the call with dynamic messages. `response`: the JSON of a response.
-//!   `events`: streams.
+//! - `request`: the message of a request. `call`: the call, whose response stays as its bytes. `transcode`: their JSON. `response`: the
+//!   response with it. `events`: streams.
 
 mod call;
 mod events;
 mod json;
 mod request;
 mod response;
+mod transcode;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,6 +29,7 @@ use runtime::{Caller, Clock};
 use tonic::{Code, Status};
 
 use self::json::JsonObjects;
+use self::transcode::Transcoder;
 use crate::errors::Problem;
 use crate::layers::{Refusal, Source};
 use crate::routes::{CallRoute, MatchedPath, Routes};
@@ -45,6 +47,7 @@ struct Mirror {
     gateway: Gateway,
     routes: Routes,
     objects: JsonObjects,
+    transcoder: Transcoder,
 }
 
 /// Returns the door at `/api/v1`.
@@ -54,6 +57,7 @@ pub fn door(gateway: &Gateway) -> Door {
         gateway: gateway.clone(),
         routes: pool.map(Routes::new).unwrap_or_default(),
         objects: pool.map(JsonObjects::new).unwrap_or_default(),
+        transcoder: pool.map(Transcoder::new).unwrap_or_default(),
     };
     Door {
         name: "rest",
@@ -122,7 +126,7 @@ impl Mirror {
         }
         let answered = call::unary(channel, route, message).await;
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
-        response::response(route.call.output(), answered, &self.objects)
+        response::response(&route.call.output(), &answered, &self.transcoder)
     }
 
     async fn client(&self, parts: &Parts) -> Result<Client, Problem> {
@@ -148,9 +152,9 @@ impl Mirror {
         stream: call::Messages,
         end: Option<(Clock, SystemTime)>,
     ) -> Response {
-        let (output, objects) = (route.call.output(), self.objects.clone());
+        let (output, transcoder) = (route.call.output(), self.transcoder.clone());
         let limits = events::Limits { stop: self.gateway.stop.clone(), end };
-        events::response(output, stream, objects, limits)
+        events::response(output, stream, transcoder, limits)
     }
 }
 

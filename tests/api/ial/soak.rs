@@ -31,17 +31,7 @@ impl ClockedGateway {
     async fn start(site: &IalSite) -> Self {
         let door = Caller::new(Role::Door, "service:gateway").unwrap();
         let channel = site.server.channel_of(Some(door)).await;
-        let one = || channel.clone();
-        let backend = Backend {
-            address: one(),
-            hardware: one(),
-            identity: one(),
-            instance: one(),
-            workflow: one(),
-            power: one(),
-            netboot: one(),
-            metadata: one(),
-        };
+        let backend = Backend::at_one(channel);
         let (clock, stop) = (Clock::manual(SystemTime::now()), CancellationToken::new());
         let settings = gateway::GatewaySettings {
             clock: clock.clone(),

@@ -130,17 +130,7 @@ fn path_of_door(path: &str) -> Option<&str> {
 
 fn gateway(clock: &Clock) -> anyhow::Result<Router> {
     let channel = services::start()?;
-    let one = || channel.clone();
-    let backend = Backend {
-        address: one(),
-        hardware: one(),
-        identity: one(),
-        instance: one(),
-        workflow: one(),
-        power: one(),
-        netboot: one(),
-        metadata: one(),
-    };
+    let backend = Backend::at_one(channel);
     let settings = gateway::GatewaySettings {
         rate_limits: false,
         clock: clock.clone(),

@@ -39,7 +39,7 @@ fn site() -> Site {
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
     tokio::spawn(serve::in_process(pipes, door, app, CancellationToken::new()));
     let revocations = Revocations::default();
-    let authenticator = Authenticator::new(channel, revocations.clone(), clock.clone());
+    let authenticator = Authenticator::new(channel.into(), revocations.clone(), clock.clone());
     Site { authenticator, revocations, clock, calls, is_deleted }
 }
 

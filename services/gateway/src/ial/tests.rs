@@ -47,17 +47,7 @@ fn gateway(is_catalogue_public: bool) -> Router {
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
     let services = Router::new().fallback(service);
     tokio::spawn(serve::in_process(pipes, door, services, CancellationToken::new()));
-    let one = || channel.clone();
-    let backend = Backend {
-        address: one(),
-        hardware: one(),
-        identity: one(),
-        instance: one(),
-        workflow: one(),
-        power: one(),
-        netboot: one(),
-        metadata: one(),
-    };
+    let backend = Backend::at_one(channel);
     let (revocations, settings) = (Revocations::default(), crate::GatewaySettings::default());
     let gateway = Gateway::new(backend, revocations, settings, &mut Registry::default());
     let clock = Clock::system();

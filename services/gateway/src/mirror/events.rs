@@ -15,14 +15,13 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderName, HeaderValue};
-use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage as _};
+use prost_reflect::MessageDescriptor;
 use runtime::Clock;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::call::Messages;
-use super::json::JsonObjects;
-use super::response::decode;
+use super::transcode::Transcoder;
 use crate::errors::Problem;
 
 /// The interval of comments that keep the connection open, and show that the client is there.
@@ -43,10 +42,10 @@ pub(super) struct Limits {
 pub(super) fn response(
     output: MessageDescriptor,
     messages: Messages,
-    objects: JsonObjects,
+    transcoder: Transcoder,
     limits: Limits,
 ) -> Response {
-    let events = Events { output, messages, objects, limits };
+    let events = Events { output, messages, transcoder, limits };
     let events = stream::unfold(Some(events), |events| async {
         let mut events = events?;
         Some(match events.next().await? {
@@ -64,7 +63,7 @@ pub(super) fn response(
 struct Events {
     output: MessageDescriptor,
     messages: Messages,
-    objects: JsonObjects,
+    transcoder: Transcoder,
     limits: Limits,
 }
 
@@ -89,26 +88,18 @@ impl Events {
             next = self.messages.message() => next,
         };
         let bytes = next.transpose()?;
-        Some(bytes.and_then(|bytes| self.event(&decode(self.output.clone(), bytes)?)))
+        Some(bytes.and_then(|bytes| self.event(&bytes)))
     }
 
-    fn event(&self, message: &DynamicMessage) -> Result<Event, Status> {
-        let unwritable = |error| Status::internal(format!("the event: {error}"));
-        let json = self.objects.write(message).map_err(unwritable)?;
+    fn event(&self, bytes: &[u8]) -> Result<Event, Status> {
+        let json = self.transcoder.json(&self.output, bytes)?;
         let json = String::from_utf8(json).map_err(|_| Status::internal("the event is no text"))?;
-        let event = match case(message) {
+        let event = match self.transcoder.case(&self.output, bytes) {
             Some(case) => Event::default().event(case),
             None => Event::default(),
         };
         Ok(event.data(json))
     }
-}
-
-/// Returns the name of the field that the oneof of `message` has.
-fn case(message: &DynamicMessage) -> Option<String> {
-    let oneof = message.descriptor().oneofs().find(|oneof| !oneof.is_synthetic())?;
-    let set = oneof.fields().find(|field| message.has_field(field))?;
-    Some(set.name().to_owned())
 }
 
 fn error(status: Status) -> Event {

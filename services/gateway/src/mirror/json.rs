@@ -1,17 +1,14 @@
-//! Messages as JSON, with fields that are JSON objects of their own.
+//! Fields of requests that are JSON objects of their own.
 //!
 //! A field that is marked `json_object` has the bytes of an object. In the JSON of a message it is that object, wherever it is; in
-//! protobuf's own JSON it would be base64.
+//! protobuf's own JSON, which is read then, it is base64.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, ReflectMessage as _,
-    SerializeOptions, Value as Field,
-};
+use prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 use serde_json::Value;
 use tinwright::options::is_set;
 
@@ -55,60 +52,21 @@ impl JsonObjects {
         self.0.get(message.full_name()).map_or(&[], Vec::as_slice)
     }
 
-    /// True if one of these fields is set in `message`.
-    fn are_in(&self, message: &DynamicMessage) -> bool {
-        let are_in = |field: &Field| field.as_message().is_some_and(|inner| self.are_in(inner));
-        self.fields(&message.descriptor()).iter().any(|ObjectField { field, inner }| {
-            let value = message.get_field(field);
-            message.has_field(field)
-                && (inner.is_none()
-                    || match value.as_list() {
-                        Some(items) => items.iter().any(are_in),
-                        None => are_in(&value),
-                    })
-        })
-    }
-
-    /// Returns `message` as JSON. Fields at their default are left out.
-    pub(super) fn write(&self, message: &DynamicMessage) -> Result<Vec<u8>, serde_json::Error> {
-        let options = SerializeOptions::new().use_proto_field_name(true);
-        if !self.are_in(message) {
-            let mut serializer = serde_json::Serializer::new(Vec::with_capacity(512));
-            message.serialize_with_options(&mut serializer, &options)?;
-            return Ok(serializer.into_inner());
-        }
-        let mut json = message.serialize_with_options(serde_json::value::Serializer, &options)?;
-        self.each(&message.descriptor(), &mut json, &|field| {
-            let object = field.as_str().and_then(|text| STANDARD.decode(text).ok());
-            let object = object.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-            if let Some(object) = object.filter(Value::is_object) {
-                *field = object;
-            }
-        });
-        serde_json::to_vec(&json)
-    }
-
     /// Replaces objects in the JSON of a `message` by what protobuf's JSON has for them.
     pub(super) fn encode(&self, message: &MessageDescriptor, json: &mut Value) {
-        self.each(message, json, &|field| {
-            if field.is_object() {
-                *field = STANDARD.encode(field.to_string()).into();
-            }
-        });
-    }
-
-    /// Changes each such field in the JSON of a `message`.
-    fn each(&self, message: &MessageDescriptor, json: &mut Value, change: &impl Fn(&mut Value)) {
         for ObjectField { field, inner } in self.fields(message) {
             let name =
                 if json.get(field.name()).is_some() { field.name() } else { field.json_name() };
             let Some(value) = json.get_mut(name) else { continue };
             match (inner, value) {
-                (None, value) => change(value),
-                (Some(inner), Value::Array(items)) => {
-                    items.iter_mut().for_each(|item| self.each(inner, item, change));
+                (None, object @ Value::Object(_)) => {
+                    *object = STANDARD.encode(object.to_string()).into();
                 }
-                (Some(inner), value) => self.each(inner, value, change),
+                (None, _) => {}
+                (Some(inner), Value::Array(items)) => {
+                    items.iter_mut().for_each(|item| self.encode(inner, item));
+                }
+                (Some(inner), value) => self.encode(inner, value),
             }
         }
     }

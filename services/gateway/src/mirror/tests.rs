@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use axum::body::Body;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
-use prost_reflect::DynamicMessage;
 use runtime::revocation::Revocations;
 use runtime::serve;
 use runtime::{Caller, Role};
@@ -39,17 +38,7 @@ fn site() -> Site {
     });
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
     tokio::spawn(serve::in_process(pipes, door, app, CancellationToken::new()));
-    let channel = || channel.clone();
-    let backend = Backend {
-        address: channel(),
-        hardware: channel(),
-        identity: channel(),
-        instance: channel(),
-        workflow: channel(),
-        power: channel(),
-        netboot: channel(),
-        metadata: channel(),
-    };
+    let backend = Backend::at_one(channel);
     let (revocations, registry) = (Revocations::default(), &mut Registry::default());
     let gateway = Gateway::new(backend, revocations, GatewaySettings::default(), registry);
     Site { router: gateway.router([door_of(&gateway)], Router::new()), made }
@@ -88,8 +77,7 @@ impl Site {
         let pool = tinwright::json::pool().unwrap();
         let service = pool.get_service_by_name(service).unwrap();
         let method = service.methods().find(|it| it.name() == name).unwrap();
-        let message = DynamicMessage::decode(method.input(), bytes).unwrap();
-        let json = JsonObjects::new(pool).write(&message).unwrap();
+        let json = Transcoder::new(pool).json(&method.input(), &bytes).unwrap();
         (name.to_owned(), serde_json::from_slice(&json).unwrap())
     }
 
@@ -249,31 +237,4 @@ async fn a_body_that_is_broken_off_is_not_too_large() {
     assert_eq!(code(broken).await, Err(400));
     assert_eq!(code(Body::from(vec![b' '; MAX_BODY_BYTES + 1])).await, Err(413));
     assert_eq!(code(Body::from("{}")).await, Ok("{}".into()));
-}
-
-#[test]
-fn an_object_in_a_page_is_an_object_beside_messages_without_one() {
-    let pool = tinwright::json::pool().unwrap();
-    let machine = |name: &str, extra: &[u8]| tinwright::hardware::v1::Hardware {
-        name: name.to_owned(),
-        extra: extra.to_vec(),
-        ..tinwright::hardware::v1::Hardware::default()
-    };
-    let written = |hardware| {
-        let page = tinwright::hardware::v1::ListHardwareResponse {
-            hardware,
-            ..tinwright::hardware::v1::ListHardwareResponse::default()
-        };
-        let name = "tinwright.hardware.v1.ListHardwareResponse";
-        let message = pool.get_message_by_name(name).unwrap();
-        let bytes = prost::Message::encode_to_vec(&page).into();
-        let message = response::decode(message, bytes).unwrap();
-        let json = JsonObjects::new(pool).write(&message).unwrap();
-        serde_json::from_slice::<serde_json::Value>(&json).unwrap()["hardware"].clone()
-    };
-    let plain = || machine("a", b"");
-    assert_eq!(written(vec![plain()]), json!([{"name": "a"}]));
-    let object = machine("b", br#"{"c": [1]}"#);
-    let both = json!([{"name": "a"}, {"name": "b", "extra": {"c": [1]}}]);
-    assert_eq!(written(vec![plain(), object]), both);
 }

@@ -13,7 +13,7 @@ use tinwright::hardware::v1::{Dhcp, Hardware};
 use crate::capture::Capture;
 use crate::lab::{Lab, booting, machine};
 use crate::network::Host;
-use crate::relays::{assert_lost_none, perfdhcp, perfdhcp_far};
+use crate::relays::{LASTING_RATE, assert_lost_none, perfdhcp, perfdhcp_far};
 
 fn subnet(ranges: &str, unknown: Unknown) -> Subnet {
     let network = Ipv4Net::new_assert([198, 51, 100, 0].into(), 24);
@@ -67,7 +67,7 @@ fn thousands_of_machines_behind_a_relay_get_an_address_each() {
     let fleet = (0..2000).map(unaddressed_of).collect();
     let kept = Arc::new(MemoryStore::default());
     let lab = Lab::with_pool(Subnet::new(network, ranges), fleet, kept);
-    assert_lost_none(&perfdhcp_far(&lab, "-r 1000 -n 4000 -R 2000"), 4000);
+    assert_lost_none(&perfdhcp_far(&lab, &format!("-r {LASTING_RATE} -n 4000 -R 2000")), 4000);
 }
 
 #[test]
