@@ -12,7 +12,8 @@
 //! - [`stacks`]: the records of stacks. [`definitions`]: the rules for their containers. [`versions`]: their versions and rollouts as values.
 //! - [`rollout`]: the next step of a rollout; pure.
 //! - [`streams`]: the streams of agents. [`connect`]: one of them, from its hello to its end.
-//! - [`calls`]: a call for a node, by a stream of this process or of another one ([`mailbox`]).
+//! - [`calls`]: a call for a node, by a stream of this process ([`delivery`]) or of another one ([`forward`], [`mailbox`]). [`take`]: those that
+//!   others pass on.
 //! - [`servers`]: the processes that have streams.
 //! - [`directory`]: machines and their instances, as other services have them.
 //! - [`reconcile`]: assigns stacks to nodes, carries out rollouts, and sends desired stacks.
@@ -29,11 +30,11 @@ pub mod api;
 pub mod calls;
 pub mod connect;
 pub mod definitions;
-mod delivery;
+pub mod delivery;
 mod desired;
 pub mod directory;
 mod error;
-mod forward;
+pub mod forward;
 pub mod mailbox;
 pub mod node_state;
 pub mod nodes;
@@ -42,7 +43,7 @@ pub mod rollout;
 pub mod servers;
 pub mod stacks;
 pub mod streams;
-mod take;
+pub mod take;
 pub mod versions;
 
 pub use api::{Api, CalledServices};

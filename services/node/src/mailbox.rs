@@ -70,6 +70,7 @@ pub struct ForwardedCall {
     /// The end of that time, in milliseconds since 1970, for those who delete old records.
     #[prost(int64, tag = "7")]
     pub end_ms: i64,
+    /// Its progress.
     #[prost(enumeration = "CallState", tag = "8")]
     pub state: i32,
     /// The call.

@@ -127,13 +127,13 @@ impl Reconciler {
             Key::Node(id) => self.node(id).await,
             Key::Stack(id) => self.stack(id).await,
         };
-        outcome.unwrap_or_else(|error| match error {
-            Error::Records(records::Error::Changed { .. }) => Outcome::Again,
-            error => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, ?key, "step failed; it is repeated");
-                Outcome::Failed
+        outcome.unwrap_or_else(|error| {
+            if matches!(error, Error::Records(records::Error::Changed { .. })) {
+                return Outcome::Again;
             }
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, ?key, "step failed; it is repeated");
+            Outcome::Failed
         })
     }
 
