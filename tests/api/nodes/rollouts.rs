@@ -90,3 +90,26 @@ async fn a_node_whose_instance_is_deleted_is_told_to_remove_its_stack() {
     assert_eq!(site.machines[1].desired.lock().unwrap().len(), 1);
     site.server.end().await;
 }
+
+#[tokio::test]
+async fn an_instance_may_name_a_stack_that_is_created_later() {
+    let site = Site::start(1, None).await;
+    let hardware = json!({"name": "early", "state": "STATE_PROVISIONABLE", "interfaces": [{"mac": "02:00:00:00:01:00"}]});
+    let created = site.admin.call("HardwareService/CreateHardware", json!({"hardware": hardware}));
+    let id = created.await.unwrap()["hardware"]["id"].clone();
+    let instance = json!({"hardware_id": id, "image_stack": {"stack_id": "later"}});
+    site.admin.call("InstanceService/CreateInstance", json!({"instance": instance})).await.unwrap();
+    let node = async || {
+        let found = site.admin.call("NodeService/GetNode", json!({"name": "early"})).await;
+        found.map(|it| it["node"].clone()).unwrap_or_default()
+    };
+    let reason = "there is no stack later";
+    crate::support::until(async || node().await["state_reason"] == reason, "the reason").await;
+    let stack = json!({"name": "later", "containers": containers("/sbin/init")});
+    site.admin.call("StackService/CreateStack", json!({"stack": stack})).await.unwrap();
+    crate::support::until(async || node().await["stack_version"] == "1", "the stack").await;
+    assert_eq!(node().await["state"], "NODE_STATE_APPLYING");
+    let used = site.admin.call("NodeService/DeleteNode", json!({"id": id})).await.unwrap_err();
+    assert!(used.message().contains("has the instance"), "{used}");
+    site.server.end().await;
+}
