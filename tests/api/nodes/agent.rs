@@ -1,7 +1,7 @@
 //! An agent that pretends to run containers.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runtime::{Caller, MachinePurpose, Role};
@@ -28,6 +28,8 @@ pub struct Machine {
     pub name: String,
     /// The command that this machine cannot run.
     pub broken: String,
+    /// True to apply the command `/sbin/bad` without an end.
+    pub is_slow: AtomicBool,
     /// The desired stacks, in their order.
     pub desired: Mutex<Vec<DesiredStack>>,
     /// The results by call.
@@ -112,6 +114,8 @@ impl Machine {
         let most = applying.now.fetch_add(1, Ordering::SeqCst) + 1;
         applying.most.fetch_max(most, Ordering::SeqCst);
         self.desired.lock().unwrap().push(desired.clone());
+        let is_slow = self.is_slow.load(Ordering::SeqCst)
+            && desired.containers.iter().any(|it| it.command == "/sbin/bad");
         let is_broken = desired.containers.iter().any(|it| it.command == self.broken);
         let observation = |state: NodeState, failure: &str| {
             Up::Observation(NodeObservation {
@@ -124,6 +128,10 @@ impl Machine {
             })
         };
         send(up, observation(NodeState::Applying, "")).await;
+        if is_slow {
+            applying.now.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
         let state = match desired.stack_id.as_str() {
             "" => observation(NodeState::Unassigned, ""),
             _ if is_broken => observation(NodeState::Failed, "no such image"),

@@ -16,6 +16,8 @@ fn versions(nodes: &[Value]) -> Vec<(String, String)> {
 async fn a_rollout_stops_at_a_node_that_fails_says_which_and_why_and_is_rolled_back() {
     let site = Site::start(20, Some(7)).await;
     site.applying.most.store(0, Ordering::SeqCst);
+    // Those after the one that fails: else they could be done before it reports.
+    site.machines[8..].iter().for_each(|it| it.is_slow.store(true, Ordering::SeqCst));
     let update = json!({
         "stack": {"id": site.stack, "containers": containers("/sbin/bad")}, "update_mask": "containers",
         "rollout": {"max_concurrent": 3},
