@@ -19,12 +19,13 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;
 use rustix::process::{Signal, set_parent_process_death_signal, setsid, umask};
 
+use crate::cgroup::Cgroup;
 use crate::command::split_command;
 use crate::descriptors;
 use crate::log::format_line;
 use crate::record::{Fault, InStep};
 use crate::spec::Spec;
-use crate::supervisor::handshake::{MAPPED, Message, send};
+use crate::supervisor::handshake::{Assignment, MAPPED, Message, send};
 
 /// The greatest signal number of Linux.
 const MAX_SIGNAL: i32 = 64;
@@ -42,14 +43,14 @@ pub(crate) fn main() -> io::Result<()> {
     setsid()?;
     let supervisor = descriptors::take_stdin()?;
     // The end of the socket: the supervisor died before its death could be noticed.
-    let spec = read_spec(&supervisor)?;
-    let Err(fault) = run(&spec, &supervisor);
+    let assignment = read_assignment(&supervisor)?;
+    let Err(fault) = run(&assignment, &supervisor);
     step(&format!("failed: {fault}"));
     send(&supervisor, &Message::Failed(fault))?;
     Err(io::ErrorKind::Other.into())
 }
 
-fn read_spec(supervisor: &UnixStream) -> io::Result<Spec> {
+fn read_assignment(supervisor: &UnixStream) -> io::Result<Assignment> {
     let mut line = String::new();
     // Nothing follows the line before an answer to this process, so that the reader takes no more than the line.
     BufReader::new(supervisor).read_line(&mut line)?;
@@ -62,7 +63,13 @@ fn step(text: &str) {
     let _written = io::stdout().write_all(format_line(SystemTime::now(), "init", text).as_bytes());
 }
 
-fn run(spec: &Spec, supervisor: &UnixStream) -> Result<std::convert::Infallible, Fault> {
+fn run(
+    assignment: &Assignment,
+    supervisor: &UnixStream,
+) -> Result<std::convert::Infallible, Fault> {
+    let Assignment { spec, cgroup } = assignment;
+    step("entering the control group");
+    Cgroup::from_directories(cgroup.clone()).enter(&spec.limits).in_step("control group")?;
     step("creating namespaces");
     unshare(namespaces(spec)).in_step("namespaces")?;
     step("entering the image");

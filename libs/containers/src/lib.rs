@@ -6,13 +6,12 @@
 //!    └───────── run directory: spec.json, state.json, lock, control ─────────┘
 //! ```
 //!
-//! The supervisor outlives the daemon: it holds the lock of its run directory, records each transition there durably, and
+//! The supervisor outlives the daemon: it holds the lock of its run directory, records each transition there, and
 //! takes stop requests on a Unix socket. A daemon that starts again adopts the run by its directory. No process id is
 //! trusted: a supervisor lives while its lock is held, and a recorded process is signalled through a pidfd, after its start
 //! time and the boot id were compared.
 //!
 //! - [`command`]: splits the command of a container; [`program`]: checks its first word inside the image.
-//! - [`lifecycle`]: the states of a container as pure transitions.
 //! - [`spec`]: what to run; [`run`]: starts, adopts, stops and waits for runs; [`record`]: the run directory.
 //! - [`supervisor`]: the entry point of the processes above; `init`: the steps inside the new namespaces.
 //! - [`cgroup`]: control groups of version 1 and 2 as one type; [`log`]: the log file; `process`: process identities.
@@ -27,7 +26,6 @@ pub mod cgroup;
 pub mod command;
 mod descriptors;
 mod init;
-pub mod lifecycle;
 pub mod log;
 mod process;
 pub mod program;
@@ -37,8 +35,7 @@ pub mod spec;
 pub mod supervisor;
 
 pub use command::{InvalidCommand, Quotes, split_command};
-pub use lifecycle::{Lifecycle, Request, State};
 pub use log::{Log, LogSettings};
-pub use record::{End, Fault, Outcome, Phase, Record};
+pub use record::{End, Fault, Phase, Record, RunOutcome};
 pub use run::{Error, Launcher, Run};
 pub use spec::{Limits, Namespaces, Spec};

@@ -4,8 +4,11 @@
 //! |---|---|---|
 //! | `spec.json` | daemon | what to run |
 //! | `lock` | supervisor | locked (flock) as long as the supervisor lives |
-//! | `state.json` | supervisor; the daemon if the supervisor was lost | the [`Record`]: replaced atomically, and synced |
+//! | `state.json` | supervisor; the daemon if the supervisor was lost | the [`Record`]: replaced atomically |
 //! | `control` | supervisor | Unix socket for stop requests |
+//!
+//! The record of the end is synced. The others say nothing after a restart of the machine, which ends all runs, so that a start does
+//! not wait for the disk. A file that lost its content then is as one that was not written.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -48,7 +51,7 @@ pub enum Phase {
     /// A stop was requested.
     Stopping(Init),
     /// No process is left.
-    Ended(Outcome),
+    Ended(RunOutcome),
 }
 
 /// PID 1 of a container.
@@ -62,7 +65,7 @@ pub struct Init {
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// How PID 1 ended.
     pub end: End,
     /// True if a stop was requested before.
@@ -127,7 +130,7 @@ impl RunDirectory {
     pub(crate) fn create(path: &Path, spec: &Spec) -> io::Result<Self> {
         DirBuilder::new().mode(0o700).create(path)?;
         let directory = Self { path: path.to_owned() };
-        directory.replace(SPEC, spec)?;
+        directory.replace(SPEC, spec, false)?;
         Ok(directory)
     }
 
@@ -147,12 +150,12 @@ impl RunDirectory {
         self.read(STATE)
     }
 
-    /// Replaces the record; it is durable when this returns.
+    /// Replaces the record. That of an end is durable when this returns.
     ///
     /// # Errors
     /// It cannot be written.
     pub(crate) fn write_record(&self, record: &Record) -> io::Result<()> {
-        self.replace(STATE, record)
+        self.replace(STATE, record, matches!(record.phase, Phase::Ended(_)))
     }
 
     /// A record of this process in this boot.
@@ -181,21 +184,28 @@ impl RunDirectory {
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
         match fs::read(self.path.join(name)) {
+            // After a restart of the machine, a file that was not synced may be empty.
+            Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes `value` beside the file `name`, syncs it, and renames it over that file.
-    fn replace(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
+    /// Writes `value` beside the file `name`, and renames it over that file; durably if that is asked for.
+    fn replace(&self, name: &str, value: &impl Serialize, durable: bool) -> io::Result<()> {
         let new = self.path.join(format!("{name}.new"));
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(value)?)?;
-        file.sync_all()?;
+        if durable {
+            file.sync_all()?;
+        }
         fs::rename(&new, self.path.join(name))?;
-        File::open(&self.path)?.sync_all()
+        if durable {
+            File::open(&self.path)?.sync_all()?;
+        }
+        Ok(())
     }
 }
 
@@ -216,7 +226,7 @@ mod tests {
         let init = Init { process: ProcessIdentity { pid: 1, start_time: 2 }, started_at: 3 };
         let end =
             End::NotStarted(Fault { invalid: false, step: "mount".into(), cause: "busy".into() });
-        let ended = Outcome { end, stop_requested: true, ended_at: 4 };
+        let ended = RunOutcome { end, stop_requested: true, ended_at: 4 };
         for phase in
             [Phase::Starting, Phase::Running(init), Phase::Stopping(init), Phase::Ended(ended)]
         {
@@ -224,6 +234,15 @@ mod tests {
             directory.write_record(&record).unwrap();
             assert_eq!(directory.record().unwrap(), Some(record));
         }
+    }
+
+    #[test]
+    fn a_file_that_lost_its_content_is_as_one_that_was_not_written() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = RunDirectory { path: parent.path().to_owned() };
+        File::create(parent.path().join(STATE)).unwrap();
+        File::create(parent.path().join(SPEC)).unwrap();
+        assert_eq!((directory.record().unwrap(), directory.spec().unwrap()), (None, None));
     }
 
     #[test]

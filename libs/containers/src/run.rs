@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -18,7 +18,8 @@ use tokio::process::Command;
 use tokio::task::spawn_blocking;
 
 use crate::command::split_command;
-use crate::record::{End, Fault, Outcome, Phase, Record, RunDirectory};
+use crate::log::Log;
+use crate::record::{End, Fault, Phase, Record, RunDirectory, RunOutcome};
 use crate::spec::Spec;
 use crate::supervisor;
 
@@ -80,13 +81,16 @@ impl Run {
     pub async fn start(launcher: &Launcher, directory: &Path, spec: &Spec) -> Result<Self, Error> {
         if let Err(error) = split_command(&spec.command, spec.quotes) {
             let step = "command".to_owned();
-            return Err(Error::Invalid(Fault { invalid: true, step, cause: error.to_string() }));
+            let fault = Fault { invalid: true, step, cause: error.to_string() };
+            log_failure(spec, &fault);
+            return Err(Error::Invalid(fault));
         }
         let created = RunDirectory::create(directory, spec).map_err(|source| {
             let path = directory.to_owned();
             if source.kind() == io::ErrorKind::AlreadyExists {
                 return Error::InUse(path);
             }
+            log_failure(spec, &source);
             Error::Io { action: "create the run directory", path, source }
         })?;
         let run = Self { directory: created };
@@ -96,7 +100,10 @@ impl Run {
             Ok(Some(Phase::Ended(outcome))) => Ok(outcome),
             // The supervisor died.
             Ok(Some(Phase::Starting | Phase::Stopping(_)) | None) => run.wait().await,
-            Err(source) => Err(run.error("start the supervisor", source)),
+            Err(source) => {
+                log_failure(spec, &source);
+                Err(run.error("start the supervisor", source))
+            }
         };
         run.remove()?;
         Err(match outcome?.end {
@@ -143,7 +150,7 @@ impl Run {
         if spec.is_none() {
             return Ok(None);
         }
-        run.settle().await?;
+        run.recover().await?;
         Ok(Some(run))
     }
 
@@ -164,7 +171,7 @@ impl Run {
     ///
     /// # Errors
     /// The record cannot be read.
-    pub fn outcome(&self) -> Result<Option<Outcome>, Error> {
+    pub fn outcome(&self) -> Result<Option<RunOutcome>, Error> {
         Ok(self.record()?.and_then(|record| match record.phase {
             Phase::Ended(outcome) => Some(outcome),
             Phase::Starting | Phase::Running(_) | Phase::Stopping(_) => None,
@@ -192,9 +199,9 @@ impl Run {
     ///
     /// # Errors
     /// The run directory cannot be used.
-    pub async fn wait(&self) -> Result<Outcome, Error> {
+    pub async fn wait(&self) -> Result<RunOutcome, Error> {
         loop {
-            if let Settled::Over(outcome) = self.until_settled("watch\n").await? {
+            if let RequestResult::Over(outcome) = self.until_settled("watch\n").await? {
                 return Ok(outcome);
             }
         }
@@ -211,29 +218,29 @@ impl Run {
 
     /// Sends `request` to the supervisor until it is taken, or the run is over. A `watch` lasts until its connection is
     /// closed.
-    async fn until_settled(&self, request: &str) -> Result<Settled, Error> {
+    async fn until_settled(&self, request: &str) -> Result<RequestResult, Error> {
         loop {
             let sent = control::request(&self.directory, request).await;
             if let Ok(mut connection) = sent {
                 if request != "watch\n" {
-                    return Ok(Settled::Requested);
+                    return Ok(RequestResult::Requested);
                 }
                 // However it ends, the supervisor is gone or this was one connection too many.
                 let _closed = connection.read_to_end(&mut Vec::new()).await;
             }
-            if let Some(outcome) = self.settle().await? {
-                return Ok(Settled::Over(outcome));
+            if let Some(outcome) = self.recover().await? {
+                return Ok(RequestResult::Over(outcome));
             }
             tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
     /// The outcome, unless the supervisor lives. What a dead one left behind is ended first.
-    async fn settle(&self) -> Result<Option<Outcome>, Error> {
+    async fn recover(&self) -> Result<Option<RunOutcome>, Error> {
         let directory = self.directory.clone();
-        let settled =
-            spawn_blocking(move || recovery::settle(&directory)).await.map_err(io::Error::other);
-        settled.flatten().map_err(|source| self.error("recover the run", source))
+        let recovered =
+            spawn_blocking(move || recovery::recover(&directory)).await.map_err(io::Error::other);
+        recovered.flatten().map_err(|source| self.error("recover the run", source))
     }
 
     fn error(&self, action: &'static str, source: io::Error) -> Error {
@@ -241,10 +248,19 @@ impl Run {
     }
 }
 
+/// Writes the cause of a start that failed before there was a supervisor to write it.
+fn log_failure(spec: &Spec, cause: &impl std::fmt::Display) {
+    let log = Log::new(spec.container, &spec.log);
+    for line in [format!("start failed: {cause}"), "container state: dead".to_owned()] {
+        // A log that cannot be written must not hide the cause from the caller.
+        let _written = log.line(SystemTime::now(), &line);
+    }
+}
+
 /// The result of a request to a supervisor.
-enum Settled {
+enum RequestResult {
     /// It took the request.
     Requested,
     /// The run is over.
-    Over(Outcome),
+    Over(RunOutcome),
 }

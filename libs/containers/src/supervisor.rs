@@ -21,6 +21,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use nix::sys::signal::SigSet;
+
 use crate::{descriptors, init};
 
 pub(crate) const LAUNCH: &str = "launch";
@@ -32,15 +34,25 @@ pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Runs the process that `arguments` name: the program's arguments without its own name, beginning with the hidden
 /// subcommand. Returns the exit status for the process.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let result = match &arguments[..] {
+    let result = unblock_signals().and_then(|()| run_stage(&arguments));
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Unblocks all signals. A mask that the daemon got from its parent would reach the image's program, and would keep SIGTERM from
+/// the supervisor.
+fn unblock_signals() -> io::Result<()> {
+    Ok(SigSet::empty().thread_set_mask()?)
+}
+
+fn run_stage(arguments: &[OsString]) -> io::Result<()> {
+    match arguments {
         [subcommand @ .., stage, directory] if stage == LAUNCH => launch(subcommand, directory),
         [subcommand @ .., stage, directory] if stage == RUN => {
             supervise(subcommand, Path::new(directory))
         }
         [.., stage] if stage == INIT => init::main(),
         _ => Err(io::Error::from(io::ErrorKind::InvalidInput)),
-    };
-    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
 /// This executable again, with `subcommand`, an empty environment and `stdin`.
@@ -57,7 +69,6 @@ fn launch(subcommand: &[OsString], directory: &OsStr) -> io::Result<()> {
     let mut command = own_program(subcommand, report.into());
     command.arg(RUN).arg(directory).stdout(Stdio::null()).stderr(Stdio::null());
     // Not waited for: this process exits, and the supervisor becomes a child of the host's init.
-    #[expect(clippy::zombie_processes, reason = "the parent exits before the child")]
     let _supervisor = command.spawn()?;
     Ok(())
 }

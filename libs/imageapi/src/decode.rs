@@ -13,7 +13,7 @@ use crate::convert::{
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::operation::{Operation, find};
-use crate::schema::Object;
+use crate::schema::ObjectSchema;
 use crate::validate::Validator;
 use crate::{headers, query, reader};
 
@@ -35,7 +35,7 @@ pub struct Request<'a> {
 
 /// Switches of the server.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct DecodeOptions {
     /// Accepts monitors of RBD images that have a port (`192.0.2.1:6789`) or are IPv6 addresses in brackets. The API description
     /// has IPv4 addresses without a port only.
     pub rbd_monitor_ports: bool,
@@ -55,7 +55,11 @@ pub struct Call {
 /// # Errors
 /// In the order of the checks: 404 unknown path, 405 method, 415 content type, 406 accepted types, 422 query, 400 body too large or
 /// not JSON, 422 properties, 400 or 501 definitions.
-pub fn decode(request: &Request<'_>, body: &[u8], options: Options) -> Result<Call, ApiError> {
+pub fn decode(
+    request: &Request<'_>,
+    body: &[u8],
+    options: DecodeOptions,
+) -> Result<Call, ApiError> {
     let (path, route) = find(request.method, request.path)?;
     headers::check_content_type(request.headers, body)?;
     headers::check_accept(request.headers)?;
@@ -77,7 +81,11 @@ pub fn decode(request: &Request<'_>, body: &[u8], options: Options) -> Result<Ca
 }
 
 /// Reads and validates the body of a creation. The body is named after `object` in messages.
-fn read_body(body: &[u8], object: &'static Object, options: Options) -> Result<Fields, ApiError> {
+fn read_body(
+    body: &[u8],
+    object: &'static ObjectSchema,
+    options: DecodeOptions,
+) -> Result<Fields, ApiError> {
     if body.len() > MAX_BODY_BYTES {
         let cause = format!("it has more than {MAX_BODY_BYTES} bytes");
         return Err(reader::parse_error(object.name, &cause));

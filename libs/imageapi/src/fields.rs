@@ -2,7 +2,7 @@
 
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 
-use crate::schema::{Object, Property, Usage};
+use crate::schema::{ObjectSchema, Property, Usage};
 
 /// The value of a property.
 pub(crate) enum Value {
@@ -33,14 +33,14 @@ impl Value {
 /// The properties of an object that have a value. Unset and `null` are the same.
 pub(crate) struct Fields {
     /// The table of the object.
-    pub(crate) object: &'static Object,
+    pub(crate) object: &'static ObjectSchema,
     /// No table has many properties, so a search is as fast as an index, and an empty object has no memory of its own.
     values: Vec<(&'static Property, Value)>,
 }
 
 impl Fields {
     /// An object without any property.
-    pub(crate) fn new(object: &'static Object) -> Self {
+    pub(crate) fn new(object: &'static ObjectSchema) -> Self {
         Self { object, values: Vec::new() }
     }
 

@@ -31,7 +31,7 @@ mod schema;
 mod secrets;
 mod validate;
 
-pub use decode::{Call, MAX_BODY_BYTES, Options, Request, decode};
+pub use decode::{Call, DecodeOptions, MAX_BODY_BYTES, Request, decode};
 pub use description::description;
 pub use encode::encode;
 pub use error::{ApiError, canonical_text};

@@ -9,7 +9,7 @@ use crate::schema::ValueType::{Boolean, Integer, Text};
 use crate::schema::tables::{
     ATTACH, ATTACHMENT_KINDS, CONTAINER, CONTAINER_STATES, MOUNT, MOUNT_KINDS,
 };
-use crate::schema::{Object, Property, ValueType};
+use crate::schema::{ObjectSchema, Property, ValueType};
 
 /// The path below which the paths of the operations are.
 pub const BASE_PATH: &str = "/imageapi/v1";
@@ -68,19 +68,23 @@ pub(crate) struct Path {
     /// The methods, as the header `Allow` lists them.
     pub(crate) allow: &'static str,
     /// The object that is created there. The body has its name in error messages.
-    pub(crate) object: &'static Object,
-    pub(crate) methods: &'static [Route],
+    pub(crate) object: &'static ObjectSchema,
+    pub(crate) methods: &'static [OperationRoute],
 }
 
 /// One method of a path.
-pub(crate) struct Route {
+pub(crate) struct OperationRoute {
     pub(crate) method: Method,
     pub(crate) operation: Operation,
-    pub(crate) query: &'static Object,
+    pub(crate) query: &'static ObjectSchema,
 }
 
-const fn route(method: Method, operation: Operation, query: &'static Object) -> Route {
-    Route { method, operation, query }
+const fn route(
+    method: Method,
+    operation: Operation,
+    query: &'static ObjectSchema,
+) -> OperationRoute {
+    OperationRoute { method, operation, query }
 }
 
 const fn parameter(name: &'static str, value: ValueType) -> Property {
@@ -88,19 +92,19 @@ const fn parameter(name: &'static str, value: ValueType) -> Property {
 }
 
 /// The query parameters of operations without any.
-static NONE: Object = Object { name: "no query", properties: &[] };
+static NONE: ObjectSchema = ObjectSchema { name: "no query", properties: &[] };
 
-static ATTACHMENT_FILTER: Object = Object {
+static ATTACHMENT_FILTER: ObjectSchema = ObjectSchema {
     name: "query of list_attachments",
     properties: &[parameter("id", Integer), parameter("kind", Text(OneOf(ATTACHMENT_KINDS)))],
 };
 
-static MOUNT_FILTER: Object = Object {
+static MOUNT_FILTER: ObjectSchema = ObjectSchema {
     name: "query of list_mounts",
     properties: &[parameter("id", Integer), parameter("kind", Text(OneOf(MOUNT_KINDS)))],
 };
 
-static CONTAINER_FILTER: Object = Object {
+static CONTAINER_FILTER: ObjectSchema = ObjectSchema {
     name: "query of list_containers",
     properties: &[
         parameter("id", Integer),
@@ -109,7 +113,7 @@ static CONTAINER_FILTER: Object = Object {
     ],
 };
 
-static DELETION: Object = Object {
+static DELETION: ObjectSchema = ObjectSchema {
     name: "query of DELETE /attach and /mount",
     properties: &[
         parameter("force", Boolean),
@@ -117,7 +121,7 @@ static DELETION: Object = Object {
     ],
 };
 
-static CONTAINER_DELETION: Object = Object {
+static CONTAINER_DELETION: ObjectSchema = ObjectSchema {
     name: "query of delete_container",
     properties: &[
         parameter("force", Boolean),
@@ -126,7 +130,7 @@ static CONTAINER_DELETION: Object = Object {
     ],
 };
 
-static STATE_CHANGE: Object = Object {
+static STATE_CHANGE: ObjectSchema = ObjectSchema {
     name: "query of set_container_state",
     properties: &[
         parameter("id", Integer),
@@ -178,7 +182,7 @@ pub(crate) static PATHS: [Path; 3] = [
 pub(crate) fn find(
     method: &Method,
     path: &str,
-) -> Result<(&'static Path, &'static Route), ApiError> {
+) -> Result<(&'static Path, &'static OperationRoute), ApiError> {
     let exact = path.strip_suffix('/').unwrap_or(path);
     let Some(found) = PATHS.iter().find(|it| it.path == exact) else {
         let message = format!("path {BASE_PATH}{path} was not found");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, Value};
-use crate::schema::{Object, Property, ValueType};
+use crate::schema::{ObjectSchema, Property, ValueType};
 use crate::validate::Validator;
 
 /// The texts that are true, in any letter case. All others are false.
@@ -12,7 +12,7 @@ const TRUE: [&str; 10] =
     ["true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled"];
 
 /// Reads the parameters that `parameters` lists from the query of a URL, still percent-encoded.
-pub(crate) fn read(parameters: &'static Object, query: &str) -> Result<Fields, ApiError> {
+pub(crate) fn read(parameters: &'static ObjectSchema, query: &str) -> Result<Fields, ApiError> {
     let mut fields = Fields::new(parameters);
     for parameter in parameters.properties {
         let text = last(query, parameter.name).filter(|text| !text.is_empty());

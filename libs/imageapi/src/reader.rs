@@ -9,13 +9,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use crate::error::ApiError;
 use crate::fields::{Fields, Value};
-use crate::schema::{Object, TextRule, ValueType};
+use crate::schema::{ObjectSchema, TextRule, ValueType};
 
 /// Reads `body` as the object `object`, whose name in errors is `parameter`. None if the body has nothing but white space.
 pub(crate) fn read(
     body: &[u8],
     parameter: &str,
-    object: &'static Object,
+    object: &'static ObjectSchema,
 ) -> Result<Option<Fields>, ApiError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
@@ -155,7 +155,7 @@ impl Expected<'_> {
     /// Reads an array of objects.
     fn objects<'de, A: SeqAccess<'de>>(
         self,
-        object: &'static Object,
+        object: &'static ObjectSchema,
         mut array: A,
     ) -> Result<Option<Value>, A::Error> {
         let element = Expected { value: ValueType::Object(object), ..self };
@@ -169,7 +169,7 @@ impl Expected<'_> {
 
 /// Reads the properties of `object`.
 fn properties<'de, A: MapAccess<'de>>(
-    object: &'static Object,
+    object: &'static ObjectSchema,
     mut map: A,
 ) -> Result<Option<Value>, A::Error> {
     let mut fields = Fields::new(object);

@@ -12,14 +12,14 @@ pub(crate) const NAME_PATTERN: &str = "^[A-Za-z0-9._-]*$";
 pub(crate) const IPV4_PATTERN: &str = r"^(?:[0-9]{1,3}\.){3}[0-9]{1,3}$";
 
 /// An object, or the query parameters of an operation.
-pub(crate) struct Object {
+pub(crate) struct ObjectSchema {
     /// The name of the definition in the API description.
     pub(crate) name: &'static str,
     /// The properties in alphabetical order, which is the order of validation and of responses.
     pub(crate) properties: &'static [Property],
 }
 
-impl Object {
+impl ObjectSchema {
     /// Returns the property with `name`, without regard to letter case.
     pub(crate) fn property(&self, name: &str) -> Option<&'static Property> {
         self.properties.iter().find(|property| property.name.eq_ignore_ascii_case(name))
@@ -41,8 +41,8 @@ pub(crate) enum ValueType {
     Integer,
     Text(TextRule),
     Texts(TextRule),
-    Object(&'static Object),
-    Objects(&'static Object),
+    Object(&'static ObjectSchema),
+    Objects(&'static ObjectSchema),
 }
 
 impl ValueType {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{ACCEPT_JSON, JSON_BODY, answer, echo, echo_body, post};
 use http::{HeaderMap, HeaderValue, Method};
-use imageapi::{Operation, Options, Request, Secrets, decode, encode};
+use imageapi::{DecodeOptions, Operation, Request, Secrets, decode, encode};
 use serde_json::{Value, json};
 use tinwright::node::v1::attachment::{self, Local, Rbd, RbdOptions};
 use tinwright::node::v1::container::State;
@@ -313,7 +313,7 @@ fn x8_monitors_with_a_port_are_accepted_by_a_switch_only() {
             "options": {"name": "n", "secret": "s"}}});
         let request =
             Request { method: &Method::POST, path: "/attach", query: None, headers: &headers };
-        decode(&request, body.to_string().as_bytes(), Options { rbd_monitor_ports })
+        decode(&request, body.to_string().as_bytes(), DecodeOptions { rbd_monitor_ports })
     };
     for monitor in ["192.0.2.1:6789", "[2001:db8::1]", "[2001:db8::1]:3300"] {
         assert!(decoded(monitor, true).is_ok(), "{monitor}");

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{Error, Result};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time at which a blocking function returns, whatever it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub(crate) fn poll<T>(
     step: &str,
     mut probe: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = MIN_POLL_INTERVAL;
     loop {
         if let Some(value) = probe()? {
             return Ok(value);
@@ -50,7 +50,7 @@ pub(crate) fn poll<T>(
             return Err(Error::expired(step));
         }
         thread::sleep(pause.min(deadline.remaining()));
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_POLL_INTERVAL);
     }
 }
 

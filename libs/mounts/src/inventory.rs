@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{
     Result,
-    iscsi::{Iscsi, Session},
+    iscsi::{Iscsi, IscsiSession},
     loop_device::{self, LoopDevice},
     mount_table::{self, MountEntry},
     rbd::{Rbd, RbdDevice},
@@ -21,7 +21,7 @@ pub struct Inventory {
     /// All mapped RBD images, by number.
     pub rbd_devices: Vec<RbdDevice>,
     /// All iSCSI sessions, by number.
-    pub iscsi_sessions: Vec<Session>,
+    pub iscsi_sessions: Vec<IscsiSession>,
 }
 
 /// Returns the mounts below `mounts` and the devices. Kinds of devices whose kernel module is not loaded have none.

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-pub use session::Session;
+pub use session::IscsiSession;
 
 use crate::{
     Deadline, Error, Result, block_device,
@@ -114,8 +114,29 @@ impl Iscsi {
     ///
     /// # Errors
     /// [`Error::Failed`] if they cannot be read.
-    pub fn list(&self) -> Result<Vec<Session>> {
+    pub fn list(&self) -> Result<Vec<IscsiSession>> {
         session::list(&self.sys)
+    }
+
+    /// Returns the names and the portal that a session for `unit` has.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a host without an address, [`Error::Failed`] if the name service does not answer.
+    pub fn session_key(&self, unit: &IscsiUnit, deadline: Deadline) -> Result<SessionKey> {
+        let portal = host_name::resolve(&unit.host, unit.port, deadline)?;
+        let (initiator, target) = (unit.initiator.clone(), unit.target.clone());
+        Ok(SessionKey { initiator, target, portal })
+    }
+
+    /// Finds an attached unit, without counting it as used; `None` if its session or device does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the sessions cannot be read.
+    pub fn find(&self, key: &SessionKey, lun: u64) -> Result<Option<IscsiDevice>> {
+        let Some(session) = session::find(&self.sys, key)? else { return Ok(None) };
+        let name = units::existing(&self.sys, &session, lun)?;
+        let device = |name| IscsiDevice { key: key.clone(), lun, device_file: self.dev.join(name) };
+        Ok(name.map(device))
     }
 
     /// Attaches a logical unit: finds or makes the session, finds the device and sets its queue.
@@ -130,15 +151,13 @@ impl Iscsi {
             let missing = "no iSCSI transport tcp: is the module iscsi_tcp loaded?";
             return Err(Error::Missing(missing.into()));
         }
-        let portal = host_name::resolve(&unit.host, unit.port, deadline)?;
-        let (initiator, target) = (unit.initiator.clone(), unit.target.clone());
-        let key = SessionKey { initiator, target, portal };
+        let key = self.session_key(unit, deadline)?;
         let users = self.users(&key);
         let mut users =
             lock(&users, &format!("wait for the session with {}", key.target), deadline)?;
         let attached = self.log_in(&key, unit, deadline).and_then(|session| {
             let name = units::find(&self.sys, &session, unit.lun, deadline)?;
-            queue::set(&self.sys, &name, unit)?;
+            queue::set(&self.sys, &name, unit, deadline)?;
             let device_file = self.dev.join(name);
             block_device::wait_for_file(&device_file, deadline)?;
             Ok(IscsiDevice { key: key.clone(), lun: unit.lun, device_file })
@@ -151,12 +170,17 @@ impl Iscsi {
         attached
     }
 
-    fn log_in(&self, key: &SessionKey, unit: &IscsiUnit, deadline: Deadline) -> Result<Session> {
+    fn log_in(
+        &self,
+        key: &SessionKey,
+        unit: &IscsiUnit,
+        deadline: Deadline,
+    ) -> Result<IscsiSession> {
         if session::find(&self.sys, key)?.is_none() {
             program::log_in(&self.iscsiadm, key, unit, deadline)?;
         }
         let step = format!("log in to {}", key.target);
-        let logged_in = || Ok(session::find(&self.sys, key)?.filter(Session::is_logged_in));
+        let logged_in = || Ok(session::find(&self.sys, key)?.filter(IscsiSession::is_logged_in));
         poll(deadline, &step, logged_in)
     }
 
@@ -175,10 +199,11 @@ impl Iscsi {
     pub fn adopt(&self, device: &IscsiDevice, deadline: Deadline) -> Result<Option<IscsiDevice>> {
         let users = self.users(&device.key);
         let mut users = lock(&users, "wait for an iSCSI session", deadline)?;
-        let Some(session) = session::find(&self.sys, &device.key)? else { return Ok(None) };
-        let Some(name) = units::existing(&self.sys, &session, device.lun)? else { return Ok(None) };
-        *users.entry(device.lun).or_default() += 1;
-        Ok(Some(IscsiDevice { device_file: self.dev.join(name), ..device.clone() }))
+        let found = self.find(&device.key, device.lun)?;
+        if found.is_some() {
+            *users.entry(device.lun).or_default() += 1;
+        }
+        Ok(found)
     }
 
     /// Detaches a logical unit, and ends the session with its last user. Nothing is left to do if the session is gone.

@@ -201,8 +201,12 @@ pub fn detach(number: u32, mark: &str, deadline: Deadline) -> Result<()> {
     })
 }
 
-/// True if device `number` has a file and the mark. The device is opened only if sysfs shows a file, since that can delay its end.
-fn has_mark(number: u32, mark: &str) -> Result<bool> {
+/// True if device `number` has a file and the mark `mark`. The device is opened only if sysfs shows a file, since that can delay
+/// its end.
+///
+/// # Errors
+/// [`Error::Failed`] if the device cannot be read.
+pub fn has_mark(number: u32, mark: &str) -> Result<bool> {
     let found = list::attached(number).map_err(|e| Error::failed("read loop device", e))?;
     Ok(found.is_some_and(|device| device.mark == mark))
 }

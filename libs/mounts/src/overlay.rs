@@ -97,11 +97,16 @@ fn mount_overlay(overlay: &Overlay, target: &Path) -> Result<()> {
 
 /// Returns a file system context with all directories, or `None` if the kernel is too old to have `lowerdir+`.
 fn configured_context(overlay: &Overlay) -> Result<Option<OwnedFd>> {
-    let context = match rustix::mount::fsopen(OVERLAY, FsOpenFlags::FSOPEN_CLOEXEC) {
-        Ok(context) => context,
+    let open = || rustix::mount::fsopen(OVERLAY, FsOpenFlags::FSOPEN_CLOEXEC);
+    let (probed, context) = match open().and_then(|probed| Ok((probed, open()?))) {
+        Ok(contexts) => contexts,
         Err(Errno::NOSYS) => return Ok(None),
         Err(errno) => return Err(refused(errno, None)),
     };
+    // Before Linux 6.5 a context takes any key with any value, and only the mount fails.
+    if rustix::mount::fsconfig_set_string(&probed, "lowerdir+", "").is_ok() {
+        return Ok(None);
+    }
     let set = |key: &str, value: &Path| rustix::mount::fsconfig_set_string(&context, key, value);
     for (position, lower) in overlay.lower.iter().enumerate() {
         match set("lowerdir+", lower) {

@@ -17,7 +17,7 @@ const MAX_OUTPUT_BYTES: u64 = 16 * 1024;
 
 /// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct ProgramOutput {
     /// Exit status, or `None` after a signal.
     pub(crate) code: Option<i32>,
     /// What it wrote, to standard output and error output, on one line.
@@ -32,7 +32,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     program: &Path,
     args: &[S],
     deadline: Deadline,
-) -> Result<Outcome> {
+) -> Result<ProgramOutput> {
     let step = format!("run {}", program.display());
     let failed = |error| Error::failed(&step, error);
     // A file instead of pipes: a process that the program leaves behind cannot hold up the reader.
@@ -55,7 +55,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     output.seek(SeekFrom::Start(0)).map_err(failed)?;
     let mut bytes = Vec::new();
     output.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Outcome { code, text: one_line(&String::from_utf8_lossy(&bytes)) })
+    Ok(ProgramOutput { code, text: one_line(&String::from_utf8_lossy(&bytes)) })
 }
 
 fn kill(child: &mut Child) {
@@ -74,14 +74,14 @@ mod tests {
 
     use super::*;
 
-    fn shell(script: &str, limit: Duration) -> Result<Outcome> {
+    fn shell(script: &str, limit: Duration) -> Result<ProgramOutput> {
         run(Path::new("/bin/sh"), &["-c", script], Deadline::after(limit))
     }
 
     #[test]
     fn status_and_both_outputs_come_back_on_one_line() {
         let outcome = shell("echo one; echo two >&2; exit 21", Duration::from_secs(60));
-        assert_eq!(outcome, Ok(Outcome { code: Some(21), text: "one two".into() }));
+        assert_eq!(outcome, Ok(ProgramOutput { code: Some(21), text: "one two".into() }));
     }
 
     #[test]

@@ -1,18 +1,22 @@
-//! Builds the installation environment: a kernel, and an initramfs with the worker in it.
+//! Builds the installation environment: a kernel, and an initramfs with the worker in it, or with the node agent.
 //!
 //! ```text
-//! apt ─▶ kernel ─▶ modules and their load order ──┐
-//! busybox, worker, certificates, our scripts ─────┴─▶ image ─▶ archive ─zstd─▶ initramfs-x86_64
+//! apt ─▶ kernel ─▶ modules and their load order ──────┐
+//! busybox, worker or node agent, certificates, ───────┴─▶ image ─▶ archive ─zstd─▶ initramfs-x86_64, or initramfs-node-x86_64
+//! our scripts; for nodes open-iscsi
 //! ```
 //!
+//! - [`flavour`]: what runs on the machine: the worker, which installs systems, or the node agent.
 //! - [`kernel`]: Debian's package, downloaded and unpacked, not installed.
 //! - [`module_groups`]: the modules to include, with reasons; [`modules`]: their dependencies and load order.
 //! - [`image`]: the files of the initramfs; [`archive`]: their cpio archive; [`program`]: loaders and libraries of programs.
-//! - `init.sh`, `udhcpc.sh`: run on the machine before the worker.
+//! - `setup.sh`, `udhcpc.sh`: set up hardware and network on the machine; `init.sh`: then runs the worker.
+//! - `move.sh`, `node.sh`: the same for a node: move the system to a tmpfs, and run the node agent.
 //!
 //! Builds are reproducible: equal inputs give equal bytes, at any time and on any host.
 
 mod archive;
+mod flavour;
 mod image;
 mod kernel;
 mod module_groups;
@@ -22,25 +26,33 @@ mod program;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use flavour::Flavour;
 use image::{Initramfs, Inputs, Published};
 use kernel::Kernel;
 
 /// Commands on the installation environment.
 #[derive(Debug, clap::Subcommand)]
 pub enum OsieCommand {
-    /// Build kernel and initramfs for netboot to serve; needs apt's package lists and busybox-static
+    /// Build kernel and initramfs for netboot to serve; needs apt's package lists and busybox-static, and open-iscsi for nodes
     Build(BuildOptions),
 }
 
 /// Options of a build.
 #[derive(Debug, clap::Args)]
 pub struct BuildOptions {
-    /// Write vmlinuz-ARCHITECTURE and initramfs-ARCHITECTURE to this directory
+    /// Write vmlinuz-ARCHITECTURE and initramfs-ARCHITECTURE to this directory; for nodes vmlinuz-node-ARCHITECTURE and
+    /// initramfs-node-ARCHITECTURE
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
+    /// Build for machines that do this
+    #[arg(long, value_enum, default_value_t)]
+    flavour: Flavour,
     /// Include this worker, which must be linked statically [default: tinwright-worker beside this program]
     #[arg(long, value_name = "FILE")]
     worker: Option<PathBuf>,
+    /// Include this node agent, which must be linked statically [default: tinwright-node beside this program]
+    #[arg(long, value_name = "FILE", conflicts_with = "worker")]
+    node_agent: Option<PathBuf>,
     /// Use the kernel in this package of Debian [default: the newest linux-image-6.1.0-NN]
     #[arg(long, value_name = "NAME", conflicts_with = "kernel_root")]
     kernel_package: Option<String>,
@@ -79,7 +91,7 @@ pub fn run(command: OsieCommand) -> anyhow::Result<()> {
 }
 
 fn inputs(options: &BuildOptions) -> anyhow::Result<Inputs> {
-    let worker = options.worker.clone().map_or_else(default_worker, Ok)?;
+    let program = program(options)?;
     let kernel = match &options.kernel_root {
         Some(root) => Kernel::at(root)?,
         None => {
@@ -91,7 +103,8 @@ fn inputs(options: &BuildOptions) -> anyhow::Result<Inputs> {
     };
     let authorities = "/etc/ssl/certs/ca-certificates.crt".into();
     let (busybox, mke2fs) = ("/bin/busybox".into(), "/usr/sbin/mke2fs".into());
-    Ok(Inputs { kernel, worker, busybox, authorities, mke2fs })
+    let (flavour, open_iscsi) = (options.flavour, "/usr/sbin".into());
+    Ok(Inputs { flavour, kernel, program, busybox, authorities, mke2fs, open_iscsi })
 }
 
 /// Publishes both files, each atomically. A machine that fetches one before and one after finds no modules for its kernel,
@@ -101,18 +114,30 @@ fn publish(
     inputs: &Inputs,
     initramfs: &Initramfs,
 ) -> anyhow::Result<[Published; 2]> {
-    let path = |name: &str| options.output.join(format!("{name}-{}", options.architecture));
+    let suffix = format!("{}{}", options.flavour.infix(), options.architecture);
+    let path = |name: &str| options.output.join(format!("{name}-{suffix}"));
     let image = &inputs.kernel.image;
     let kernel = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
     let initramfs = image::publish(path("initramfs"), &initramfs.packed)?;
     Ok([image::publish(path("vmlinuz"), &kernel)?, initramfs])
 }
 
-fn default_worker() -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let worker = program.with_file_name("tinwright-worker");
-    anyhow::ensure!(worker.exists(), "there is no {}: give --worker", worker.display());
-    Ok(worker)
+/// Returns the program for the flavour.
+fn program(options: &BuildOptions) -> anyhow::Result<PathBuf> {
+    let BuildOptions { flavour, worker, node_agent, .. } = options;
+    let (given, other) = match flavour {
+        Flavour::Install => (worker, node_agent),
+        Flavour::Node => (node_agent, worker),
+    };
+    let option = flavour.option();
+    anyhow::ensure!(other.is_none(), "an image of this flavour has another program: give {option}");
+    if let Some(given) = given {
+        return Ok(given.clone());
+    }
+    let current = std::env::current_exe().context("finding this program")?;
+    let program = current.with_file_name(flavour.program());
+    anyhow::ensure!(program.exists(), "there is no {}: give {option}", program.display());
+    Ok(program)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::imageapi::{ApiError, Call, MAX_BODY_BYTES, Options, Secrets, decode, description, encode};
+use ::imageapi::{ApiError, Call, MAX_BODY_BYTES, DecodeOptions, Secrets, decode, description, encode};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -148,7 +148,7 @@ impl ImageApi {
             query: parts.uri.query(),
             headers: &parts.headers,
         };
-        let Call { operation, message } = decode(&request, &body, Options::default())?;
+        let Call { operation, message } = decode(&request, &body, DecodeOptions::default())?;
         let mut nodes = NodeServiceClient::new(client.channel(&self.gateway.backend.node));
         let call_id = target::text(&parts.headers, &IDEMPOTENCY_KEY)?.unwrap_or_default();
         let call = CallNodeRequest { node_id: target.node, call: Some(message), call_id };

@@ -19,7 +19,7 @@ use crate::definition::{Definition, ObjectType};
 use crate::error::{CallError, NO_IDENTIFICATION};
 use crate::journal::{Change, Phase};
 use crate::kernel::{ContainerStep, Exit, KernelError, RunId, StopSignal};
-use crate::objects::{Object, ObjectState, Registry, Run};
+use crate::objects::{NodeObject, ObjectState, Registry, Run};
 use crate::resolve;
 use lifecycle::Action;
 pub(crate) use lifecycle::{after_exit, is_alive};
@@ -74,10 +74,10 @@ async fn start(core: &Arc<Core>, call: &Call, id: i64) -> Result<ImageResult, Ca
     }
     if let Err(error) = start_run(core, call, id).await {
         core.update_object(id, |object| set_ended(object, State::Dead));
-        log_state(core, id).await;
         commit_ready(core, id).await?;
         return Err(CallError::failed(error.cause));
     }
+    log_state(core, id).await;
     let view = view(core, id)?;
     let concluded = match call.claim() {
         true => call.conclude(core, vec![ready_record(core, id)?], &view).await,
@@ -133,6 +133,7 @@ pub(crate) async fn first_run(core: &Core, call: &Call, id: i64) -> Result<(), C
     {
         tracing::warn!(object.id = id, %error, "container did not start");
         core.update_object(id, |object| set_ended(object, State::Dead));
+        return Ok(());
     }
     log_state(core, id).await;
     Ok(())
@@ -142,11 +143,7 @@ pub(crate) async fn first_run(core: &Core, call: &Call, id: i64) -> Result<(), C
 async fn start_run(core: &Core, call: &Call, id: i64) -> Result<(), CallError> {
     let object = core.object(id)?;
     let step = container_step(core, &object)?;
-    log(core, &object, "starting container").await;
-    if let Err(error) = core.kernel.containers.start(&step, call.deadline()).await {
-        log(core, &object, &format!("start failed: {error}")).await;
-        return Err(error.into());
-    }
+    core.kernel.containers.start(&step, call.deadline()).await?;
     core.update_object(id, |object| {
         object.run.is_starting = false;
         object.set_container_state(State::Running);
@@ -154,7 +151,7 @@ async fn start_run(core: &Core, call: &Call, id: i64) -> Result<(), CallError> {
     Ok(())
 }
 
-fn container_step(core: &Core, object: &Object) -> Result<ContainerStep, CallError> {
+fn container_step(core: &Core, object: &NodeObject) -> Result<ContainerStep, CallError> {
     let Definition::Container(container) = &object.definition else {
         return Err(CallError::internal("not a container"));
     };
@@ -172,7 +169,7 @@ fn container_step(core: &Core, object: &Object) -> Result<ContainerStep, CallErr
 }
 
 /// Returns the root directory of a container, if its mount is there.
-fn root(registry: &Registry, object: &Object) -> Result<PathBuf, CallError> {
+fn root(registry: &Registry, object: &NodeObject) -> Result<PathBuf, CallError> {
     let id = object.definition.dependencies().first().copied().unwrap_or_default();
     match registry.get(id).map(|mount| mount.state) {
         Some(ObjectState::Ready) => resolve::mountpoint(registry, id),
@@ -233,9 +230,7 @@ pub(crate) async fn record_end(core: &Core, id: i64, run: &RunId, exit: Exit) {
         return;
     }
     tracing::info!(object.id = id, %exit, "container ended");
-    log(core, &object, &format!("process ended {exit}")).await;
     core.update_object(id, |object| set_ended(object, after_exit(state, exit)));
-    log_state(core, id).await;
     // If the end cannot be written, the run is kept: the next process of the node finds the end there.
     if commit_ready(core, id).await.is_ok() {
         forget(core, run).await;
@@ -243,7 +238,7 @@ pub(crate) async fn record_end(core: &Core, id: i64, run: &RunId, exit: Exit) {
 }
 
 /// Sets the state of a container whose run has ended.
-pub(crate) fn set_ended(object: &mut Object, state: State) {
+pub(crate) fn set_ended(object: &mut NodeObject, state: State) {
     object.run.is_starting = false;
     object.set_container_state(state);
 }
@@ -256,7 +251,7 @@ pub(crate) async fn forget(core: &Core, run: &RunId) {
 }
 
 /// Appends a line to the log of a container. A log that cannot be written stops nothing.
-pub(crate) async fn log(core: &Core, object: &Object, text: &str) {
+pub(crate) async fn log(core: &Core, object: &NodeObject, text: &str) {
     let Some(log) = object.log() else { return };
     if let Err(error) = core.kernel.containers.log(&log, text).await {
         tracing::warn!(%error, "the log of a container was not written");

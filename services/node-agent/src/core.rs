@@ -1,4 +1,4 @@
-//! What all operations of a node share: objects, journal, kernel, settings and time.
+//! State shared by all operations of a node: objects, journal, kernel, settings and time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,14 +12,14 @@ use tokio_util::task::TaskTracker;
 use crate::error::CallError;
 use crate::journal::{Change, Journal};
 use crate::kernel::Kernel;
-use crate::objects::{Event, Object, Registry};
-use crate::options::Options;
+use crate::objects::{Event, NodeObject, Registry};
+use crate::options::NodeOptions;
 use crate::results::Results;
 
-/// What all operations share.
+/// State shared by all operations.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) options: Options,
+    pub(crate) options: NodeOptions,
     pub(crate) kernel: Kernel,
     pub(crate) clock: Clock,
     /// The name of the journal, with which marks begin.
@@ -37,7 +37,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(
-        parts: (Options, Kernel, Clock),
+        parts: (NodeOptions, Kernel, Clock),
         (journal, name): (Journal, String),
         registry: Registry,
         results: Results,
@@ -74,7 +74,7 @@ impl Core {
     pub(crate) fn update_object<T>(
         &self,
         id: i64,
-        change: impl FnOnce(&mut Object) -> T,
+        change: impl FnOnce(&mut NodeObject) -> T,
     ) -> Option<T> {
         self.update(|registry| registry.get_mut(id).map(change))
     }
@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// Returns a copy of the object `id`.
-    pub(crate) fn object(&self, id: i64) -> Result<Object, CallError> {
+    pub(crate) fn object(&self, id: i64) -> Result<NodeObject, CallError> {
         let gone = || CallError::not_found(format!("object {id}"));
         self.read(|registry| registry.get(id).cloned()).ok_or_else(gone)
     }

@@ -29,8 +29,8 @@ use crate::objects::{Effect, Event, Registry};
 use crate::resolve;
 
 /// The kernel step of an object.
-enum Step {
-    Attach { source: AttachSource, baseline: Vec<u8> },
+enum CreationStep {
+    Attach { source: Box<AttachSource>, baseline: Vec<u8> },
     Mount(MountSource),
     Container,
 }
@@ -111,10 +111,10 @@ async fn begin(
     call: &Call,
     mut definition: Definition,
     held: &[i64],
-) -> Result<(i64, Step), CallError> {
+) -> Result<(i64, CreationStep), CallError> {
     call.check_time()?;
     let mut step = core.read(|registry| first_step(registry, &definition))?;
-    if let Step::Attach { source, baseline } = &mut step {
+    if let CreationStep::Attach { source, baseline } = &mut step {
         *baseline = core.kernel.storage.prepare(source).await?;
     }
     if !core.options.show_secrets {
@@ -125,23 +125,25 @@ async fn begin(
     Ok((id, step))
 }
 
-fn first_step(registry: &Registry, definition: &Definition) -> Result<Step, CallError> {
+fn first_step(registry: &Registry, definition: &Definition) -> Result<CreationStep, CallError> {
     match definition {
         Definition::Attachment(attachment) => {
-            let source = resolve::attach_source(registry, attachment)?;
-            Ok(Step::Attach { source, baseline: Vec::new() })
+            let source = Box::new(resolve::attach_source(registry, attachment)?);
+            Ok(CreationStep::Attach { source, baseline: Vec::new() })
         }
-        Definition::Mount(mount) => Ok(Step::Mount(resolve::mount_source(registry, mount)?)),
-        Definition::Container(_) => Ok(Step::Container),
+        Definition::Mount(mount) => {
+            Ok(CreationStep::Mount(resolve::mount_source(registry, mount)?))
+        }
+        Definition::Container(_) => Ok(CreationStep::Container),
     }
 }
 
 /// Sets the mark and the paths of a new object.
-fn set_places(core: &Core, id: i64, step: &Step) {
+fn set_places(core: &Core, id: i64, step: &CreationStep) {
     let created = core.unix_seconds();
     core.update_object(id, |object| {
         object.mark = format!("{}-{id}", core.name);
-        if let Step::Attach { baseline, .. } = step {
+        if let CreationStep::Attach { baseline, .. } = step {
             object.baseline.clone_from(baseline);
         }
         match &mut object.definition {
@@ -150,6 +152,7 @@ fn set_places(core: &Core, id: i64, step: &Step) {
                 let directory = &core.options.mount_directory;
                 mount.mountpoint = random_path(directory, "mount");
                 if let Some(mount::Definition::Overlay(overlay)) = &mut mount.definition {
+                    let directory = &core.options.upper_directory;
                     overlay.upperdir = random_path(directory, "upper");
                     overlay.workdir = random_path(directory, "work");
                 }
@@ -167,7 +170,7 @@ async fn finish(
     core: &Arc<Core>,
     call: &Call,
     id: i64,
-    step: Step,
+    step: CreationStep,
     is_posted: bool,
 ) -> Result<(i64, Option<ImageResult>), CallError> {
     let guard = core.lock(id).await?;
@@ -196,8 +199,8 @@ async fn finish(
 }
 
 /// Writes that the object `id` will be created, and creates it in the kernel.
-async fn take_step(core: &Core, call: &Call, id: i64, step: Step) -> Result<(), CallError> {
-    if matches!(step, Step::Container) {
+async fn take_step(core: &Core, call: &Call, id: i64, step: CreationStep) -> Result<(), CallError> {
+    if matches!(step, CreationStep::Container) {
         containers::prepare_first_run(core, id);
     }
     let record = core.object(id)?.to_record(Phase::Creating);
@@ -206,21 +209,21 @@ async fn take_step(core: &Core, call: &Call, id: i64, step: Step) -> Result<(), 
     let (storage, deadline) = (&core.kernel.storage, call.deadline());
     core.update_object(id, |object| object.effect = Effect::Unknown);
     let taken = match step {
-        Step::Attach { source, baseline } => {
+        CreationStep::Attach { source, baseline } => {
             let mark = core.object(id)?.mark;
-            let step = AttachStep { mark, source, baseline };
+            let step = AttachStep { mark, source: *source, baseline };
             match storage.attach(&step, deadline).await {
                 Ok(device) => attached(core, id, device).await,
                 Err(error) => Err((error.into(), Effect::None)),
             }
         }
-        Step::Mount(source) => {
+        CreationStep::Mount(source) => {
             let target = core.object(id)?.mount_target();
             let target = target.ok_or_else(|| CallError::internal("the mount has no directory"))?;
             let mounted = storage.mount(&MountStep { target, source }, deadline).await;
             mounted.map_err(|error| (error.into(), Effect::None))
         }
-        Step::Container => {
+        CreationStep::Container => {
             containers::first_run(core, call, id).await.map_err(|error| (error, Effect::Unknown))
         }
     };

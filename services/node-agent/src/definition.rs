@@ -227,11 +227,11 @@ impl Nested<'_> {
 
 /// True for the base that is a mount.
 pub(crate) trait BaseExt {
-    fn is_mount(self) -> bool;
+    fn is_mount(&self) -> bool;
 }
 
 impl BaseExt for tinwright::node::v1::Base {
-    fn is_mount(self) -> bool {
-        self == Self::Mount
+    fn is_mount(&self) -> bool {
+        *self == Self::Mount
     }
 }

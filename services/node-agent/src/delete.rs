@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::definition::ObjectType;
 use crate::error::CallError;
 use crate::journal::{CallRecord, Change, Phase};
-use crate::objects::{Event, Object, ObjectState};
+use crate::objects::{Event, NodeObject, ObjectState};
 use crate::teardown::tear_down;
 
 /// Deletes the object that `request` names, which has the type `object_type`.
@@ -77,7 +77,7 @@ async fn begin(
     Ok(result)
 }
 
-fn check_unused(object: &Object, released: bool) -> Result<(), CallError> {
+fn check_unused(object: &NodeObject, released: bool) -> Result<(), CallError> {
     let refs = object.refs() - i64::from(object.owner && released);
     if refs > 0 {
         return Err(CallError::busy(format!("it has {refs} references")));
@@ -88,7 +88,7 @@ fn check_unused(object: &Object, released: bool) -> Result<(), CallError> {
 /// Ends a deletion without success.
 async fn refuse(core: &Core, id: i64, event: Event) {
     core.apply(id, event);
-    if core.update_object(id, Object::collect_if_unused) == Some(true) {
+    if core.update_object(id, NodeObject::collect_if_unused) == Some(true) {
         core.collect.notify_one();
     }
     if let Ok(object) = core.object(id) {

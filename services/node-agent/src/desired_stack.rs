@@ -31,7 +31,7 @@ use tinwright::node::v1::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use self::plan::{Step, next_step};
+use self::plan::{StackStep, next_step};
 use self::record::{STACK, StackContainer, StackRecord, digest};
 use crate::Node;
 
@@ -146,8 +146,8 @@ impl StackKeeper {
             match next_step(&self.record, desired, |id| {
                 states.iter().find(|(it, _)| *it == id).map(|(_, state)| *state)
             }) {
-                Step::Rest(state) => return Ok(state),
-                Step::Begin(stack) => {
+                StackStep::Rest(state) => return Ok(state),
+                StackStep::Begin(stack) => {
                     tracing::info!(
                         stack = stack.stack_name,
                         version = stack.stack_version,
@@ -158,14 +158,14 @@ impl StackKeeper {
                     self.store().await?;
                     self.observe(NodeState::Applying, String::new());
                 }
-                Step::Forget(name) => {
+                StackStep::Forget(name) => {
                     self.record.containers.retain(|it| it.name != name);
                     self.store().await?;
                 }
-                Step::Stop(id) => self.set_state(id, State::Exited).await?,
-                Step::Delete { name, id } => self.delete(&name, id).await?,
-                Step::Start { name, id, ended } => self.start_again(&name, id, ended).await?,
-                Step::Create(container) => {
+                StackStep::Stop(id) => self.set_state(id, State::Exited).await?,
+                StackStep::Delete { name, id } => self.delete(&name, id).await?,
+                StackStep::Start { name, id, ended } => self.start_again(&name, id, ended).await?,
+                StackStep::Create(container) => {
                     let call_id = format!("stack-{}", Uuid::new_v4());
                     let (name, digest) = (container.name.clone(), digest(container));
                     let made = StackContainer { name, digest, call_id: call_id.clone(), id: None };

@@ -11,7 +11,7 @@ use crate::kernel::{KernelError, KernelErrorKind};
 #[error("{}", message(*reason, cause))]
 pub(crate) struct CallError {
     pub(crate) reason: Reason,
-    /// What is wrong, without the canonical text of the reason.
+    /// The cause, without the canonical text of the reason.
     pub(crate) cause: String,
 }
 

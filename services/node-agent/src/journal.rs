@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::options::Options;
+use crate::options::NodeOptions;
 use file::JournalFile;
 pub use file::OpenError;
 pub(crate) use record::{CallRecord, Change, ObjectBody, ObjectRecord, Phase};
@@ -38,7 +38,7 @@ struct Append {
 
 impl Journal {
     /// Opens or creates the journal, and returns what it has. The task that writes it ends when the last handle is dropped.
-    pub(crate) async fn open(options: &Options) -> Result<(Self, Table), OpenError> {
+    pub(crate) async fn open(options: &NodeOptions) -> Result<(Self, Table), OpenError> {
         let path = options.journal.clone();
         let opened = tokio::task::spawn_blocking(move || JournalFile::open(&path)).await;
         let file = opened.map_err(|error| OpenError::Task(error.to_string()))??;

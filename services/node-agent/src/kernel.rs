@@ -1,4 +1,4 @@
-//! The kernel as a node uses it: block devices and file systems ([`Storage`]), and processes ([`Containers`]).
+//! The kernel as a node uses it: block devices and file systems ([`KernelStorage`]), and processes ([`Containers`]).
 //!
 //! Steps are resolved: they have paths of device files and directories, never references to objects. Before a step that changes
 //! the kernel's state, the node writes it to its journal. After a crash it finds the effect of the step again by the step's
@@ -19,15 +19,15 @@ use std::sync::Arc;
 
 pub use process::{ContainerStep, Containers, Exit, FoundRun, LogFile, RunId, StopSignal};
 pub use storage::{
-    AttachSource, AttachStep, Device, Found, MountSource, MountStep, MountTarget, Storage,
-    WritableLayer,
+    AttachSource, AttachStep, Device, FoundObjects, KernelStorage, MountSource, MountStep,
+    MountTarget, WritableLayer,
 };
 
 /// Both parts of the kernel.
 #[derive(Clone)]
 pub struct Kernel {
     /// Block devices and file systems.
-    pub storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn KernelStorage>,
     /// Processes.
     pub containers: Arc<dyn Containers>,
 }
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Kernel {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}")]
 pub struct KernelError {
-    /// What kind of error it is.
+    /// The kind of the error.
     pub kind: KernelErrorKind,
     /// The step that failed and its cause, in one line without a secret.
     pub cause: String,

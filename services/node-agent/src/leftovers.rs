@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::core::{Core, backoff};
-use crate::kernel::{Device, Found, FoundRun, KernelError, MountTarget, RunId, StopSignal};
+use crate::kernel::{Device, FoundObjects, FoundRun, KernelError, MountTarget, RunId, StopSignal};
 
 /// One thing to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Leftover {
 /// directories. The runs `adopted` have containers.
 pub(crate) fn unknown(
     core: &Core,
-    found: &Found,
+    found: &FoundObjects,
     runs: &[FoundRun],
     adopted: &[RunId],
 ) -> Vec<Leftover> {
@@ -37,7 +37,7 @@ pub(crate) fn unknown(
             }
         }
     });
-    let undone = core.read(|registry| being_undone(registry));
+    let undone = core.read(being_undone);
     let run = |run: &RunId| !adopted.contains(run) && !undone.contains(&run.mark);
     let own = format!("{}-", core.name);
     let device = |mark: &str| mark.starts_with(&own) && !marks.contains(mark);
@@ -102,7 +102,8 @@ async fn remove(core: &Core, leftover: &Leftover) -> Result<(), KernelError> {
             containers.forget(run).await
         }
         Leftover::Mount(mountpoint) => {
-            let target = MountTarget { mountpoint: mountpoint.clone(), writable: None };
+            let target =
+                MountTarget { mountpoint: mountpoint.clone(), writable: None, recursive: true };
             storage.unmount(&target, deadline).await
         }
         Leftover::Device(device) => storage.detach(device, deadline).await,

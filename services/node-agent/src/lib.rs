@@ -10,6 +10,7 @@
 //!
 //! - [`Node`]: the handle: calls, snapshots, change notifications.
 //! - [`kernel`]: the traits of the kernel: block devices, file systems, and processes of containers.
+//! - [`linux`]: the kernel of a Linux host, over the crates `mounts` and `containers`.
 //! - [`options`]: settings and limits.
 //! - `definition`: the objects in a request: their dependencies, and the rules that need no kernel.
 //! - `objects`: all objects in memory: states, references, names, ids, views. Pure.
@@ -39,6 +40,7 @@ mod error;
 mod journal;
 pub mod kernel;
 mod leftovers;
+pub mod linux;
 mod node;
 mod objects;
 pub mod options;
@@ -53,4 +55,4 @@ mod tests;
 pub use journal::OpenError;
 pub use node::Node;
 pub use objects::Snapshot;
-pub use options::Options;
+pub use options::NodeOptions;

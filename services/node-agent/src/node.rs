@@ -19,7 +19,7 @@ use crate::kernel::Kernel;
 use crate::objects::{
     ObjectState, Registry, Snapshot, filter_attachments, filter_containers, filter_mounts,
 };
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::results::Results;
 use crate::{calls, collect, containers, reconcile};
 
@@ -39,7 +39,11 @@ impl Node {
     ///
     /// # Errors
     /// A journal that cannot be read or written or is damaged, or a kernel that cannot be asked what it has.
-    pub async fn open(options: Options, kernel: Kernel, clock: Clock) -> Result<Self, OpenError> {
+    pub async fn open(
+        options: NodeOptions,
+        kernel: Kernel,
+        clock: Clock,
+    ) -> Result<Self, OpenError> {
         let (journal, table) = Journal::open(&options).await?;
         let mut registry = Registry::new(table.next_id.max(1), options.max_objects);
         let deletions = reconcile::restore(&mut registry, table.objects);
@@ -58,7 +62,7 @@ impl Node {
     ///
     /// A call that changes something is done once for each `call_id`: repeated, it has the result that it had, also after a restart,
     /// as long as the options keep it; if it is under way, both have its result. It goes on if this future is dropped. After
-    /// [`Options::call_timeout`] it fails, and its work is undone. Lists are read anew each time.
+    /// [`NodeOptions::call_timeout`] it fails, and its work is undone. Lists are read anew each time.
     pub async fn call(&self, call_id: Option<&str>, call: ImageCall) -> ImageResult {
         use image_call::Call;
         let (core, id) = (&self.core, call_id);
@@ -118,10 +122,10 @@ impl Node {
     }
 
     /// Waits until no object is being created, deleted or collected.
-    pub async fn settled(&self) {
-        let settled = |state| matches!(state, ObjectState::Ready | ObjectState::Vanished);
+    pub async fn idle(&self) {
+        let is_done = |state| matches!(state, ObjectState::Ready | ObjectState::Vanished);
         let all = |registry: &Registry| {
-            registry.iter().all(|(_, object)| settled(object.state) && object.refs() > 0)
+            registry.iter().all(|(_, object)| is_done(object.state) && object.refs() > 0)
         };
         self.core.wait_until(all).await;
     }

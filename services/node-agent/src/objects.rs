@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::definition::{Definition, MAX_DEPTH, ObjectType};
 use crate::error::CallError;
 
-pub(crate) use object::{Effect, Object, Run};
+pub(crate) use object::{Effect, NodeObject, Run};
 pub(crate) use state::{Event, ObjectState};
 pub use views::Snapshot;
 pub(crate) use views::{filter_attachments, filter_containers, filter_mounts};
@@ -24,7 +24,7 @@ const MAX_VIEW_OBJECTS: usize = 4096;
 /// All objects, by id.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    objects: BTreeMap<i64, Object>,
+    objects: BTreeMap<i64, NodeObject>,
     /// The names of containers that have one, also of those that are being created.
     names: BTreeMap<String, i64>,
     next_id: i64,
@@ -37,20 +37,20 @@ impl Registry {
         Self { objects: BTreeMap::new(), names: BTreeMap::new(), next_id, max_objects }
     }
 
-    pub(crate) fn get(&self, id: i64) -> Option<&Object> {
+    pub(crate) fn get(&self, id: i64) -> Option<&NodeObject> {
         self.objects.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut Object> {
+    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut NodeObject> {
         self.objects.get_mut(&id)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Object)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &NodeObject)> {
         self.objects.iter().map(|(&id, object)| (id, object))
     }
 
     /// Returns the object `id` of the type `object_type`, if a caller may see it.
-    pub(crate) fn find(&self, id: i64, object_type: ObjectType) -> Result<&Object, CallError> {
+    pub(crate) fn find(&self, id: i64, object_type: ObjectType) -> Result<&NodeObject, CallError> {
         let found = self.objects.get(&id).filter(|object| object.is_visible());
         found
             .filter(|object| object.definition.object_type() == object_type)
@@ -124,21 +124,21 @@ impl Registry {
                 object.holds = object.holds.saturating_sub(1);
             }
         }
-        let mut object = Object::new(definition);
+        let mut object = NodeObject::new(definition);
         (object.depth, object.view_objects, object.holds) = (depth, view_objects, 1);
         self.put(id, object);
         Ok(id)
     }
 
     /// Adds an object under its id: one that was read from the journal. Its dependencies come before it.
-    pub(crate) fn restore(&mut self, id: i64, mut object: Object) {
+    pub(crate) fn restore(&mut self, id: i64, mut object: NodeObject) {
         (object.depth, object.view_objects) =
             self.extent(&object.definition).unwrap_or((MAX_DEPTH, MAX_VIEW_OBJECTS));
         self.next_id = self.next_id.max(id + 1);
         self.put(id, object);
     }
 
-    fn put(&mut self, id: i64, object: Object) {
+    fn put(&mut self, id: i64, object: NodeObject) {
         for dependency in object.definition.dependencies() {
             if let Some(dependency) = self.objects.get_mut(&dependency) {
                 dependency.users.insert(id);

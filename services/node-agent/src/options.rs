@@ -5,11 +5,13 @@ use std::time::Duration;
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct NodeOptions {
     /// The journal's file. Its directory must exist; files with the suffixes `.lock` and `.new` stand beside it.
     pub journal: PathBuf,
-    /// The directory of mount points and of the overlays' writable directories. The kernel's implementation creates it.
+    /// The directory of mount points. The kernel's implementation creates it.
     pub mount_directory: PathBuf,
+    /// The directory of the overlays' writable directories, which may be the same. The kernel's implementation creates it.
+    pub upper_directory: PathBuf,
     /// The directory of the containers' logs. The kernel's implementation creates it.
     pub log_directory: PathBuf,
     /// The longest time of a call. At its end the call fails, and its work is undone.
@@ -41,12 +43,13 @@ pub struct Options {
     pub(crate) refuse_writes: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
-impl Options {
+impl NodeOptions {
     /// The defaults, with the journal in the file `journal`.
     pub fn new(journal: impl Into<PathBuf>) -> Self {
         Self {
             journal: journal.into(),
             mount_directory: "/var/run/imageapi/mounts".into(),
+            upper_directory: "/var/run/imageapi/mounts".into(),
             log_directory: "/var/run/imageapi/logs".into(),
             call_timeout: Duration::from_secs(25),
             stop_grace: Duration::from_secs(10),

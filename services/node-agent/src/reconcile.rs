@@ -27,9 +27,9 @@ use crate::definition::Definition;
 use crate::delete::{self, Interrupted};
 use crate::error::CallError;
 use crate::journal::{CallRecord, Change, ObjectRecord, Phase};
-use crate::kernel::{Exit, Found, FoundRun, KernelError, KernelErrorKind, RunId};
+use crate::kernel::{Exit, FoundObjects, FoundRun, KernelError, KernelErrorKind, RunId};
 use crate::leftovers;
-use crate::objects::{Event, Object, ObjectState, Registry};
+use crate::objects::{Event, NodeObject, ObjectState, Registry};
 use crate::results::Begun;
 use crate::teardown::device;
 
@@ -47,7 +47,7 @@ pub(crate) fn restore(
         if record.phase() == Phase::Deleting {
             deletions.push((id, deletion.unwrap_or_default()));
         }
-        match Object::from_record(record) {
+        match NodeObject::from_record(record) {
             Some(object) => registry.restore(id, object),
             None => tracing::error!(object.id = id, "a record of the journal has no object"),
         }
@@ -63,7 +63,7 @@ pub(crate) async fn reconcile(
     let found = core.kernel.storage.found().await?;
     let runs = core.kernel.containers.runs().await?;
     let mut adopted = Vec::new();
-    let objects: Vec<(i64, Object)> =
+    let objects: Vec<(i64, NodeObject)> =
         core.read(|registry| registry.iter().map(|(id, o)| (id, o.clone())).collect());
     let mut changes = Vec::new();
     for (id, object) in objects.iter().filter(|(_, o)| o.state == ObjectState::Ready) {
@@ -87,7 +87,7 @@ pub(crate) async fn reconcile(
 }
 
 /// True if the kernel does not have a device or mount of the journal. If that cannot be found out, it has it.
-async fn has_vanished(core: &Core, object: &Object, found: &Found) -> bool {
+async fn has_vanished(core: &Core, object: &NodeObject, found: &FoundObjects) -> bool {
     let attached: Result<bool, KernelError> = match (&object.definition, device(object)) {
         (Definition::Mount(mount), _) => {
             Ok(found.mounts.contains(&PathBuf::from(&mount.mountpoint)))
@@ -110,7 +110,7 @@ async fn has_vanished(core: &Core, object: &Object, found: &Found) -> bool {
 fn compare_container(
     core: &Arc<Core>,
     id: i64,
-    object: &Object,
+    object: &NodeObject,
     runs: &[FoundRun],
     adopted: &mut Vec<RunId>,
 ) -> Option<Change> {

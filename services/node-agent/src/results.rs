@@ -20,6 +20,7 @@ pub(crate) struct Results {
 }
 
 /// A call that is about to begin.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 #[derive(Debug)]
 pub(crate) enum Begun {
     /// It was done before.

@@ -1,6 +1,6 @@
 //! Removes the effect of an object on the kernel. Repeating it is harmless.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::definition::Definition;
 use crate::error::CallError;
 use crate::kernel::{AttachSource, AttachStep, Device, KernelError, StopSignal};
-use crate::objects::{Effect, Object};
+use crate::objects::{Effect, NodeObject};
 use crate::resolve;
 
 /// Detaches, unmounts or ends the object `id`. The caller holds its lock.
@@ -33,7 +33,7 @@ pub(crate) async fn tear_down(core: &Core, id: i64, deadline: Instant) -> Result
 async fn detach(
     core: &Core,
     id: i64,
-    object: &Object,
+    object: &NodeObject,
     deadline: Instant,
 ) -> Result<(), KernelError> {
     let storage = &core.kernel.storage;
@@ -53,7 +53,7 @@ async fn detach(
 }
 
 /// Returns the device of a finished attachment.
-pub(crate) fn device(object: &Object) -> Option<Device> {
+pub(crate) fn device(object: &NodeObject) -> Option<Device> {
     let Definition::Attachment(attachment) = &object.definition else { return None };
     let device_id = match &attachment.definition {
         Some(tinwright::node::v1::attachment::Definition::Rbd(rbd)) => rbd.device_id,
@@ -64,7 +64,7 @@ pub(crate) fn device(object: &Object) -> Option<Device> {
 }
 
 /// Returns the step of an attachment whose end nobody has seen.
-fn step(core: &Core, object: &Object) -> Option<AttachStep> {
+fn step(core: &Core, object: &NodeObject) -> Option<AttachStep> {
     let Definition::Attachment(attachment) = &object.definition else { return None };
     let source = core.read(|registry| resolve::attach_source(registry, attachment));
     // The device is found by its mark; the base may have been deleted by force.
@@ -89,13 +89,13 @@ fn is_of_another(core: &Core, id: i64, device: &Device) -> bool {
             other != id
                 && object.effect == Effect::Exists
                 && matches!(&object.definition, Definition::Attachment(attachment)
-                    if PathBuf::from(&attachment.device_file) == device.file)
+                    if Path::new(&attachment.device_file) == device.file)
         })
     })
 }
 
 /// Ends the processes of a container whose creation failed, and removes its log.
-async fn undo_container(core: &Core, object: &Object) -> Result<(), KernelError> {
+async fn undo_container(core: &Core, object: &NodeObject) -> Result<(), KernelError> {
     let containers = &core.kernel.containers;
     if object.run.number > 0 {
         let run = object.run_id();

@@ -22,12 +22,12 @@ pub(crate) use crash::{CrashPoint, pass};
 pub(crate) use fake::FakeKernel;
 
 use crate::kernel::Kernel;
-use crate::{Node, Options};
+use crate::{Node, NodeOptions};
 
 /// A journal in a directory of its own, and a kernel. Both survive nodes.
 pub(crate) struct Bench {
     pub(crate) kernel: Arc<FakeKernel>,
-    pub(crate) options: Options,
+    pub(crate) options: NodeOptions,
     _dir: TempDir,
 }
 
@@ -39,7 +39,7 @@ impl Bench {
             true => tempfile::tempdir_in(shared_memory).unwrap(),
             false => tempfile::tempdir().unwrap(),
         };
-        let options = Options::new(dir.path().join("journal"));
+        let options = NodeOptions::new(dir.path().join("journal"));
         Self { kernel: Arc::default(), options, _dir: dir }
     }
 

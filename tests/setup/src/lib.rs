@@ -49,7 +49,10 @@ const PACKAGES: &[&str] = &[
     "mount",
     "mtools",
     "ndisc6",
+    "nfs-ganesha",
+    "nfs-ganesha-vfs",
     "nftables",
+    "open-iscsi",
     "openipmi",
     "openssl",
     "ovmf",
@@ -58,18 +61,23 @@ const PACKAGES: &[&str] = &[
     "python3-dev",
     "python3-venv",
     "qemu-system-x86",
+    "squashfs-tools",
     "swtpm",
     "swtpm-tools",
     "syslinux-common",
     "systemd-boot-efi",
     "tcpdump",
     "tftp-hpa",
+    "tgt",
     "uidmap",
     "util-linux",
     "xorriso",
     "xz-utils",
     "zstd",
 ];
+
+/// Debian packages of the long tests only: a Ceph cluster.
+const LONG_PACKAGES: &[&str] = &["ceph-base", "ceph-common", "ceph-mon", "ceph-osd"];
 
 /// The tools from PyPI: the linter of the contract, as its project publishes it, and two that read OpenAPI documents, one to check
 /// them and one to check a server against them.
@@ -78,7 +86,16 @@ const PYTHON_TOOLS: [&str; 3] =
 
 /// Installs the packages that are missing.
 pub fn packages() -> anyhow::Result<()> {
-    let missing: Vec<_> = PACKAGES.iter().filter(|package| !is_installed(package)).collect();
+    install(PACKAGES)
+}
+
+/// Installs the packages of the long tests that are missing.
+pub fn long_packages() -> anyhow::Result<()> {
+    install(LONG_PACKAGES)
+}
+
+fn install(packages: &[&str]) -> anyhow::Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use crate::{alone, lab};
 /// The tests of the package `rack`, which wait for booting machines most of the time, in two parts that run at the same time. Those of one part
 /// run one after another.
 const RACK_TESTS: [&[&str]; 2] = [
-    &["restarts", "ial", "ial_client"],
+    &["restarts", "ial", "ial_client", "imageapi"],
     &["provision", "enrolment", "failures", "firmware", "power", "edges"],
 ];
 
@@ -113,6 +113,7 @@ fn rack_tests(tests: &[&str]) -> Command {
 
 /// Runs the tests that take hours. Goes on after a failure, and returns an error that names all of them.
 pub(crate) fn test_long() -> anyhow::Result<()> {
+    setup::long_packages()?;
     build_tests()?;
     let ignored = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
     let mut parts = vec![("tests that the others leave out".to_owned(), ignored)];

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::cgroup::Cgroup;
 use crate::log::{Log, unix_seconds};
 use crate::process::boot_id;
-use crate::record::{End, Fault, Outcome, Phase, Record, RunDirectory};
+use crate::record::{End, Fault, Phase, Record, RunDirectory, RunOutcome};
 
 /// Time between two looks at a process that was killed.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// The directory cannot be read or written.
-pub(super) fn settle(directory: &RunDirectory) -> io::Result<Option<Outcome>> {
+pub(super) fn recover(directory: &RunDirectory) -> io::Result<Option<RunOutcome>> {
     let Some(_lock) = directory.try_lock()? else { return Ok(None) };
     let record = directory.record()?;
     if let Some(Record { phase: Phase::Ended(outcome), .. }) = record {
@@ -29,7 +29,7 @@ pub(super) fn settle(directory: &RunDirectory) -> io::Result<Option<Outcome>> {
     {
         end_processes(record);
     }
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         end: lost(record.as_ref()),
         stop_requested: matches!(
             record.as_ref().map(|record| &record.phase),
@@ -65,7 +65,7 @@ fn lost(record: Option<&Record>) -> End {
     }
 }
 
-fn flush_and_log(directory: &RunDirectory, outcome: &Outcome) -> io::Result<()> {
+fn flush_and_log(directory: &RunDirectory, outcome: &RunOutcome) -> io::Result<()> {
     let Some(spec) = directory.spec()? else { return Ok(()) };
     if let Ok(image) = File::open(&spec.image) {
         // An image that is gone needs no flush.

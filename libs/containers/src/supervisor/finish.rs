@@ -9,9 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::event_loop::Supervisor;
 use super::handshake::send;
-use crate::lifecycle::{Event, State};
 use crate::log::{Log, unix_seconds};
-use crate::record::{End, Fault, Outcome, Phase, Record, RunDirectory};
+use crate::record::{End, Fault, Phase, Record, RunDirectory, RunOutcome};
 
 /// Attempts to write the last record, a second apart, as a full disk may have room again.
 const RECORD_ATTEMPTS: u32 = 60;
@@ -39,8 +38,8 @@ impl Supervisor {
         let end = end_of(self.fault, status);
         let stop_requested = self.stop.is_requested();
         self.output.line(now, &describe(&end));
-        self.output.line(now, &format!("container state: {}", state(&end, stop_requested).name()));
-        let phase = Phase::Ended(Outcome { end, stop_requested, ended_at: unix_seconds(now) });
+        self.output.line(now, &format!("container state: {}", state(&end, stop_requested)));
+        let phase = Phase::Ended(RunOutcome { end, stop_requested, ended_at: unix_seconds(now) });
         let written =
             write_last_record(&self.directory, &Record { phase: phase.clone(), ..self.record });
         // Before the connections close: who finds them closed then finds the lock free.
@@ -63,11 +62,12 @@ pub(super) fn not_started(
 ) -> io::Result<()> {
     let now = SystemTime::now();
     let end = End::NotStarted(fault);
-    for line in [describe(&end), format!("container state: {}", state(&end, false).name())] {
+    for line in [describe(&end), format!("container state: {}", state(&end, false))] {
         // A log that cannot be written must not hide the failure from the daemon.
         let _written = log.line(now, &line);
     }
-    let phase = Phase::Ended(Outcome { end, stop_requested: false, ended_at: unix_seconds(now) });
+    let phase =
+        Phase::Ended(RunOutcome { end, stop_requested: false, ended_at: unix_seconds(now) });
     write_last_record(directory, &Record { phase: phase.clone(), ..record })?;
     send(report, &phase)
 }
@@ -90,9 +90,15 @@ fn describe(end: &End) -> String {
     }
 }
 
-fn state(end: &End, stop_requested: bool) -> State {
-    let before = if stop_requested { State::Stopping } else { State::Running };
-    before.after(&Event::Ended(end.clone()))
+/// Returns the state of the container after the end, as the API names it: a requested stop ends in `exited` whatever the status is.
+fn state(end: &End, stop_requested: bool) -> &'static str {
+    match end {
+        End::Exited(0) => "exited",
+        End::Exited(_) | End::Signaled(_) | End::NotStarted(_) | End::Lost if stop_requested => {
+            "exited"
+        }
+        End::Exited(_) | End::Signaled(_) | End::NotStarted(_) | End::Lost => "dead",
+    }
 }
 
 fn write_last_record(directory: &RunDirectory, record: &Record) -> io::Result<()> {
@@ -105,4 +111,18 @@ fn write_last_record(directory: &RunDirectory, record: &Record) -> io::Result<()
         result = directory.write_record(record);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_exited_after_a_stop_or_with_status_zero_and_else_dead() {
+        let fault = Fault { invalid: false, step: "mount".into(), cause: "busy".into() };
+        assert_eq!([state(&End::Exited(0), false), state(&End::Exited(0), true)], ["exited"; 2]);
+        for end in [End::Exited(3), End::Signaled(9), End::Lost, End::NotStarted(fault)] {
+            assert_eq!([state(&end, false), state(&end, true)], ["dead", "exited"]);
+        }
+    }
 }

@@ -5,6 +5,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,14 @@ use crate::spec::Spec;
 pub(crate) const MAPPED: u8 = b'm';
 /// The longest message, in bytes; causes are texts of our own and of the kernel.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
+
+/// The first line for the child, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    pub(crate) spec: Spec,
+    /// The directories of the control group that the child enters.
+    pub(crate) cgroup: Vec<PathBuf>,
+}
 
 /// A line of the child, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,9 +67,9 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Sends `spec` to the child at the other end of `stream`.
-    pub(super) fn start(stream: UnixStream, spec: &Spec) -> io::Result<Self> {
-        send(&stream, spec)?;
+    /// Sends `assignment` to the child at the other end of `stream`.
+    pub(super) fn start(stream: UnixStream, assignment: &Assignment) -> io::Result<Self> {
+        send(&stream, assignment)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, received: Vec::new(), executing: false })
     }

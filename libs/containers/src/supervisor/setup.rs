@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
 
 use super::control::Clients;
 use super::event_loop::Supervisor;
-use super::handshake::Handshake;
+use super::handshake::{Assignment, Handshake};
 use super::stop::StopPlan;
 use super::{INIT, finish, own_program};
 use crate::cgroup::Cgroup;
@@ -95,7 +95,7 @@ impl Start<'_> {
         let clients = Clients::bind(self.directory).in_step("control socket")?;
         let terminate = handle_signals().in_step("signal handlers")?;
         let created = cgroup.create(&self.spec.limits).in_step("control group");
-        match created.and_then(|()| self.start_init(&mut cgroup)) {
+        match created.and_then(|()| self.start_init(&cgroup)) {
             Ok((init, handshake, output)) => {
                 Ok(Parts { image, cgroup, clients, terminate, init, handshake, output })
             }
@@ -112,7 +112,7 @@ impl Start<'_> {
     }
 
     /// Starts the container's first process and gives it its specification.
-    fn start_init(&self, cgroup: &mut Cgroup) -> Result<(InitProcess, Handshake, Output), Fault> {
+    fn start_init(&self, cgroup: &Cgroup) -> Result<(InitProcess, Handshake, Output), Fault> {
         let (reader, writer) = io::pipe().in_step("output pipe")?;
         rustix::io::ioctl_fionbio(&reader, true).in_step("output pipe")?;
         let output = Output::new(self.log.clone(), reader, &self.spec.log, Instant::now());
@@ -121,8 +121,9 @@ impl Start<'_> {
         command.arg(INIT).stdout(writer.try_clone().in_step("output pipe")?).stderr(writer);
         let init = self.spawn(&mut command).in_step("container process")?;
         drop(command);
-        let prepared = cgroup.add(init.child.id(), &self.spec.limits).in_step("control group");
-        match prepared.and_then(|()| Handshake::start(channel, self.spec).in_step("channel")) {
+        let assignment =
+            Assignment { spec: self.spec.clone(), cgroup: cgroup.directories().to_vec() };
+        match Handshake::start(channel, &assignment).in_step("channel") {
             Ok(handshake) => Ok((init, handshake, output)),
             Err(fault) => {
                 init.identity.kill();

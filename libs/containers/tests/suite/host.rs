@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use containers::cgroup::Cgroup;
-use containers::{Launcher, Limits, LogSettings, Namespaces, Outcome, Quotes, Run, Spec};
+use containers::{Launcher, Limits, LogSettings, Namespaces, Quotes, Run, RunOutcome, Spec};
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
@@ -149,7 +149,7 @@ impl Host {
     }
 
     /// Runs `command` to its end, and returns how it ended and what it wrote: its log without the lines of the server.
-    pub(crate) async fn run(&self, spec: &Spec) -> (Outcome, String) {
+    pub(crate) async fn run(&self, spec: &Spec) -> (RunOutcome, String) {
         let outcome = self.start(spec).await.wait().await.unwrap();
         let log = Self::log(spec);
         let is_server_line = |line: &str| line.contains(" init: ") || line.contains(" container(");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 
 use containers::{End, Namespaces, Spec};
+use nix::sys::signal::SigSet;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::host::{Host, on_host};
@@ -128,6 +129,7 @@ fn no_descriptor_signal_setting_or_session_of_the_daemon_is_inherited() {
     on_host(async |host| {
         let inherited = File::create(host.root.join("secret")).unwrap();
         fcntl_setfd(&inherited, FdFlags::empty()).unwrap();
+        SigSet::all().thread_block().unwrap();
         let (_, output) = host.run(&host.spec("/bin/ls -l /proc/self/fd")).await;
         let targets: Vec<&str> = output
             .lines()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use containers::spec::STOP_GRACE;
-use containers::{End, Outcome, Phase, Spec};
+use containers::{End, Phase, RunOutcome, Spec};
 
 use crate::host::{Host, on_host, until};
 
@@ -16,7 +16,7 @@ fn obedient(host: &Host, signal: u32) -> Spec {
     host.spec("/init")
 }
 
-async fn stopped(host: &Host, spec: &Spec, grace: Duration) -> Outcome {
+async fn stopped(host: &Host, spec: &Spec, grace: Duration) -> RunOutcome {
     let run = host.start(spec).await;
     until("the container is ready", || host.image("ready").exists());
     run.stop(grace).await.unwrap();

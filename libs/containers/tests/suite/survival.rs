@@ -27,7 +27,7 @@ fn start_and_kill_the_daemon(host: &Host, spec: &Spec) {
 fn init_pid(run: &Run) -> i32 {
     match run.record().unwrap().unwrap().phase {
         Phase::Running(init) => init.process.pid,
-        phase => panic!("{phase:?}"),
+        phase @ (Phase::Starting | Phase::Stopping(_) | Phase::Ended(_)) => panic!("{phase:?}"),
     }
 }
 

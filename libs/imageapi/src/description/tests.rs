@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{DESCRIPTION, description};
-use crate::operation::{BASE_PATH, Operation, PATHS, Route};
+use crate::operation::{BASE_PATH, Operation, OperationRoute, PATHS};
 use crate::schema::{
-    DefaultValue, IPV4_PATTERN, MAX_NAME_CHARS, NAME_PATTERN, Object, Property, TextRule, Usage,
-    ValueType, is_container_name, is_ipv4, is_monitor_with_port,
+    DefaultValue, IPV4_PATTERN, MAX_NAME_CHARS, NAME_PATTERN, ObjectSchema, Property, TextRule,
+    Usage, ValueType, is_container_name, is_ipv4, is_monitor_with_port,
 };
 
 fn document() -> Value {
@@ -30,7 +30,7 @@ fn text(rule: TextRule) -> Value {
     }
 }
 
-fn reference(object: &Object) -> Value {
+fn reference(object: &ObjectSchema) -> Value {
     json!({"$ref": format!("#/definitions/{}", object.name)})
 }
 
@@ -62,7 +62,7 @@ fn without_words(mut schema: Value) -> Value {
 }
 
 /// Collects the tables that are reachable from `object`.
-fn collect(object: &'static Object, found: &mut Vec<&'static Object>) {
+fn collect(object: &'static ObjectSchema, found: &mut Vec<&'static ObjectSchema>) {
     if found.iter().any(|other| std::ptr::eq(*other, object)) {
         return;
     }
@@ -74,7 +74,7 @@ fn collect(object: &'static Object, found: &mut Vec<&'static Object>) {
     }
 }
 
-fn objects() -> Vec<&'static Object> {
+fn objects() -> Vec<&'static ObjectSchema> {
     let mut found = Vec::new();
     PATHS.iter().for_each(|path| collect(path.object, &mut found));
     found
@@ -110,7 +110,7 @@ fn the_tables_are_in_alphabetical_order() {
 }
 
 /// The query parameters of a route as the description has them, without words.
-fn parameters(route: &Route) -> Vec<Value> {
+fn parameters(route: &OperationRoute) -> Vec<Value> {
     let parameters = route.query.properties.iter().map(|property| {
         let mut parameter = schema(property);
         parameter["name"] = property.name.into();
@@ -141,7 +141,7 @@ fn operation_id(operation: Operation) -> Option<&'static str> {
     }
 }
 
-fn check_operation(described: &Value, route: &Route, object: &Object) {
+fn check_operation(described: &Value, route: &OperationRoute, object: &ObjectSchema) {
     let operation = route.operation;
     assert_eq!(described.get("operationId").and_then(Value::as_str), operation_id(operation));
     let mut expected = parameters(route);

@@ -6,7 +6,7 @@ use super::DefaultValue::{
 use super::TextRule::{Any, ContainerName, Ipv4, MonitorAddress, NotEmpty, OneOf};
 use super::Usage::{Defaulted, Nullable, Optional, ReadOnly, Required};
 use super::ValueType::{Boolean, Integer, Object as Nested, Objects, Text, Texts};
-use super::{Object, Property, Usage, ValueType};
+use super::{ObjectSchema, Property, Usage, ValueType};
 
 pub(crate) const ATTACHMENT_KINDS: &[&str] = &["iscsi", "local", "loopback", "rbd"];
 pub(crate) const MOUNT_KINDS: &[&str] = &["attach", "bind", "nfs", "overlay", "uri"];
@@ -18,7 +18,7 @@ const fn row(name: &'static str, value: ValueType, usage: Usage) -> Property {
     Property { name, value, usage }
 }
 
-pub(crate) static ATTACH: Object = Object {
+pub(crate) static ATTACH: ObjectSchema = ObjectSchema {
     name: "attach",
     properties: &[
         row("device_file", Text(Any), ReadOnly),
@@ -32,7 +32,7 @@ pub(crate) static ATTACH: Object = Object {
     ],
 };
 
-pub(crate) static ISCSI: Object = Object {
+pub(crate) static ISCSI: ObjectSchema = ObjectSchema {
     name: "attach_iscsi",
     properties: &[
         row("host", Text(Any), Required),
@@ -46,10 +46,10 @@ pub(crate) static ISCSI: Object = Object {
     ],
 };
 
-pub(crate) static LOCAL: Object =
-    Object { name: "attach_local", properties: &[row("path", Text(Any), Required)] };
+pub(crate) static LOCAL: ObjectSchema =
+    ObjectSchema { name: "attach_local", properties: &[row("path", Text(Any), Required)] };
 
-pub(crate) static LOOPBACK: Object = Object {
+pub(crate) static LOOPBACK: ObjectSchema = ObjectSchema {
     name: "attach_loopback",
     properties: &[
         row("base", Text(OneOf(BASES)), Required),
@@ -59,7 +59,7 @@ pub(crate) static LOOPBACK: Object = Object {
     ],
 };
 
-pub(crate) static RBD: Object = Object {
+pub(crate) static RBD: ObjectSchema = ObjectSchema {
     name: "attach_rbd",
     properties: &[
         row("device_id", Integer, ReadOnly),
@@ -71,7 +71,7 @@ pub(crate) static RBD: Object = Object {
     ],
 };
 
-pub(crate) static RBD_OPTIONS: Object = Object {
+pub(crate) static RBD_OPTIONS: ObjectSchema = ObjectSchema {
     name: "rbd_options",
     properties: &[
         row("abort_on_full", Boolean, Optional),
@@ -105,7 +105,7 @@ pub(crate) static RBD_OPTIONS: Object = Object {
     ],
 };
 
-pub(crate) static MOUNT: Object = Object {
+pub(crate) static MOUNT: ObjectSchema = ObjectSchema {
     name: "mount",
     properties: &[
         row("attach", Nested(&MOUNT_ATTACH), Optional),
@@ -119,7 +119,7 @@ pub(crate) static MOUNT: Object = Object {
     ],
 };
 
-pub(crate) static MOUNT_ATTACH: Object = Object {
+pub(crate) static MOUNT_ATTACH: ObjectSchema = ObjectSchema {
     name: "mount_attach",
     properties: &[
         row("attach", Nested(&ATTACH), Required),
@@ -128,7 +128,7 @@ pub(crate) static MOUNT_ATTACH: Object = Object {
     ],
 };
 
-pub(crate) static MOUNT_BIND: Object = Object {
+pub(crate) static MOUNT_BIND: ObjectSchema = ObjectSchema {
     name: "mount_bind",
     properties: &[
         row("base", Text(OneOf(BASES)), Required),
@@ -139,7 +139,7 @@ pub(crate) static MOUNT_BIND: Object = Object {
     ],
 };
 
-pub(crate) static MOUNT_NFS: Object = Object {
+pub(crate) static MOUNT_NFS: ObjectSchema = ObjectSchema {
     name: "mount_nfs",
     properties: &[
         row("host", Text(Any), Required),
@@ -150,7 +150,7 @@ pub(crate) static MOUNT_NFS: Object = Object {
     ],
 };
 
-pub(crate) static MOUNT_OVERLAY: Object = Object {
+pub(crate) static MOUNT_OVERLAY: ObjectSchema = ObjectSchema {
     name: "mount_overlay",
     properties: &[
         row("lower", Objects(&MOUNT), Required),
@@ -159,7 +159,7 @@ pub(crate) static MOUNT_OVERLAY: Object = Object {
     ],
 };
 
-pub(crate) static CONTAINER: Object = Object {
+pub(crate) static CONTAINER: ObjectSchema = ObjectSchema {
     name: "container",
     properties: &[
         row("command", Text(Any), Required),

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
-use imageapi::{ApiError, Call, Operation, Options, Request, Secrets, decode, encode};
+use imageapi::{ApiError, Call, DecodeOptions, Operation, Request, Secrets, decode, encode};
 use serde_json::Value;
 use tinwright::node::v1::ImageResult;
 use tinwright::node::v1::image_call::Call as Message;
@@ -28,7 +28,7 @@ pub fn request(
         map.append(name, HeaderValue::from_str(value).unwrap());
     }
     let method: Method = method.parse().unwrap();
-    decode(&Request { method: &method, path, query, headers: &map }, body, Options::default())
+    decode(&Request { method: &method, path, query, headers: &map }, body, DecodeOptions::default())
 }
 
 /// Decodes a request without a body.

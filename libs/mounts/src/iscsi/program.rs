@@ -2,10 +2,10 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use super::{IscsiUnit, Session, SessionKey};
+use super::{IscsiSession, IscsiUnit, SessionKey};
 use crate::{
     Deadline, Error, Result,
-    process::{self, Outcome},
+    process::{self, ProgramOutput},
 };
 
 /// Begins the name of each interface record that is made here.
@@ -42,7 +42,7 @@ pub(super) fn check(unit: &IscsiUnit) -> Result<()> {
 }
 
 /// True if the session was made by [`log_in`], of this or an earlier process.
-pub(super) fn is_ours(session: &Session) -> bool {
+pub(super) fn is_ours(session: &IscsiSession) -> bool {
     session.interface == interface(&session.key)
 }
 
@@ -96,7 +96,7 @@ pub(super) fn log_in(
 }
 
 /// Logs out of a session, by its number: its record may be gone. A session that is gone by now is fine.
-pub(super) fn log_out(iscsiadm: &Path, session: &Session, deadline: Deadline) -> Result<()> {
+pub(super) fn log_out(iscsiadm: &Path, session: &IscsiSession, deadline: Deadline) -> Result<()> {
     let step = format!("log out of {}", session.key.target);
     let id = session.id.to_string();
     let outcome = call(iscsiadm, &step, &["-m", "session", "-r", &id, "--logout"], deadline)?;
@@ -125,15 +125,15 @@ fn portal_text(portal: &SocketAddr) -> String {
     portal.to_string()
 }
 
-fn call(iscsiadm: &Path, step: &str, args: &[&str], deadline: Deadline) -> Result<Outcome> {
+fn call(iscsiadm: &Path, step: &str, args: &[&str], deadline: Deadline) -> Result<ProgramOutput> {
     process::run(iscsiadm, args, deadline).map_err(|error| match error {
         Error::Failed { cause, errno, .. } => Error::Failed { step: step.to_owned(), cause, errno },
         other @ (Error::Invalid(_) | Error::Busy(_) | Error::Missing(_)) => other,
     })
 }
 
-fn succeeded(step: &str, outcome: Outcome) -> Result<()> {
-    let Outcome { code, text } = outcome;
+fn succeeded(step: &str, outcome: ProgramOutput) -> Result<()> {
+    let ProgramOutput { code, text } = outcome;
     let status = code.map_or_else(|| "signal".to_owned(), |code| format!("status {code}"));
     match code {
         Some(0) => Ok(()),

@@ -5,16 +5,22 @@ use std::{fs::OpenOptions, io::Write, path::Path};
 use rustix::io::Errno;
 
 use super::IscsiUnit;
+use crate::deadline::{Deadline, poll};
 use crate::{Error, Result};
 
 /// Sets scheduler, number of requests, and that the disk does not rotate.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the kernel does not know the scheduler, [`Error::Failed`] otherwise.
-pub(super) fn set(sys: &Path, name: &str, unit: &IscsiUnit) -> Result<()> {
+pub(super) fn set(sys: &Path, name: &str, unit: &IscsiUnit, deadline: Deadline) -> Result<()> {
     let queue = sys.join("block").join(name).join("queue");
+    let scheduler = queue.join("scheduler");
+    // The kernel makes it a moment after the disk.
+    poll(deadline, &format!("wait for the queue of {name}"), || {
+        Ok(scheduler.exists().then_some(()))
+    })?;
     // The scheduler first: a new one brings its own number of requests.
-    write(&queue.join("scheduler"), &unit.scheduler).map_err(|error| {
+    write(&scheduler, &unit.scheduler).map_err(|error| {
         if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
             return Error::Invalid(format!("block scheduler {} is not known", unit.scheduler));
         }

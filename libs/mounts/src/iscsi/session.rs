@@ -7,7 +7,7 @@ use crate::{Result, sysfs};
 
 /// A session of the kernel's initiator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct IscsiSession {
     /// N of `sessionN`.
     pub id: u32,
     /// Names and portal.
@@ -18,7 +18,7 @@ pub struct Session {
     pub state: String,
 }
 
-impl Session {
+impl IscsiSession {
     /// True if the session has a connection.
     pub fn is_logged_in(&self) -> bool {
         self.state == "LOGGED_IN"
@@ -26,7 +26,7 @@ impl Session {
 }
 
 /// Returns all sessions by number.
-pub(super) fn list(sys: &Path) -> Result<Vec<Session>> {
+pub(super) fn list(sys: &Path) -> Result<Vec<IscsiSession>> {
     let names = sysfs::entries(&sys.join("class/iscsi_session"))?;
     let mut sessions = Vec::new();
     for id in names.iter().filter_map(|name| name.strip_prefix("session")?.parse().ok()) {
@@ -37,12 +37,12 @@ pub(super) fn list(sys: &Path) -> Result<Vec<Session>> {
 }
 
 /// Returns the session with these names and portal.
-pub(super) fn find(sys: &Path, key: &SessionKey) -> Result<Option<Session>> {
+pub(super) fn find(sys: &Path, key: &SessionKey) -> Result<Option<IscsiSession>> {
     Ok(list(sys)?.into_iter().find(|session| &session.key == key))
 }
 
 /// Returns one session, or `None` while it is being made or ended.
-fn read(sys: &Path, id: u32) -> Result<Option<Session>> {
+fn read(sys: &Path, id: u32) -> Result<Option<IscsiSession>> {
     let directory = sys.join(format!("class/iscsi_session/session{id}"));
     let attribute = |name: &str| sysfs::attribute(&directory.join(name));
     let connection = sys.join(format!("class/iscsi_connection/connection{id}:0"));
@@ -56,7 +56,7 @@ fn read(sys: &Path, id: u32) -> Result<Option<Session>> {
     let Some(portal) = address.zip(port).and_then(|(address, port)| portal(&address, &port)) else {
         return Ok(None);
     };
-    Ok(Some(Session {
+    Ok(Some(IscsiSession {
         id,
         key: SessionKey { initiator, target, portal },
         interface: attribute("ifacename")?.unwrap_or_default(),

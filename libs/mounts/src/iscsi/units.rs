@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::Session;
+use super::IscsiSession;
 use crate::{Deadline, Error, Result, bounded::bounded, deadline::poll, sysfs};
 
 /// Time in which a unit is listed after the scan for it. The kernel scans before it answers.
@@ -17,7 +17,12 @@ const SCAN_LIMIT: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// [`Error::Invalid`] if the target has no such unit, or it is no block device; [`Error::Failed`] if the scan does not end.
-pub(super) fn find(sys: &Path, session: &Session, lun: u64, deadline: Deadline) -> Result<String> {
+pub(super) fn find(
+    sys: &Path,
+    session: &IscsiSession,
+    lun: u64,
+    deadline: Deadline,
+) -> Result<String> {
     let step = format!("find unit {lun} of {}", session.key.target);
     if directory(sys, session, lun)?.is_none() {
         scan(sys, session, lun, deadline)?;
@@ -37,7 +42,7 @@ pub(super) fn find(sys: &Path, session: &Session, lun: u64, deadline: Deadline) 
 }
 
 /// Returns the name of the block device of unit `lun` if there is one now.
-pub(super) fn existing(sys: &Path, session: &Session, lun: u64) -> Result<Option<String>> {
+pub(super) fn existing(sys: &Path, session: &IscsiSession, lun: u64) -> Result<Option<String>> {
     match directory(sys, session, lun)? {
         Some(directory) => block_name(&directory),
         None => Ok(None),
@@ -45,7 +50,7 @@ pub(super) fn existing(sys: &Path, session: &Session, lun: u64) -> Result<Option
 }
 
 /// Returns the names of all block devices of a session.
-pub(super) fn all(sys: &Path, session: &Session) -> Result<Vec<String>> {
+pub(super) fn all(sys: &Path, session: &IscsiSession) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for (_, directory) in directories(sys, session)? {
         names.extend(block_name(&directory)?);
@@ -53,13 +58,13 @@ pub(super) fn all(sys: &Path, session: &Session) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn directory(sys: &Path, session: &Session, lun: u64) -> Result<Option<PathBuf>> {
+fn directory(sys: &Path, session: &IscsiSession, lun: u64) -> Result<Option<PathBuf>> {
     let found = directories(sys, session)?.into_iter().find(|(number, _)| *number == lun);
     Ok(found.map(|(_, directory)| directory))
 }
 
 /// Returns the number and directory of each unit.
-fn directories(sys: &Path, session: &Session) -> Result<Vec<(u64, PathBuf)>> {
+fn directories(sys: &Path, session: &IscsiSession) -> Result<Vec<(u64, PathBuf)>> {
     let device = device(sys, session);
     let mut found = Vec::new();
     for target in sysfs::entries(&device)?.into_iter().filter(|name| name.starts_with("target")) {
@@ -71,7 +76,7 @@ fn directories(sys: &Path, session: &Session) -> Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-fn device(sys: &Path, session: &Session) -> PathBuf {
+fn device(sys: &Path, session: &IscsiSession) -> PathBuf {
     sys.join(format!("class/iscsi_session/session{}/device", session.id))
 }
 
@@ -87,7 +92,7 @@ fn block_name(directory: &Path) -> Result<Option<String>> {
 }
 
 /// Lets the kernel look for one unit. It answers when it is done.
-fn scan(sys: &Path, session: &Session, lun: u64, deadline: Deadline) -> Result<()> {
+fn scan(sys: &Path, session: &IscsiSession, lun: u64, deadline: Deadline) -> Result<()> {
     let step = format!("scan for unit {lun} of {}", session.key.target);
     let failed = |error: std::io::Error| Error::failed(&step, error);
     // The session's directory is in that of its host, `hostH/sessionS`.

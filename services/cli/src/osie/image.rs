@@ -1,16 +1,17 @@
 //! Collects the files of the initramfs.
 //!
 //! ```text
-//! /init, /etc/udhcpc.sh            our scripts
-//! /bin/busybox                     Debian's, static; /init makes its links
-//! /bin/tinwright-worker            the worker
-//! /sbin/mkfs.ext4, mkfs.ext3       Debian's mke2fs, with its libraries: busybox makes ext2 at most
+//! /init, /etc/*.sh                 our scripts
+//! /bin/busybox                     Debian's, static; our scripts make its links
+//! /bin/tinwright-worker            the worker; in images for nodes /bin/tinwright-node, the node agent
+//! /sbin/mkfs.ext4, mkfs.ext3       Debian's mke2fs, with its libraries: busybox makes ext2 at most; not for nodes
+//! /sbin/iscsid, iscsiadm           Debian's open-iscsi, with its libraries; for nodes only
 //! /lib/modules/VERSION/            the included modules, and an index of only these
 //! /etc/modules                     modules to load at start
 //! /etc/ssl/certs/                  certificate authorities for image servers
 //! ```
 //!
-//! Programs are included unchanged: stripping the worker is up to its own build.
+//! Programs are included unchanged: stripping worker and node agent is up to their own build.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,8 +21,9 @@ use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
 use super::archive::Archive;
+use super::flavour::Flavour;
 use super::kernel::Kernel;
-use super::module_groups::{self, AT_START};
+use super::module_groups;
 use super::modules::{Index, ModuleSet};
 use super::program;
 
@@ -31,18 +33,23 @@ const ZSTD_LEVEL: i32 = 9;
 /// The sources of the initramfs.
 #[derive(Debug)]
 pub(super) struct Inputs {
+    pub(super) flavour: Flavour,
     pub(super) kernel: Kernel,
-    pub(super) worker: PathBuf,
+    /// The program that the machine runs: worker or node agent.
+    pub(super) program: PathBuf,
     pub(super) busybox: PathBuf,
     /// Certificates of public authorities, in PEM; may be missing.
     pub(super) authorities: PathBuf,
     /// The program that makes ext3 and ext4; may be missing.
     pub(super) mke2fs: PathBuf,
+    /// The directory of iscsid and iscsiadm.
+    pub(super) open_iscsi: PathBuf,
 }
 
 /// A packed initramfs.
 #[derive(Debug)]
 pub(super) struct Initramfs {
+    flavour: Flavour,
     pub(super) packed: Vec<u8>,
     /// Number of modules in it.
     pub(super) modules: usize,
@@ -50,14 +57,14 @@ pub(super) struct Initramfs {
     missing: Vec<&'static str>,
     /// True if it has the certificates of public authorities.
     pub(super) authorities: bool,
-    /// True if it can make ext3 and ext4.
+    /// True if it can make ext3 and ext4, or does not have to.
     pub(super) ext4: bool,
 }
 
 impl Initramfs {
     /// Returns modules that are missing in the kernel, with the reasons for including them.
     pub(super) fn missing_modules(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        module_groups::all().filter(|(module, _)| self.missing.contains(module))
+        module_groups::all(self.flavour).filter(|(module, _)| self.missing.contains(module))
     }
 }
 
@@ -76,57 +83,68 @@ impl Inputs {
     pub(super) fn initramfs(&self) -> anyhow::Result<Initramfs> {
         let mut tree = Archive::default();
         add_constant_files(&mut tree);
-        self.add_programs(&mut tree)?;
+        self.flavour.add_scripts(&mut tree);
+        self.add_static_programs(&mut tree)?;
         let authorities = self.authorities.exists();
         if authorities {
             tree.file("etc/ssl/certs/ca-certificates.crt", read(&self.authorities)?);
         }
-        let ext4 = self.mke2fs.exists();
-        if ext4 {
-            self.add_mke2fs(&mut tree)?;
-        }
+        let ext4 = match self.flavour {
+            Flavour::Install => self.add_mke2fs(&mut tree)?,
+            Flavour::Node => self.add_open_iscsi(&mut tree).map(|()| true)?,
+        };
         let index = Index::read(&self.kernel.modules)?;
-        let modules = ModuleSet::new(&index, module_groups::all().map(|(module, _)| module))?;
+        let names = module_groups::all(self.flavour).map(|(module, _)| module);
+        let modules = ModuleSet::new(&index, names)?;
         self.add_modules(&mut tree, &index, &modules)?;
         let packed = pack(&tree).context("the initramfs")?;
         let (modules, missing) = (modules.len(), modules.missing);
-        Ok(Initramfs { packed, modules, missing, authorities, ext4 })
+        Ok(Initramfs { flavour: self.flavour, packed, modules, missing, authorities, ext4 })
     }
 
-    fn add_programs(&self, tree: &mut Archive) -> anyhow::Result<()> {
-        let (busybox, worker) = (self.busybox.display(), self.worker.display());
+    fn add_static_programs(&self, tree: &mut Archive) -> anyhow::Result<()> {
+        let (busybox, program) = (self.busybox.display(), self.program.display());
         anyhow::ensure!(self.busybox.exists(), "{busybox} is missing: install busybox-static");
         let programs = [
             (
                 &self.busybox,
-                "bin/busybox",
+                "busybox",
                 format!("{busybox} needs a loader and libraries: install busybox-static"),
             ),
             (
-                &self.worker,
-                "bin/tinwright-worker",
+                &self.program,
+                self.flavour.program(),
                 format!(
-                    "worker {worker} needs a loader and libraries: give one that is linked statically"
+                    "{} {program} needs a loader and libraries: give one that is linked statically",
+                    self.flavour.program_noun()
                 ),
             ),
         ];
-        for (path, place, error) in programs {
+        for (path, name, error) in programs {
             let content = read(path)?;
             anyhow::ensure!(!program::needs_loader(&content), error);
-            tree.program(place, content);
+            tree.program(&format!("bin/{name}"), content);
         }
         Ok(())
     }
 
-    /// Adds mke2fs and its libraries. It picks the file system from `argv[0]`, so it is linked as mkfs.ext3 and mkfs.ext4.
-    fn add_mke2fs(&self, tree: &mut Archive) -> anyhow::Result<()> {
-        let libraries = program::libraries(&self.mke2fs);
-        for path in libraries.with_context(|| format!("libraries of {}", self.mke2fs.display()))? {
-            tree.program(path.to_string_lossy().trim_start_matches('/'), read(&path)?);
+    /// Adds mke2fs, which picks the file system from `argv[0]`, and so is linked as mkfs.ext3 and mkfs.ext4. Returns false without it.
+    fn add_mke2fs(&self, tree: &mut Archive) -> anyhow::Result<bool> {
+        if !self.mke2fs.exists() {
+            return Ok(false);
         }
-        tree.program("sbin/mkfs.ext4", read(&self.mke2fs)?);
+        add_with_libraries(tree, &self.mke2fs, "sbin/mkfs.ext4")?;
         tree.link("sbin/mkfs.ext3", "mkfs.ext4");
         tree.file("etc/mke2fs.conf", read(Path::new("/etc/mke2fs.conf"))?);
+        Ok(true)
+    }
+
+    fn add_open_iscsi(&self, tree: &mut Archive) -> anyhow::Result<()> {
+        for name in ["iscsid", "iscsiadm"] {
+            let path = self.open_iscsi.join(name);
+            anyhow::ensure!(path.exists(), "{} is missing: install open-iscsi", path.display());
+            add_with_libraries(tree, &path, &format!("sbin/{name}"))?;
+        }
         Ok(())
     }
 
@@ -143,7 +161,7 @@ impl Inputs {
         tree.file(&format!("{to}/modules.dep"), modules.dep(index));
         tree.file(&format!("{to}/modules.alias"), modules.alias(index));
         tree.file(&format!("{to}/modules.builtin"), read(&from.join("modules.builtin"))?);
-        let at_start = AT_START.iter().flat_map(|(_, modules)| *modules);
+        let at_start = module_groups::at_start(self.flavour);
         let at_start = at_start.filter(|module| modules.contains(module));
         tree.file("etc/modules", at_start.map(|module| format!("{module}\n")).collect::<String>());
         Ok(())
@@ -155,13 +173,21 @@ fn add_constant_files(tree: &mut Archive) {
     for directory in ["dev", "proc", "root", "run", "sbin", "sys", "tmp", "usr/bin", "usr/sbin"] {
         tree.directory(directory);
     }
-    tree.program("init", include_str!("init.sh"));
-    tree.program("etc/udhcpc.sh", include_str!("udhcpc.sh"));
     tree.link("bin/sh", "busybox");
     tree.file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n");
     tree.file("etc/group", "root:x:0:\n");
     tree.file("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n");
     tree.file("etc/nsswitch.conf", "hosts: files dns\n");
+}
+
+/// Adds the program at `path` as `place`, and its loader and libraries where it looks for them.
+fn add_with_libraries(tree: &mut Archive, path: &Path, place: &str) -> anyhow::Result<()> {
+    let libraries = program::libraries(path);
+    for library in libraries.with_context(|| format!("libraries of {}", path.display()))? {
+        tree.program(library.to_string_lossy().trim_start_matches('/'), read(&library)?);
+    }
+    tree.program(place, read(path)?);
+    Ok(())
 }
 
 /// Compresses `tree` on one thread: several threads would make the output depend on their timing.

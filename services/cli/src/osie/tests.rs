@@ -29,7 +29,7 @@ fn lay_out<'a>(root: &Path, files: impl Iterator<Item = &'a (&'a str, &'a str)>,
     }
 }
 
-/// Runs `tinwright osie build` with these options and `--output`.
+/// Runs `tinwright osie build` with `--output` and these options.
 fn build(output: &Path, options: &[(&str, &Path)]) -> anyhow::Result<()> {
     #[derive(clap::Parser)]
     struct Line {
@@ -80,9 +80,16 @@ fn refused(worker: &str, busybox: &str) -> String {
     let root = tempfile::tempdir().unwrap();
     lay_out(root.path(), KERNEL.iter(), SystemTime::now());
     let kernel = Kernel::at(root.path()).unwrap();
-    let (authorities, mke2fs) = (root.path().join("none"), root.path().join("none"));
-    let inputs =
-        Inputs { kernel, worker: worker.into(), busybox: busybox.into(), authorities, mke2fs };
+    let none = root.path().join("none");
+    let inputs = Inputs {
+        flavour: Flavour::Install,
+        kernel,
+        program: worker.into(),
+        busybox: busybox.into(),
+        authorities: none.clone(),
+        mke2fs: none.clone(),
+        open_iscsi: none,
+    };
     failure::line(&inputs.initramfs().unwrap_err())
 }
 
@@ -100,4 +107,40 @@ fn programs_that_cannot_run_on_the_machine_are_refused() {
 fn a_missing_worker_is_named() {
     let error = "cannot read /nowhere: No such file or directory (os error 2)";
     assert_eq!(refused("/nowhere", "/bin/busybox"), error);
+}
+
+#[test]
+fn an_image_for_nodes_has_the_node_agent_its_modules_and_open_iscsi_beside_the_other_image() {
+    let place = tempfile::tempdir().unwrap();
+    let (root, agent) = (place.path().join("root"), place.path().join("agent"));
+    let dep = "kernel/floppy.ko:\nkernel/rbd.ko:\nkernel/virtio_net.ko:\n";
+    let files = KERNEL.iter().filter(|(path, _)| !path.ends_with("modules.dep"));
+    let more = [("lib/modules/7/modules.dep", dep), ("lib/modules/7/kernel/rbd.ko", "rbd")];
+    lay_out(&root, files.chain(&more), SystemTime::now());
+    std::fs::write(&agent, "the agent").unwrap();
+    let (output, node) = (place.path().join("output"), Path::new("node"));
+    let options: [(&str, &Path); 3] =
+        [("--kernel-root", &root), ("--flavour", node), ("--node-agent", &agent)];
+    build(&output, &options).unwrap();
+    build(&output, &[("--kernel-root", &root), ("--worker", &agent)]).unwrap();
+    let [node, install] = ["initramfs-node-x86_64", "initramfs-x86_64"].map(|name| {
+        let packed = std::fs::read(output.join(name)).unwrap();
+        zstd::decode_all(packed.as_slice()).unwrap()
+    });
+    let holds = |tree: &[u8], text: &str| tree.windows(text.len()).any(|it| it == text.as_bytes());
+    for file in ["bin/tinwright-node\0", "etc/node.sh\0", "sbin/iscsid\0", "kernel/rbd.ko\0"] {
+        assert!(holds(&node, file) && !holds(&install, file), "{file}");
+    }
+    assert!(holds(&install, "bin/tinwright-worker\0") && !holds(&node, "tinwright-worker\0"));
+    assert!(holds(&node, "kernel/virtio_net.ko\0") && !holds(&node, "kernel/floppy.ko\0"));
+    assert_eq!(std::fs::read(output.join("vmlinuz-node-x86_64")).unwrap(), b"the kernel");
+}
+
+#[test]
+fn a_worker_is_refused_for_an_image_of_nodes() {
+    let place = tempfile::tempdir().unwrap();
+    let options: [(&str, &Path); 2] =
+        [("--flavour", Path::new("node")), ("--worker", Path::new("/bin/busybox"))];
+    let error = failure::line(&build(place.path(), &options).unwrap_err());
+    assert_eq!(error, "an image of this flavour has another program: give --node-agent");
 }

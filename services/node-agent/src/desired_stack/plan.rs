@@ -7,7 +7,7 @@ use super::record::{StackContainer, StackRecord, digest};
 
 /// A step. After each one the next is planned anew.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step<'a> {
+pub(super) enum StackStep<'a> {
     /// The assignment is new.
     Begin(&'a DesiredStack),
     /// The container is gone: somebody deleted it.
@@ -32,9 +32,9 @@ pub(super) fn next_step<'a>(
     record: &StackRecord,
     desired: Option<&'a DesiredStack>,
     state_of: impl Fn(i64) -> Option<State>,
-) -> Step<'a> {
+) -> StackStep<'a> {
     if let Some(stack) = desired.filter(|stack| stack.assignment > record.assignment) {
-        return Step::Begin(stack);
+        return StackStep::Begin(stack);
     }
     // A server that does not know the latest assignment yet.
     let desired = desired.filter(|stack| stack.assignment == record.assignment);
@@ -45,34 +45,34 @@ pub(super) fn next_step<'a>(
     for made in &record.containers {
         let is_kept = desired.is_none() || definition(made).is_some();
         match (made.id.and_then(|id| Some((id, state_of(id)?))), is_kept) {
-            (None, _) => return Step::Forget(made.name.clone()),
-            (Some((id, State::Running)), false) => return Step::Stop(id),
+            (None, _) => return StackStep::Forget(made.name.clone()),
+            (Some((id, State::Running)), false) => return StackStep::Stop(id),
             (Some((_, State::Stopping)), _) => waits = true,
-            (Some((id, _)), false) => return Step::Delete { name: made.name.clone(), id },
+            (Some((id, _)), false) => return StackStep::Delete { name: made.name.clone(), id },
             (Some(_), true) => {}
         }
     }
     if waits {
-        return Step::Rest(NodeState::Applying);
+        return StackStep::Rest(NodeState::Applying);
     }
     let is_made =
         |container: &&Container| record.containers.iter().any(|made| made.name == container.name);
     let mut containers = desired.into_iter().flat_map(|stack| &stack.containers);
     if let Some(missing) = containers.find(|container| !is_made(container)) {
-        return Step::Create(missing);
+        return StackStep::Create(missing);
     }
     let states = record.containers.iter().filter_map(|made| Some((made, made.id?)));
     for (made, id) in states {
         match state_of(id) {
             Some(State::Running) => {}
             Some(ended @ (State::Created | State::Exited | State::Dead)) => {
-                return Step::Start { name: made.name.clone(), id, ended };
+                return StackStep::Start { name: made.name.clone(), id, ended };
             }
             Some(State::Unspecified | State::Stopping | State::Paused) | None => {
-                return Step::Rest(NodeState::Applying);
+                return StackStep::Rest(NodeState::Applying);
             }
         }
     }
     let is_assigned = !record.stack_id.is_empty() || !record.containers.is_empty();
-    Step::Rest(if is_assigned { NodeState::Running } else { NodeState::Unassigned })
+    StackStep::Rest(if is_assigned { NodeState::Running } else { NodeState::Unassigned })
 }

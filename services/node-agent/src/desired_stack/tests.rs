@@ -28,16 +28,16 @@ impl Table {
     fn step(&mut self, desired: Option<&DesiredStack>) -> Option<NodeState> {
         let states = self.states.clone();
         match next_step(&self.record, desired, |id| states.get(&id).copied()) {
-            Step::Rest(state) => return Some(state),
-            Step::Begin(stack) => self.record.begin(stack),
-            Step::Forget(name) => self.record.containers.retain(|it| it.name != name),
-            Step::Stop(id) => drop(self.states.insert(id, State::Stopping)),
-            Step::Delete { name, id } => {
+            StackStep::Rest(state) => return Some(state),
+            StackStep::Begin(stack) => self.record.begin(stack),
+            StackStep::Forget(name) => self.record.containers.retain(|it| it.name != name),
+            StackStep::Stop(id) => drop(self.states.insert(id, State::Stopping)),
+            StackStep::Delete { name, id } => {
                 assert!(self.states.remove(&id).is_some_and(|state| state != State::Running));
                 self.record.containers.retain(|it| it.name != name);
             }
-            Step::Start { id, .. } => drop(self.states.insert(id, State::Running)),
-            Step::Create(container) => {
+            StackStep::Start { id, .. } => drop(self.states.insert(id, State::Running)),
+            StackStep::Create(container) => {
                 let name = container.name.clone();
                 assert!(self.record.containers.iter().all(|it| it.name != name), "{name} twice");
                 self.last_id += 1;

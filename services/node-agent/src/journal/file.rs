@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 
-use super::record::{Batch, Change, Entry};
+use super::record::{Batch, Change, JournalEntry};
 use super::table::Table;
 
 const HEADER: &[u8] = b"TINWRIGHT-NODE-1";
@@ -51,7 +51,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where the frame begins.
+        /// The byte at which the frame begins.
         offset: u64,
     },
     /// The task that reads the file failed.
@@ -122,7 +122,8 @@ impl JournalFile {
         if self.is_damaged || self.length > self.compacted_length * COMPACTION_FACTOR {
             self.compact()?;
         }
-        let entries = changes.iter().map(|change| Entry { change: Some(change.clone()) }).collect();
+        let entries =
+            changes.iter().map(|change| JournalEntry { change: Some(change.clone()) }).collect();
         let frame = frame(&Batch { entries })?;
         if let Err(error) = self.file.write_all(&frame).and_then(|()| self.file.sync_data()) {
             self.is_damaged = true;

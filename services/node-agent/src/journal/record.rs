@@ -2,21 +2,22 @@
 
 use tinwright::node::v1::{Attachment, Container, ImageResult, Mount};
 
-/// What is written at once, and read as a whole or not at all.
+/// Changes that are written at once, and read as a whole or not at all.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Batch {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<JournalEntry>,
 }
 
 /// One change.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Entry {
+pub(crate) struct JournalEntry {
     #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6")]
     pub(crate) change: Option<Change>,
 }
 
 /// A change of what the journal has.
+#[expect(clippy::large_enum_variant, reason = "few changes are in memory at a time")]
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Change {
     /// An object is new or different.
@@ -52,10 +53,10 @@ pub(crate) struct ObjectRecord {
     /// The mark of its kernel steps.
     #[prost(string, tag = "6")]
     pub(crate) mark: String,
-    /// What is needed besides the mark to find an attached device.
+    /// Data needed besides the mark to find an attached device.
     #[prost(bytes = "vec", tag = "7")]
     pub(crate) baseline: Vec<u8>,
-    /// What is needed besides the device file to detach a device.
+    /// Data needed besides the device file to detach a device.
     #[prost(bytes = "vec", tag = "8")]
     pub(crate) device_detail: Vec<u8>,
     /// The number of the last start of a container.
@@ -92,7 +93,7 @@ impl ObjectRecord {
     }
 }
 
-/// How far the life of an object has come.
+/// The phase of an object's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum Phase {

@@ -1,8 +1,8 @@
-//! What the changes of a journal come to.
+//! The result of the changes of a journal.
 
 use std::collections::BTreeMap;
 
-use super::record::{Batch, CallRecord, Change, Entry, ObjectRecord};
+use super::record::{Batch, CallRecord, Change, JournalEntry, ObjectRecord};
 
 /// All that a journal has. Compaction writes it as one batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +41,6 @@ impl Table {
         let objects = self.objects.values().cloned().map(|record| Change::Put(Box::new(record)));
         let results = self.results.values().cloned().map(Change::PutResult);
         let changes = first.into_iter().chain(objects).chain(results);
-        Batch { entries: changes.map(|change| Entry { change: Some(change) }).collect() }
+        Batch { entries: changes.map(|change| JournalEntry { change: Some(change) }).collect() }
     }
 }

@@ -7,7 +7,7 @@ use super::file::JournalFile;
 use super::record::{CallRecord, Change, ObjectBody, ObjectRecord, Phase};
 use super::table::Table;
 use super::{Journal, OpenError};
-use crate::options::Options;
+use crate::options::NodeOptions;
 use crate::tests::requests::bind;
 
 fn put(id: i64) -> Change {
@@ -141,7 +141,7 @@ fn a_long_file_is_compacted_and_keeps_what_it_has() {
 #[tokio::test]
 async fn appends_at_the_same_time_are_all_durable() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new(dir.path().join("journal"));
+    let options = NodeOptions::new(dir.path().join("journal"));
     let (journal, _) = Journal::open(&options).await.unwrap();
     let appends = (1..=100).map(|id| journal.append(vec![put(id)]));
     for result in futures_util::future::join_all(appends).await {

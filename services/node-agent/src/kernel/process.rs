@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::KernelError;
 
-/// Processes of containers.
+/// Processes of containers. The end of a run is written to the container's log, also if the node's process does not live then.
 #[async_trait]
 pub trait Containers: Send + Sync + 'static {
     /// Starts the first program. Succeeds once a process exists that is to become the first program; if that fails later, the run
-    /// ends. Writes its steps to the log.
+    /// ends. Writes its steps to the log, and the cause if it fails.
     async fn start(&self, step: &ContainerStep, deadline: Instant) -> Result<(), KernelError>;
 
     /// Returns all runs that are not forgotten, of this process and of earlier ones.

@@ -10,7 +10,7 @@ use super::KernelError;
 
 /// Block devices and file systems of the kernel.
 #[async_trait]
-pub trait Storage: Send + Sync + 'static {
+pub trait KernelStorage: Send + Sync + 'static {
     /// Checks `source` without changing anything. The result is stored in the journal and is the `baseline` of the step: what
     /// [`find`](Self::find) needs to tell the new device from others, such as the devices of the same image that exist already.
     async fn prepare(&self, source: &AttachSource) -> Result<Vec<u8>, KernelError>;
@@ -38,9 +38,9 @@ pub trait Storage: Send + Sync + 'static {
     async fn sync(&self, mountpoint: &Path) -> Result<(), KernelError>;
 
     /// Returns what exists and may be of an earlier process of a node.
-    async fn found(&self) -> Result<Found, KernelError>;
+    async fn found(&self) -> Result<FoundObjects, KernelError>;
 
-    /// Removes a directory below the mount directory with its content, except mounted file systems.
+    /// Removes one of the directories of [`FoundObjects`] with its content, except mounted file systems.
     async fn remove_directory(&self, path: &Path) -> Result<(), KernelError>;
 }
 
@@ -74,7 +74,7 @@ pub struct AttachStep {
     pub mark: String,
     /// The definition.
     pub source: AttachSource,
-    /// The result of [`Storage::prepare`].
+    /// The result of [`KernelStorage::prepare`].
     pub baseline: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ pub struct Device {
     pub file: PathBuf,
     /// The number N of `/dev/rbdN`; 0 for other devices.
     pub device_id: i64,
-    /// What else is needed to recognize and detach it. The node stores it and does not look into it.
+    /// Further data that is needed to recognize and detach it. The node stores it and does not look into it.
     pub detail: Vec<u8>,
 }
 
@@ -98,7 +98,7 @@ pub enum MountSource {
         device_file: PathBuf,
         /// The type of the file system.
         fs_type: String,
-        /// Options as those of mount(8).
+        /// NodeOptions as those of mount(8).
         options: Vec<String>,
     },
     /// A directory.
@@ -122,7 +122,7 @@ pub enum MountSource {
         ro: bool,
         /// The protocol's version, such as 4.2.
         version: String,
-        /// Options of nfs(5).
+        /// NodeOptions of nfs(5).
         options: Vec<String>,
     },
     /// Directories over each other.
@@ -139,9 +139,11 @@ pub struct MountTarget {
     pub mountpoint: PathBuf,
     /// The writable directories of an overlay.
     pub writable: Option<WritableLayer>,
+    /// The mounts below it came with it, and are unmounted with it.
+    pub recursive: bool,
 }
 
-/// The writable directories of an overlay, below the mount directory. They are removed with their content.
+/// The writable directories of an overlay, in the upper directory. They are removed with their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritableLayer {
     /// The directory of changed files.
@@ -159,12 +161,13 @@ pub struct MountStep {
     pub source: MountSource,
 }
 
-/// What may be of an earlier process of a node. Paths are spelt as in the steps, whatever symbolic links lead to them.
+/// Mounts, directories and devices that may be of an earlier process of a node. Paths are spelt as in the steps, whatever symbolic links lead to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Mount points below the mount directory, in the order in which they were mounted. Bind mounts of the same file system count.
+pub struct FoundObjects {
+    /// Mount points directly in the mount directory, in the order in which they were mounted. Bind mounts of the same file system
+    /// count. What is mounted below them belongs to them.
     pub mounts: Vec<PathBuf>,
-    /// Directories directly in the mount directory, mount points or not.
+    /// Directories of nodes directly in the mount directory and in the upper directory, mount points or not.
     pub directories: Vec<PathBuf>,
     /// Devices that carry marks, with their marks.
     pub devices: Vec<(String, Device)>,

@@ -15,7 +15,7 @@ use crate::kernel::{LogFile, MountTarget, RunId, WritableLayer};
 
 /// An object of the node.
 #[derive(Clone, Debug)]
-pub(crate) struct Object {
+pub(crate) struct NodeObject {
     /// The message of the contract, with what the node sets except the count. Nested objects are references.
     pub(crate) definition: Definition,
     pub(crate) state: ObjectState,
@@ -27,9 +27,9 @@ pub(crate) struct Object {
     pub(crate) holds: u32,
     /// The text by which its effect on the kernel is found again.
     pub(crate) mark: String,
-    /// What the kernel needs besides the mark to find an attached device.
+    /// Data that the kernel needs besides the mark to find an attached device.
     pub(crate) baseline: Vec<u8>,
-    /// What the kernel needs besides the device file to detach a device.
+    /// Data that the kernel needs besides the device file to detach a device.
     pub(crate) device_detail: Vec<u8>,
     pub(crate) effect: Effect,
     /// The last start of a container.
@@ -73,7 +73,7 @@ pub(crate) struct Retry {
     pub(crate) last_error: String,
 }
 
-impl Object {
+impl NodeObject {
     /// An object that is being created.
     pub(crate) fn new(definition: Definition) -> Self {
         Self {
@@ -133,7 +133,9 @@ impl Object {
             )
             | None => None,
         };
-        Some(MountTarget { mountpoint: PathBuf::from(&mount.mountpoint), writable })
+        let recursive =
+            matches!(&mount.definition, Some(mount::Definition::Bind(bind)) if bind.recursive());
+        Some(MountTarget { mountpoint: PathBuf::from(&mount.mountpoint), writable, recursive })
     }
 
     /// Returns the log of a container.

@@ -1,11 +1,11 @@
 //! Objects as records of the journal.
 
-use super::object::{Effect, Object, Run};
+use super::object::{Effect, NodeObject, Run};
 use super::state::ObjectState;
 use crate::definition::Definition;
 use crate::journal::{ObjectBody, ObjectRecord, Phase};
 
-impl Object {
+impl NodeObject {
     /// Returns the record of the object in the phase `phase`.
     pub(crate) fn to_record(&self, phase: Phase) -> ObjectRecord {
         let body = match self.definition.clone() {

@@ -82,7 +82,7 @@ async fn the_result_of_an_expired_call_is_the_same_when_it_is_repeated() {
     bench.kernel.hang("mount nfs");
     assert_eq!(call(&node, Some("a"), mount_call()).await, Err(Reason::Failed));
     bench.kernel.heal();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(call(&node, Some("a"), mount_call()).await, Err(Reason::Failed));
     node.close().await;
     let node = bench.reopen().await;
@@ -110,7 +110,7 @@ async fn a_journal_that_cannot_be_written_refuses_calls_and_is_used_again_afterw
     assert_eq!(bench.kernel.tables().mounts.len(), 1);
     bench.options.refuse_writes.store(false, Ordering::SeqCst);
     delete_mount(&node, kept.id, true).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
     node.close().await;
     assert_eq!(bench.reopen().await.snapshot(), Default::default());

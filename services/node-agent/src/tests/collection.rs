@@ -28,7 +28,7 @@ async fn a_teardown_that_fails_is_tried_again_after_1_2_4_up_to_60_seconds() {
     }
     assert_eq!(attempts, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
     bench.kernel.heal();
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
 }
 
@@ -69,7 +69,7 @@ async fn a_rollback_that_fails_is_finished_by_the_collection() {
     let again = post_container(&node, container("d", bind("/srv"))).await.unwrap();
     bench.kernel.heal();
     delete_container(&node, again.id, false).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(node.snapshot(), Default::default());
     assert!(bench.kernel.tables().is_empty());
 }
@@ -86,6 +86,6 @@ async fn a_teardown_that_hangs_delays_no_other_collection() {
     sleep(Duration::from_secs(5)).await;
     assert_eq!(node.snapshot().mounts.len(), 1);
     bench.kernel.heal();
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
 }

@@ -53,7 +53,7 @@ async fn nested_counts_are_one_and_all_is_collected_with_the_container() {
     assert_eq!((snapshot.mounts.len(), snapshot.attachments.len()), (3, 1));
     assert_eq!(refs(&node, 2, 1).await, (Some(1), Some(1)));
     delete_container(&node, c.id, false).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(node.snapshot(), Default::default());
     assert!(bench.kernel.tables().is_empty());
 }
@@ -66,10 +66,10 @@ async fn a_nested_object_stays_if_something_else_refers_to_it_by_then() {
     let other = post_mount(&node, bind_reference(1, "/b")).await.unwrap();
     assert_eq!(get_mount(&node, 1).await.unwrap().refs, 2);
     delete_mount(&node, m.id, true).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(get_mount(&node, 1).await.unwrap().refs, 1);
     delete_mount(&node, other.id, true).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(get_mount(&node, 1).await, Err(Reason::NotFound));
 }
 

@@ -70,7 +70,7 @@ fn delete_call(force: bool) -> Call {
     Call::DeleteContainer(DeleteContainer { id: None, name: Some("c".into()), force })
 }
 
-/// What a caller has heard before the crash.
+/// The answers that a caller got before the crash.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answered {
     created: bool,
@@ -87,7 +87,7 @@ async fn whole_life(node: &Node, answered: &mut Answered) {
     reaches(node, container.id, State::Exited).await;
     call(node, Some(DELETE), delete_call(false)).await.unwrap();
     answered.deleted = true;
-    node.settled().await;
+    node.idle().await;
 }
 
 /// Creates the stack, and deletes it by force while the container runs.
@@ -96,7 +96,7 @@ async fn forced_life(node: &Node, answered: &mut Answered) {
     answered.created = true;
     call(node, Some(DELETE), delete_call(true)).await.unwrap();
     answered.deleted = true;
-    node.settled().await;
+    node.idle().await;
 }
 
 /// Asserts that the kernel has exactly what the objects of `node` say.
@@ -166,11 +166,11 @@ fn crashes(bench: &mut Bench, at: usize, forced: bool, answered: &mut Answered) 
 fn recover(bench: &Bench, at: usize, answered: Answered) {
     let first_id = in_runtime(async {
         let node = bench.reopen().await;
-        node.settled().await;
+        node.idle().await;
         assert_consistent(&node, bench, at);
         let found = summary(&node);
         assert!(found.is_empty() || found.len() == 5, "crash {at}: {found:?}");
-        assert!(!(answered.deleted && !found.is_empty()), "crash {at}: deleted, but there");
+        assert!(!answered.deleted || found.is_empty(), "crash {at}: deleted, but there");
         let created = call(&node, Some(CREATE), create_call()).await.unwrap();
         let Outcome::Container(created) = created else { panic!("{created:?}") };
         if answered.created || !found.is_empty() {
@@ -180,7 +180,7 @@ fn recover(bench: &Bench, at: usize, answered: Answered) {
     });
     in_runtime(async {
         let node = bench.reopen().await;
-        node.settled().await;
+        node.idle().await;
         assert_consistent(&node, bench, at);
         // It is stopped, or it is deleted already.
         let stopped = call(&node, Some(STOP), stop_call()).await;
@@ -193,7 +193,7 @@ fn recover(bench: &Bench, at: usize, answered: Answered) {
         let repeated = call(&node, Some(DELETE), delete_call(false)).await;
         assert_eq!(repeated, outcome, "crash {at}");
         assert_eq!(call(&node, None, delete_call(false)).await, Err(Reason::NotFound));
-        node.settled().await;
+        node.idle().await;
         assert_eq!(bench.kernel.tables(), Default::default(), "crash {at}");
         assert!(summary(&node).is_empty(), "crash {at}");
     });
@@ -250,7 +250,7 @@ fn a_crash_during_the_recovery_is_recovered_from() {
             in_runtime(async {
                 let life = async {
                     let node = bench.reopen().await;
-                    node.settled().await;
+                    node.idle().await;
                 };
                 tokio::select! {
                     () = life => {}

@@ -20,7 +20,7 @@ async fn nested_objects_are_created_from_the_bottom_and_removed_from_the_top() {
     let up = ["mount nfs", "attach loopback", "mount device", "mount overlay"];
     assert_eq!(bench.kernel.take_storage_operations(), up);
     delete_container(&node, c.id, false).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     let down = ["unmount overlay", "unmount device", "detach loopback", "unmount nfs"];
     assert_eq!(bench.kernel.take_storage_operations(), down);
 }
@@ -130,7 +130,7 @@ async fn a_hanging_step_ends_the_call_in_time_and_is_undone_when_it_ends() {
         let other = post_mount(&node, bind("/srv")).await.unwrap();
         delete_mount(&node, other.id, true).await.unwrap();
         bench.kernel.heal();
-        node.settled().await;
+        node.idle().await;
         assert_eq!(node.snapshot(), Default::default(), "{step}");
         assert!(bench.kernel.tables().is_empty(), "{step}: {:?}", bench.kernel.tables());
     }

@@ -19,7 +19,7 @@ async fn force_overrides_counts_but_not_the_kernel() {
     assert_eq!(delete_mount(&node, 1, true).await, Err(Reason::Busy));
     assert_eq!((node.snapshot(), bench.kernel.tables()), before);
     delete_mount(&node, m.id, true).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
 }
 
@@ -46,7 +46,7 @@ async fn a_failed_teardown_keeps_the_object_and_its_dependencies() {
     bench.kernel.heal();
     assert_eq!(get_mount(&node, m.id).await.unwrap(), m);
     delete_mount(&node, m.id, true).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
 }
 
@@ -58,7 +58,7 @@ async fn what_vanished_from_the_kernel_is_deleted_and_releases_its_dependencies(
     bench.kernel.reboot();
     let deleted = delete_mount(&node, m.id, true).await.unwrap();
     assert_eq!(deleted, m);
-    node.settled().await;
+    node.idle().await;
     assert_eq!(node.snapshot(), Default::default());
 }
 
@@ -72,7 +72,7 @@ async fn users_of_a_deleted_object_stay_and_skip_it_later() {
     delete_attachment(&node, a.id, true).await.unwrap();
     assert_eq!(get_mount(&node, m.id).await.unwrap().refs, 1);
     delete_mount(&node, m.id, true).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
 }
 
@@ -101,7 +101,7 @@ async fn a_deletion_that_hangs_fails_in_time_and_goes_on() {
     // A second one waits for the first.
     assert_eq!(delete_mount(&node, m.id, true).await, Err(Reason::Failed));
     bench.kernel.heal();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(get_mount(&node, m.id).await, Err(Reason::NotFound));
     assert!(bench.kernel.tables().is_empty());
 }

@@ -22,7 +22,7 @@ pub(crate) struct FakeKernel {
     version: watch::Sender<u64>,
 }
 
-/// What the kernel has.
+/// The tables of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tables {
     /// Devices by their files, with the directory of a loop device's file.

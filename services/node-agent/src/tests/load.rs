@@ -45,7 +45,7 @@ async fn cycles(bench: &Bench, node: &Node, seed: u8, rate: f64) {
         task.await.unwrap();
     }
     bench.kernel.heal();
-    node.settled().await;
+    node.idle().await;
     let snapshot = node.snapshot();
     assert_eq!(snapshot.mounts.len(), 1);
     assert_eq!((snapshot.mounts[0].id, snapshot.mounts[0].refs), (shared.id, 1));

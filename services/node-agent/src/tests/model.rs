@@ -270,7 +270,7 @@ async fn run(steps: Vec<Step>) {
                 node = bench.reopen().await;
             }
         }
-        node.settled().await;
+        node.idle().await;
         compare(&model, &node, &bench);
         used.extend(model.0.keys().copied());
     }

@@ -25,7 +25,7 @@ async fn a_restart_keeps_ids_names_counts_and_states_and_containers_go_on() {
     bench.kernel.exit(&runs[0], Exit::Status(3));
     reaches(&node, before.containers[0].id, State::Dead).await;
     delete_container(&node, before.containers[0].id, false).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(node.snapshot().mounts.len(), 2);
 }
 
@@ -70,7 +70,7 @@ async fn after_a_reboot_all_has_vanished_and_can_be_deleted() {
     assert_eq!(set_state(&node, c.id, State::Running).await, Err(Reason::Failed));
     assert_eq!(post_mount(&node, bind_reference(1, "/")).await, Err(Reason::Failed));
     delete_container(&node, c.id, false).await.unwrap();
-    node.settled().await;
+    node.idle().await;
     assert_eq!(node.snapshot(), Default::default());
 }
 
@@ -132,6 +132,6 @@ async fn a_collection_goes_on_after_a_restart() {
     assert_eq!(bench.kernel.tables().mounts.len(), 3);
     bench.kernel.heal();
     let node = bench.reopen().await;
-    node.settled().await;
+    node.idle().await;
     assert!(bench.kernel.tables().is_empty());
 }

@@ -1,4 +1,5 @@
 //! Definitions and calls.
+#![allow(clippy::wildcard_enum_match_arm)]
 
 use tinwright::node::v1::attachment::{self, Local, Loopback, Rbd, RbdOptions};
 use tinwright::node::v1::container::State;

@@ -1,6 +1,6 @@
 //! A virtual machine boots the image with Debian's kernel, in a network namespace of the test.
 //!
-//! It has two network cards, and only the second has a cable. The worker is a script that prints what it finds, and ends.
+//! It has two network cards, and only the second has a cable. Worker and node agent are scripts that print what they find, and end.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use super::build;
+use super::{Flavour, build};
 
 const MAC: &str = "52:54:00:00:00:11";
 
@@ -31,9 +31,50 @@ say trusts $(grep -c BEGIN /etc/ssl/certs/ca-certificates.crt) authorities
 exit 3
 "#;
 
+/// A line is printed for each fact; the last line follows when all programs of a node run.
+const NODE_AGENT: &str = r#"#!/bin/sh
+say() { echo "agent: $*"; }
+say "flags [$*]"
+say address $(ip -4 -o addr show | grep -v ' lo ')
+say root $(grep ' / ' /proc/mounts), control groups $(cat /sys/fs/cgroup/cgroup.controllers)
+mkdir -p /tmp/image && unshare -m sh -c 'mount -t tmpfs image /tmp/image && cd /tmp/image && mkdir old && pivot_root . old && echo "agent: pivoted"'
+say transports $(ls /sys/class/iscsi_transport), rbd $(ls /sys/bus/rbd | grep -x add)
+for type in nfs squashfs overlay erofs ext4 xfs; do grep -qw $type /proc/filesystems || say without $type; done
+say elevators $(modprobe -a bfq kyber-iosched && echo loaded)
+until iscsiadm -m iface >/dev/null 2>&1 && pidof iscsid >/dev/null; do sleep 1; done
+kill $(pidof iscsid)
+exit 4
+"#;
+
+#[test]
+fn a_node_runs_from_a_tmpfs_and_restarts_its_programs() {
+    let site = Site::new(Flavour::Node, NODE_AGENT);
+    let _server = site.serve_addresses();
+    let parameters = "tinwright.node.port=8080 tinwright.node.lazy-unmount";
+    let mut machine = site.boot(&format!("hw_addr={MAC} {parameters}"));
+    machine.says("osie: eth1 has 198.51.100.77/24");
+    machine.says("agent: flags [--scheme=unix --port=8080 --lazy-unmount]");
+    machine.says("agent: address 3: eth1 inet 198.51.100.77/24");
+    let root = machine.says("agent: root root / tmpfs rw");
+    let groups = root.split_once("control groups").unwrap().1;
+    assert!(["memory", "pids"].iter().all(|name| groups.contains(name)), "{root}");
+    machine.says("agent: pivoted");
+    machine.says("agent: transports tcp, rbd add");
+    machine.says("agent: elevators loaded");
+    let mut restarts = [machine.says("ended with exit code"), machine.says("ended with exit code")];
+    restarts.sort();
+    assert!(restarts[0].starts_with("osie: iscsid ended with exit code"), "{restarts:?}");
+    assert_eq!(
+        restarts[1],
+        "osie: tinwright-node ended with exit code 4: starting it again in 1 s"
+    );
+    machine.says("osie: starting tinwright-node");
+    assert!(!machine.printed.contains("agent: without"), "{}", machine.printed);
+}
+
 #[test]
 fn a_machine_boots_with_network_and_disk_and_restarts_its_worker() {
-    let site = Site::new();
+    let site = Site::new(Flavour::Install, WORKER);
     // The last of two equal keys counts.
     let mac = MAC.to_uppercase();
     let mut machine = site.boot(&format!("hw_addr=52:54:00:00:00:10 hw_addr={mac}"));
@@ -58,7 +99,7 @@ fn a_machine_boots_with_network_and_disk_and_restarts_its_worker() {
 
 #[test]
 fn without_a_mac_address_every_interface_is_used_with_the_vlan_tag() {
-    let site = Site::new();
+    let site = Site::new(Flavour::Install, WORKER);
     let mut cable = site.command("tcpdump");
     cable.args("-i tap0 -n -e -l vlan 5 and udp dst port 67".split(' ')).stderr(Stdio::null());
     let mut cable = Program::start(cable);
@@ -79,19 +120,21 @@ static SITES: AtomicU32 = AtomicU32::new(0);
 /// A network namespace with the machine's cable, and the files to boot. Deleted when dropped.
 struct Site {
     namespace: String,
+    flavour: Flavour,
     place: tempfile::TempDir,
 }
 
 impl Site {
-    fn new() -> Self {
+    /// Makes a site whose machine runs `program`.
+    fn new(flavour: Flavour, program: &str) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "this makes a network namespace: run it as root"
         );
         let number = SITES.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("osie-{}-{number}", std::process::id());
-        let site = Self { namespace, place: tempfile::tempdir().unwrap() };
-        site.build();
+        let site = Self { namespace, flavour, place: tempfile::tempdir().unwrap() };
+        site.build(program);
         site.make_disk();
         let name = &site.namespace;
         for command in [
@@ -109,11 +152,22 @@ impl Site {
         self.place.path().join(name)
     }
 
-    fn build(&self) {
+    fn build(&self, program: &str) {
         let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/kernel");
-        let worker = self.path("worker");
-        std::fs::write(&worker, WORKER).unwrap();
-        build(self.place.path(), &[("--worker", &worker), ("--cache", &cache)]).unwrap();
+        let path = self.path("program");
+        std::fs::write(&path, program).unwrap();
+        let name = match self.flavour {
+            Flavour::Install => "install",
+            Flavour::Node => "node",
+        };
+        let options =
+            [(self.flavour.option(), &*path), ("--cache", &cache), ("--flavour", Path::new(name))];
+        build(self.place.path(), &options).unwrap();
+    }
+
+    /// Returns the path of a file of the build.
+    fn built(&self, name: &str) -> PathBuf {
+        self.path(&format!("{name}-{}x86_64", self.flavour.infix()))
     }
 
     fn make_disk(&self) {
@@ -152,8 +206,8 @@ impl Site {
         let mut qemu = self.command("qemu-system-x86_64");
         qemu.args("-accel tcg,thread=single -cpu max -m 512 -nodefaults -no-reboot".split(' '));
         qemu.args(["-display", "none", "-serial", "stdio"]);
-        qemu.arg("-kernel").arg(self.path("vmlinuz-x86_64"));
-        qemu.arg("-initrd").arg(self.path("initramfs-x86_64"));
+        qemu.arg("-kernel").arg(self.built("vmlinuz"));
+        qemu.arg("-initrd").arg(self.built("initramfs"));
         // On a busy host an emulated timer is late; a kernel that checks it stops.
         let quick = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
         qemu.arg("-append").arg(format!("{quick} {parameters}"));
@@ -176,6 +230,8 @@ impl Drop for Site {
 struct Program {
     process: Child,
     lines: Receiver<String>,
+    /// The lines so far.
+    printed: String,
     until: Instant,
 }
 
@@ -189,7 +245,7 @@ impl Program {
                 let _closed = sender.send(String::from_utf8_lossy(&line).trim().to_owned());
             }
         });
-        Self { process, lines, until: Instant::now() + BOOT_TIMEOUT }
+        Self { process, lines, printed: String::new(), until: Instant::now() + BOOT_TIMEOUT }
     }
 
     /// Waits for a line that contains `text`; lines before it are only printed.
@@ -199,6 +255,7 @@ impl Program {
             let line = self.lines.recv_timeout(left);
             let line = line.unwrap_or_else(|error| panic!("waiting for `{text}`: {error}"));
             println!("{line}");
+            self.printed.push_str(&line);
             if line.contains(text) {
                 return line;
             }

@@ -59,12 +59,20 @@ impl Choices {
             let Kind::Message(entry) = field.kind() else { return None };
             let (key, value) = (entry.map_entry_key_field(), entry.map_entry_value_field());
             let mut entry = || {
-                let key = match key.kind() {
-                    Kind::String => MapKey::String(self.text()),
-                    Kind::Bool => MapKey::Bool(self.below(2) == 1),
-                    Kind::Int64 => MapKey::I64(self.next().cast_signed()),
-                    Kind::Uint32 => MapKey::U32(self.below(1 << 32).try_into().unwrap()),
-                    other => panic!("a key of the kind {other:?}"),
+                let key = match self.value(&key, depth) {
+                    Field::String(key) => MapKey::String(key),
+                    Field::Bool(key) => MapKey::Bool(key),
+                    Field::I32(key) => MapKey::I32(key),
+                    Field::I64(key) => MapKey::I64(key),
+                    Field::U32(key) => MapKey::U32(key),
+                    Field::U64(key) => MapKey::U64(key),
+                    key @ (Field::F32(_)
+                    | Field::F64(_)
+                    | Field::Bytes(_)
+                    | Field::EnumNumber(_)
+                    | Field::Message(_)
+                    | Field::List(_)
+                    | Field::Map(_)) => panic!("no key of a map: {key}"),
                 };
                 (key, self.value(&value, depth))
             };

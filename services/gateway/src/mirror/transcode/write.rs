@@ -113,18 +113,16 @@ impl<'a> Writer<'a> {
     fn list(&mut self, plan: &ValuePlan, values: &[WireField<'_>]) -> Result<bool, TranscodeError> {
         let (begin, wire) = (self.json.len(), plan.wire_type());
         for field in values {
-            match field.value {
-                WireValue::Bytes(mut packed) if wire != WireType::LengthDelimited => {
-                    while !packed.is_empty() {
-                        self.json.push(b',');
-                        let one = value(wire, &mut packed)?;
-                        self.value(plan, one)?;
-                    }
-                }
-                one => {
-                    self.json.push(b',');
-                    self.value(plan, one)?;
-                }
+            let packed = field.value.bytes().filter(|_| wire != WireType::LengthDelimited);
+            let Some(mut packed) = packed else {
+                self.json.push(b',');
+                self.value(plan, field.value)?;
+                continue;
+            };
+            while !packed.is_empty() {
+                self.json.push(b',');
+                let one = value(wire, &mut packed)?;
+                self.value(plan, one)?;
             }
         }
         let Some(first) = self.json.get_mut(begin) else { return Ok(false) };

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::{FakeDevice, FakeKernel, FakeMount, State, Tables, busy, failed};
 use crate::kernel::{
-    AttachSource, AttachStep, Device, Found, KernelError, MountSource, MountStep, MountTarget,
-    Storage,
+    AttachSource, AttachStep, Device, FoundObjects, KernelError, KernelStorage, MountSource,
+    MountStep, MountTarget,
 };
 
 const fn attach_kind(source: &AttachSource) -> &'static str {
@@ -81,7 +81,7 @@ impl State {
         if uses.iter().any(|path| !is_directory(path) && !tables.is_mounted(path)) {
             return Err(failed("a directory is not mounted"));
         }
-        let MountTarget { mountpoint, writable } = step.target.clone();
+        let MountTarget { mountpoint, writable, recursive: _ } = step.target.clone();
         let writable = writable.into_iter().flat_map(|writable| [writable.upper, writable.work]);
         tables.directories.extend(writable.chain([mountpoint.clone()]));
         tables.mounts.push(FakeMount { mountpoint, uses });
@@ -105,7 +105,7 @@ impl Tables {
 }
 
 #[async_trait]
-impl Storage for FakeKernel {
+impl KernelStorage for FakeKernel {
     async fn prepare(&self, source: &AttachSource) -> Result<Vec<u8>, KernelError> {
         self.begin(&format!("prepare {}", attach_kind(source))).await?;
         Ok(b"baseline".to_vec())
@@ -184,10 +184,10 @@ impl Storage for FakeKernel {
         self.begin("sync").await
     }
 
-    async fn found(&self) -> Result<Found, KernelError> {
+    async fn found(&self) -> Result<FoundObjects, KernelError> {
         let tables = self.tables();
         let devices = tables.devices.into_iter();
-        Ok(Found {
+        Ok(FoundObjects {
             mounts: tables.mounts.into_iter().map(|mount| mount.mountpoint).collect(),
             directories: tables.directories.into_iter().collect(),
             devices: devices.map(|(file, d)| (d.mark, device(file, "loopback"))).collect(),
