@@ -98,7 +98,7 @@ pub enum MountSource {
         device_file: PathBuf,
         /// The type of the file system.
         fs_type: String,
-        /// NodeOptions as those of mount(8).
+        /// Options as those of mount(8).
         options: Vec<String>,
     },
     /// A directory.
@@ -122,7 +122,7 @@ pub enum MountSource {
         ro: bool,
         /// The protocol's version, such as 4.2.
         version: String,
-        /// NodeOptions of nfs(5).
+        /// Options of nfs(5).
         options: Vec<String>,
     },
     /// Directories over each other.

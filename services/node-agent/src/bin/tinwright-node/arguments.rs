@@ -114,7 +114,7 @@ pub(crate) struct TlsArguments {
 
 /// Directories, devices and file systems.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "KernelStorage")]
+#[command(next_help_heading = "Storage")]
 pub(crate) struct StorageArguments {
     /// Keep the journal and the run directories of containers here
     #[arg(long, value_name = "DIR", default_value = "/var/lib/tinwright/node")]
