@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{Arguments, CommandQuotes};
+use crate::control::SiteNode;
 use crate::http::Api;
 use crate::listeners::Listeners;
 use crate::{SUPERVISE, log_retention, serve_unix};
@@ -47,6 +48,11 @@ pub(crate) async fn run(arguments: &Arguments, stop: CancellationToken) -> anyho
     let (logs, retention) = (&arguments.storage.log_directory, arguments.containers.log_retention);
     let removal = log_retention::run(logs.clone(), retention, node.clone(), inner.stop.clone());
     inner.tasks.spawn(removal);
+    if let Some(cmdline) = &arguments.control.cmdline {
+        let state = &arguments.storage.state_directory;
+        let site = SiteNode::open(cmdline, state, node.clone()).await?;
+        inner.tasks.spawn(site.run(inner.stop.clone()));
+    }
     tracing::info!("node ready");
     let outcome = supervise::run([edges, inner], stop, grace).await;
     if timeout(grace, node.close()).await.is_err() {
