@@ -55,6 +55,15 @@ pub struct MachineIdentity {
     certificate: IssuedCertificate,
 }
 
+impl std::fmt::Debug for MachineIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key: _, certificate } = self;
+        f.debug_struct("MachineIdentity")
+            .field("hardware_id", &certificate.hardware_id)
+            .finish_non_exhaustive()
+    }
+}
+
 impl MachineIdentity {
     /// Returns the identity of this boot, from the journal or by redeeming `token`, and sets it in `link`. Returns `None` after
     /// the token was refused for ten minutes.
@@ -106,8 +115,11 @@ impl MachineIdentity {
     /// Renews the certificate. A failure is logged and retried after a minute.
     async fn renew_with_retries(&mut self, link: &ControlPlaneClient, journal: &Journal) {
         while let Err(error) = self.renew(link, journal).await {
-            let error: &dyn std::error::Error = error.as_ref();
-            tracing::error!(error, "certificate renewal failed");
+            tracing::error!(
+                error = error.as_ref() as &dyn std::error::Error,
+                "certificate renewal failed"
+            );
+            drop(error);
             tokio::time::sleep(REFUSED_RETRY_DELAY).await;
         }
         tracing::info!("certificate renewed");
