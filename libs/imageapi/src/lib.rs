@@ -9,7 +9,7 @@
 //! - `validate`: required, enum, pattern, length and read-only.
 //! - `convert`: rules that involve more than one property, and the conversion to messages. It also converts back.
 //!
-//! [`encode`] makes the response of a result, [`ApiError`] that of an error. [`description`] is the API description, from which
+//! [`encode()`] makes the response of a result, [`ApiError`] that of an error. [`description()`] is the API description, from which
 //! clients are generated; a test compares it with the tables.
 //!
 //! Paths are relative to the base path ([`BASE_PATH`]), which is removed by the caller. The ImageAPI wraps no call in

@@ -9,7 +9,7 @@
 //! - [`flavour`]: what runs on the machine: the worker, which installs systems, or the node agent.
 //! - [`kernel`]: Debian's package, downloaded and unpacked, not installed.
 //! - [`module_groups`]: the modules to include, with reasons; [`modules`]: their dependencies and load order.
-//! - [`image`]: the files of the initramfs; [`archive`]: their cpio archive; [`program`]: loaders and libraries of programs.
+//! - [`image`]: the files of the initramfs; [`archive`]: their cpio archive; [`mod@program`]: loaders and libraries of programs.
 //! - `setup.sh`, `udhcpc.sh`: set up hardware and network on the machine; `init.sh`: then runs the worker.
 //! - `move.sh`, `node.sh`: the same for a node: move the system to a tmpfs, and run the node agent.
 //!

@@ -142,12 +142,11 @@ fn no_descriptor_signal_setting_or_session_of_the_daemon_is_inherited() {
         let (_, names) = host.run(&host.spec("/bin/ls /proc/self/fd")).await;
         assert_eq!(names, "0\n1\n2\n3\n");
         let (_, status) = host.run(&host.spec("/bin/grep ^Sig[BIC] /proc/self/status")).await;
-        let values: Vec<&str> = status
-            .lines()
-            .filter_map(|line| line.split_once(":\t"))
-            .map(|(_, value)| value)
-            .collect();
-        assert_eq!(values, ["0000000000000000"; 3], "{status}");
+        let values = status.lines().filter_map(|line| line.split_once(":\t"));
+        let values = values.map(|(_, value)| u64::from_str_radix(value, 16).unwrap());
+        // Signals 32 and 33 are the C library's own: no program can set them, and whoever runs this test may ignore them.
+        let values: Vec<_> = values.map(|value| value & !(0b11 << 31)).collect();
+        assert_eq!(values, [0; 3], "{status}");
         // Process id, parent, group, session, and no terminal.
         let (_, stat) = host.run(&host.spec("/bin/cat /proc/self/stat")).await;
         assert!(stat.starts_with("1 (cat) R 0 1 1 0 "), "{stat}");

@@ -4,12 +4,13 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
+use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use worker::progress::Phase;
 use worker::{ActionOutcome, Builtin};
 
-use crate::disk::{LoopDisk, OLD, sh};
+use crate::disk::{LoopDisk, OLD};
 use crate::file_server::{FileServer, Reply};
 use crate::{context, environment, run};
 
@@ -149,7 +150,19 @@ async fn a_cancelled_action_ends_and_closes_the_disk() {
     tokio::time::timeout(std::time::Duration::from_secs(30), begun).await.unwrap();
     stop.cancel();
     assert_eq!(running.await.unwrap(), ActionOutcome::Cancelled);
-    sh(&format!("mkfs.ext4 -q -F {}", disk.path)); // Fails if the disk is in use.
+    // A program that another test starts has copies of all descriptors until it is executed.
+    let closed = async {
+        while !is_unused(&disk.path) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), closed).await.unwrap();
+}
+
+/// True if nobody has the disk `path` open for itself.
+fn is_unused(path: &str) -> bool {
+    let flags = OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).is_ok()
 }
 
 /// Returns random responses: with disconnects, short socket writes, and with or without ranges and validators.
