@@ -33,7 +33,11 @@ impl Default for Backoff {
 impl Backoff {
     /// Waits until the next attempt, for as long as the server says if it says so. Logs `error` as a warning at first, and then about
     /// once a minute.
-    pub async fn wait(&mut self, operation: &str, error: &(dyn std::error::Error + 'static)) {
+    pub async fn wait(
+        &mut self,
+        operation: &str,
+        error: &(dyn std::error::Error + Send + Sync + 'static),
+    ) {
         let failures = self.0.failures();
         if failures.is_multiple_of(FAILURES_PER_WARNING) {
             tracing::warn!(operation, error, failures, "failed; trying again until it succeeds");
@@ -81,8 +85,11 @@ pub async fn until_given_up<T, E: std::error::Error + 'static>(
         match call().await {
             Ok(value) => return Some(value),
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "{refusal}; retrying in a minute");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "{refusal}; retrying in a minute"
+                );
+                drop(error);
                 tokio::time::sleep(REFUSED_RETRY_DELAY).await;
             }
         }

@@ -141,7 +141,7 @@ fn an_interrupted_creation_is_completed_or_dropped() {
 #[test]
 fn a_later_assignment_is_not_replaced_by_an_earlier_one() {
     let (desired, _) = watch::channel(None);
-    let (_, observed) = watch::channel(NodeObservation::default());
+    let (_observer, observed) = watch::channel(NodeObservation::default());
     let port = StackPort { desired, observed };
     port.set_desired(stack(2, vec![container("a", "/a")]));
     port.set_desired(stack(1, Vec::new()));

@@ -51,7 +51,9 @@ pub(crate) async fn run(arguments: &Arguments, stop: CancellationToken) -> anyho
     if let Some(cmdline) = &arguments.control.cmdline {
         let state = &arguments.storage.state_directory;
         let site = SiteNode::open(cmdline, state, node.clone()).await?;
-        inner.tasks.spawn(site.run(inner.stop.clone()));
+        let (runtime, stop) = (tokio::runtime::Handle::current(), inner.stop.clone());
+        // On a thread of its own: the retries of calls are no futures that may move between threads.
+        inner.tasks.spawn_blocking(move || runtime.block_on(site.run(stop)));
     }
     tracing::info!("node ready");
     let outcome = supervise::run([edges, inner], stop, grace).await;
