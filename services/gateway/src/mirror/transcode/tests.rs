@@ -90,7 +90,7 @@ impl Choices {
         let number = if self.below(4) == 0 { 0 } else { self.next() };
         match field.kind() {
             Kind::Double => Field::F64([number as f64, f64::NAN, -1.5][number as usize % 3]),
-            Kind::Float => Field::F32([f32::INFINITY, number as f32, 0.1][number as usize % 3]),
+            Kind::Float => Field::F32([f32::INFINITY, f32::NEG_INFINITY, 0.1][number as usize % 3]),
             Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Field::I32(number as i32),
             Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Field::I64(number.cast_signed()),
             Kind::Uint32 | Kind::Fixed32 => Field::U32(number as u32),
@@ -189,6 +189,17 @@ fn a_message_in_parts_is_merged_and_the_last_scalar_counts() {
     encode_key(900, WireType::Varint, &mut bytes);
     bytes.push(7);
     assert_eq!(json_of(&response, &bytes), json!({"hardware": {"id": "x", "name": "b"}}));
+}
+
+#[test]
+fn a_default_that_was_sent_is_left_out() {
+    let hardware = message("tinwright.hardware.v1.Hardware");
+    for (name, wire) in [("revision", WireType::Varint), ("name", WireType::LengthDelimited)] {
+        let mut bytes = Vec::new();
+        encode_key(hardware.get_field_by_name(name).unwrap().number(), wire, &mut bytes);
+        bytes.push(0);
+        assert_eq!(json_of(&hardware, &bytes), json!({}), "{name}");
+    }
 }
 
 #[test]
