@@ -56,6 +56,8 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult {
         config.type_attribute(oneof.full_name(), "#[derive(Debug)]");
     }
     tonic_prost_build::configure()
+        // Else each client has a function `connect`, which a call of that name cannot have beside it.
+        .build_transport(false)
         .include_file(format!("{folder}_packages.rs"))
         .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())

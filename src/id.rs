@@ -43,8 +43,10 @@ nouns! {
     Location, LocationId, "location";
     LocationBinding, LocationBindingId, "location binding";
     Model, ModelId, "model";
+    Node, NodeId, "node";
     PowerJob, PowerJobId, "power job";
     Range, RangeId, "range";
+    Stack, StackId, "stack";
     Subnet, SubnetId, "subnet";
     Tenant, TenantId, "tenant";
     Template, TemplateId, "template";

@@ -36,8 +36,8 @@ pub mod watch;
 
 pub use id::{
     BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId,
-    LocationBindingId, LocationId, ModelId, PowerJobId, ProcessId, RangeId, SubnetId, TemplateId,
-    TenantId, WorkflowId,
+    LocationBindingId, LocationId, ModelId, NodeId, PowerJobId, ProcessId, RangeId, StackId,
+    SubnetId, TemplateId, TenantId, WorkflowId,
 };
 pub use mac::Mac;
 pub use object::Object;

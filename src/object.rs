@@ -74,6 +74,8 @@ objects!(
     identity::Credential,
     identity::Tenant,
     instance::Instance,
+    node::Node,
+    node::Stack,
     power::Bmc,
     power::PowerJob,
     workflow::Template,

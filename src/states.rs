@@ -5,6 +5,7 @@
 use crate::address::v1::GrantState;
 use crate::hardware::v1 as hardware;
 use crate::instance::v1 as instance;
+use crate::node::v1::{NodeState, RolloutState};
 use crate::power::v1::{PowerJob, power_job};
 use crate::workflow::v1::{Action, ActionState, Workflow, WorkflowState};
 
@@ -26,6 +27,20 @@ impl GrantState {
     /// Returns the state's name as documents and logs spell it, such as `pending`.
     pub fn word(self) -> String {
         self.as_str_name().trim_start_matches("GRANT_STATE_").to_ascii_lowercase()
+    }
+}
+
+impl NodeState {
+    /// Returns the state's name as documents and logs spell it, such as `applying`.
+    pub fn word(self) -> String {
+        self.as_str_name().trim_start_matches("NODE_STATE_").to_ascii_lowercase()
+    }
+}
+
+impl RolloutState {
+    /// Returns the state's name as documents and logs spell it, such as `stopped`.
+    pub fn word(self) -> String {
+        self.as_str_name().trim_start_matches("ROLLOUT_STATE_").to_ascii_lowercase()
     }
 }
 

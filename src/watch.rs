@@ -76,6 +76,8 @@ watch_responses! {
     identity::WatchTenantsResponse, watch_tenants_response::Tenant => Tenant;
     instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;
     netboot::WatchLeasesResponse, watch_leases_response::Lease => Lease;
+    node::WatchNodesResponse, watch_nodes_response::Node => Node;
+    node::WatchStacksResponse, watch_stacks_response::Stack => Stack;
     power::WatchBmcsResponse, watch_bmcs_response::Bmc => Bmc;
     power::WatchPowerJobsResponse, watch_power_jobs_response::PowerJob => PowerJob;
     workflow::WatchTemplatesResponse, watch_templates_response::Template => Template;

@@ -9,20 +9,23 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 5] = [
+const LIBRARIES: [(&str, &[&str]); 6] = [
     ("fleet", &["tinwright", "store", "runtime"]),
+    ("machine", &["tinwright", "runtime"]),
     ("dhcp", &[]),
     ("tftp", &[]),
     ("mounts", &[]),
     ("containers", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 6] = ["fleet", "dhcp", "tftp", "imageapi", "mounts", "containers"];
+const SERVICE_LIBRARIES: [&str; 7] =
+    ["fleet", "dhcp", "tftp", "imageapi", "mounts", "containers", "machine"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// Programs on machines and in clouds of other people, and the libraries they are made of: they contain no store.
-const STORELESS: [&str; 10] = [
+const STORELESS: [&str; 11] = [
     "runtime",
+    "machine",
     "worker",
     "imageapi",
     "mounts",

@@ -8,6 +8,7 @@ mod hardware;
 mod ial;
 mod identity;
 mod locations;
+mod nodes;
 mod openapi;
 mod root_disk;
 mod support;

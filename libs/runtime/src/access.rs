@@ -40,6 +40,8 @@ pub enum Audience {
     Workers,
     /// Workers, and machines that enrol, for their own machine.
     Machines,
+    /// Agents of nodes, for their own machine.
+    Nodes,
     /// Admins.
     Admins,
     /// Doors and services.
@@ -188,6 +190,19 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.netboot.v1.NetbootService/GetBoot", Audience::Viewers),
     ("/tinwright.netboot.v1.NetbootService/ListBoots", Audience::Viewers),
     ("/tinwright.netboot.v1.NetbootService/ReadBootLog", Audience::Viewers),
+    ("/tinwright.node.v1.NodeService/CallNode", Audience::Operators),
+    ("/tinwright.node.v1.NodeService/Connect", Audience::Nodes),
+    ("/tinwright.node.v1.NodeService/DeleteNode", Audience::Operators),
+    ("/tinwright.node.v1.NodeService/GetNode", Audience::Viewers),
+    ("/tinwright.node.v1.NodeService/ListNodes", Audience::Viewers),
+    ("/tinwright.node.v1.NodeService/WatchNodes", Audience::Viewers),
+    ("/tinwright.node.v1.StackService/CreateStack", Audience::Operators),
+    ("/tinwright.node.v1.StackService/DeleteStack", Audience::Operators),
+    ("/tinwright.node.v1.StackService/GetStack", Audience::Viewers),
+    ("/tinwright.node.v1.StackService/ListStacks", Audience::Viewers),
+    ("/tinwright.node.v1.StackService/RollBackStack", Audience::Operators),
+    ("/tinwright.node.v1.StackService/UpdateStack", Audience::Operators),
+    ("/tinwright.node.v1.StackService/WatchStacks", Audience::Viewers),
     ("/tinwright.power.v1.PowerService/CancelPowerJob", Audience::Operators),
     ("/tinwright.power.v1.PowerService/CreateBmc", Audience::Operators),
     ("/tinwright.power.v1.PowerService/CreatePowerJob", Audience::Operators),
@@ -306,6 +321,7 @@ pub fn is_change_request(path: &str) -> bool {
             | Audience::Doors
             | Audience::Workers
             | Audience::Machines
+            | Audience::Nodes
             | Audience::Processes
             | Audience::Services,
         )
@@ -316,7 +332,7 @@ pub fn is_change_request(path: &str) -> bool {
 impl Audience {
     /// True if a caller of this role, or one without a role, may make the call.
     pub fn admits(self, caller: Option<Role>) -> bool {
-        use Column::{Admin, Door, Edge, Enrol, Operator, Service, Viewer, Work};
+        use Column::{Admin, Door, Edge, Enrol, Node, Operator, Service, Viewer, Work};
         let columns: &[Column] = match self {
             Self::Everyone => return true,
             Self::Viewers => &[Viewer, Operator, Admin, Service, Edge],
@@ -324,6 +340,7 @@ impl Audience {
             Self::Operators => &[Operator, Admin, Service, Edge],
             Self::Workers => &[Work],
             Self::Machines => &[Work, Enrol],
+            Self::Nodes => &[Node],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
             Self::Processes => &[Admin, Service, Edge, Door],
@@ -504,6 +521,7 @@ mod tests {
                 Audience::Operators => "operator, admin",
                 Audience::Workers => "machine (work)",
                 Audience::Machines => "machine (work), machine (enrol)",
+                Audience::Nodes => "machine (node)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
                 Audience::Processes => "admin, door",
@@ -535,6 +553,8 @@ mod tests {
         let verbs = ["Explain", "Get", "List", "Read", "Watch"];
         let reads = verbs.iter().any(|verb| method.name().starts_with(verb));
         let is_workers = method.parent_service().name() == "WorkerService";
+        let is_nodes = method.name() == "Connect";
+        let is_machines = is_workers || is_nodes;
         let for_admins = [
             "Backup",
             "CreateCredential",
@@ -556,8 +576,9 @@ mod tests {
             // It stores what it reads.
             Some(Role::Viewer) if method.name() == "ReadBmcInventory" => false,
             Some(Role::Viewer) => reads,
-            Some(Role::Operator) => !is_internal && !is_workers,
-            Some(Role::Admin | Role::Service | Role::Edge) => !is_workers,
+            Some(Role::Machine(_, MachinePurpose::Node)) => is_nodes,
+            Some(Role::Operator) => !is_internal && !is_machines,
+            Some(Role::Admin | Role::Service | Role::Edge) => !is_machines,
             Some(Role::Door) => {
                 let of_doors = [
                     "WatchRevocations",
@@ -570,7 +591,7 @@ mod tests {
                 ];
                 of_doors.contains(&method.name())
             }
-            Some(Role::Builder | Role::Machine(..)) | None => false,
+            Some(Role::Builder) | None => false,
         }
     }
 

@@ -20,7 +20,8 @@ use crate::identity::{Caller, Role};
 use crate::serve::ConnectionAddresses;
 
 /// Calls that the server holds until there is something to do; each machine has one.
-const HELD_CALLS: &[&str] = &["/tinwright.workflow.v1.WorkerService/NextAction"];
+const HELD_CALLS: &[&str] =
+    &["/tinwright.node.v1.NodeService/Connect", "/tinwright.workflow.v1.WorkerService/NextAction"];
 /// The time after which a refused call may be repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 

@@ -27,6 +27,10 @@ pub(crate) struct Endpoints {
     pub(crate) instance: Channel,
     pub(crate) workflow: Channel,
     pub(crate) power: Channel,
+    /// The service of nodes, whether or not there is one.
+    pub(crate) node: Channel,
+    /// True if there is one.
+    pub(crate) has_node: bool,
     /// The service that leases addresses, if there is one.
     pub(crate) leases: Option<Channel>,
     /// For the gateway, which passes on calls whether or not there is such a service.
@@ -56,20 +60,23 @@ impl CallerEndpoints {
         let by_door = remote_channels(config, certificates.door.as_ref())?;
         let has_leases =
             config.netboot.is_some() || !config.split.peers(Service::Netboot).is_empty();
+        let has_node =
+            config.split.serves(Service::Node) || !config.split.peers(Service::Node).is_empty();
         let (mut endpoints, mut pipes) = (BTreeMap::new(), Vec::new());
         for service in Service::value_variants() {
             let (inside, connections) = in_process::pair();
             let caller = caller([*service])?.context("a service is a caller")?;
             pipes.push(Pipe { caller, connections });
             let remote = if *service == Service::Gateway { &by_door } else { &by_service };
-            endpoints.insert(*service, Endpoints::new(&inside, remote, has_leases));
+            let of_service = Endpoints::new(&inside, remote, has_leases, has_node);
+            endpoints.insert(*service, of_service);
         }
         Ok((Self(endpoints), pipes))
     }
 
     /// Returns endpoints that answer no call.
     pub(crate) fn unconnected() -> Self {
-        let nobody = || Endpoints::new(&in_process::pair().0, &BTreeMap::new(), false);
+        let nobody = || Endpoints::new(&in_process::pair().0, &BTreeMap::new(), false, false);
         Self(Service::value_variants().iter().map(|service| (*service, nobody())).collect())
     }
 
@@ -81,7 +88,12 @@ impl CallerEndpoints {
 
 impl Endpoints {
     /// Services that are not in `remote` are `inside`.
-    fn new(inside: &Channel, remote: &BTreeMap<Service, Channel>, has_leases: bool) -> Self {
+    fn new(
+        inside: &Channel,
+        remote: &BTreeMap<Service, Channel>,
+        has_leases: bool,
+        has_node: bool,
+    ) -> Self {
         let to = |service| remote.get(&service).unwrap_or(inside).clone();
         Self {
             address: to(Service::Address),
@@ -90,6 +102,8 @@ impl Endpoints {
             instance: to(Service::Instance),
             workflow: to(Service::Workflow),
             power: to(Service::Power),
+            node: to(Service::Node),
+            has_node,
             leases: has_leases.then(|| to(Service::Netboot)),
             netboot: to(Service::Netboot),
             metadata: to(Service::Metadata),
@@ -99,6 +113,7 @@ impl Endpoints {
     /// Returns each service that owns objects, with its channel.
     pub(crate) fn owners(&self) -> Vec<(String, Channel)> {
         let Self { address, hardware, identity, instance, workflow, power, leases, .. } = self;
+        let node = Some(&self.node).filter(|_| self.has_node);
         let owners = [
             (Service::Address, Some(address)),
             (Service::Hardware, Some(hardware)),
@@ -106,6 +121,7 @@ impl Endpoints {
             (Service::Instance, Some(instance)),
             (Service::Workflow, Some(workflow)),
             (Service::Power, Some(power)),
+            (Service::Node, node),
             (Service::Netboot, leases.as_ref()),
         ];
         let owners = owners.into_iter().filter_map(|(owner, at)| Some((owner, at?.clone())));

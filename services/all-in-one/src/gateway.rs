@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gateway::pages::{self, Document};
 use gateway::{
-    Backend, Door, Gateway, GatewaySettings, LocalServices, ServiceChannel, ial, mirror,
+    Backend, Door, Gateway, GatewaySettings, LocalServices, ServiceChannel, ial, imageapi, mirror,
 };
 use runtime::Clock;
 use runtime::listen::Sockets;
@@ -89,7 +89,8 @@ impl Bound {
             has_rate_limits: rate_limits,
             clock: Clock::system(),
         };
-        let app = gateway.router(doors(&gateway, ial), pages::router(&[Document::mirror()]));
+        let pages = pages::router(&[Document::mirror()]).merge(imageapi::pages());
+        let app = gateway.router(doors(&gateway, ial), pages);
         for listener in listeners {
             let (transport, limits, app) = (transport.clone(), limits.clone(), app.clone());
             let (revocations, stop) = (revocations.clone(), tier.stop.clone());
@@ -105,7 +106,8 @@ impl Bound {
 /// Returns the doors, one line each.
 fn doors(gateway: &Gateway, ial: ial::IalSettings) -> Vec<Door> {
     let [ial, ial_behind_a_slash] = ial::doors(gateway, ial);
-    vec![mirror::door(gateway), ial, ial_behind_a_slash]
+    let [imageapi, of_nodes] = imageapi::doors(gateway);
+    vec![mirror::door(gateway), ial, ial_behind_a_slash, imageapi, of_nodes]
 }
 
 fn transport(
@@ -147,7 +149,7 @@ fn limits(
 
 fn backend(endpoints: Endpoints, local: impl Fn(Service) -> Option<LocalServices>) -> Backend {
     let Endpoints { address, hardware, identity, instance, workflow, power, .. } = endpoints;
-    let Endpoints { netboot, metadata, .. } = endpoints;
+    let Endpoints { netboot, metadata, node, .. } = endpoints;
     let to = |service, peer: Channel| match local(service) {
         Some(local) => ServiceChannel::Local(local),
         None => peer.into(),
@@ -159,6 +161,7 @@ fn backend(endpoints: Endpoints, local: impl Fn(Service) -> Option<LocalServices
         instance: to(Service::Instance, instance),
         workflow: to(Service::Workflow, workflow),
         power: to(Service::Power, power),
+        node: to(Service::Node, node),
         netboot: to(Service::Netboot, netboot),
         metadata: to(Service::Metadata, metadata),
     }

@@ -7,8 +7,8 @@ use store::schema::Migration;
 use workflow::workflows::{WorkflowKind, index_live_workflows};
 
 /// The services that store the results of requests.
-pub(crate) const REQUEST_OWNERS: [&str; 6] =
-    ["address", "hardware", "identity", "instance", "power", "workflow"];
+pub(crate) const REQUEST_OWNERS: [&str; 7] =
+    ["address", "hardware", "identity", "instance", "node", "power", "workflow"];
 
 /// Returns every migration since [`store::schema::FIRST_VERSION`]. New ones are appended; none is ever removed or moved.
 pub(crate) fn all() -> Vec<Migration> {

@@ -53,6 +53,7 @@ pub(crate) struct Services {
     identity: Option<identity::Api>,
     site_events: Option<identity::EventApi>,
     instance: Option<instance::Api>,
+    node: Option<node::Api>,
     power: Option<power::Api>,
     workflow: Option<workflow::Api>,
     events: OwnerEvents,
@@ -114,6 +115,14 @@ impl Services {
                     instance::CalledServices { address, hardware, identity, workflow, power };
                 instance::Api::new(store(), peers, Clock::system(), stop())
             }),
+            node: serves(Service::Node).then(|| {
+                let Endpoints { hardware, instance, .. } = endpoints.of(Service::Node);
+                let called = node::CalledServices { hardware, instance };
+                let name = process_name(config);
+                let is_only = !matches!(config.store, Storage::Etcd(_));
+                let own = node::servers::ServerName { name, is_only };
+                node::Api::new(store(), called, own, Clock::system(), stop())
+            }),
             power: serves(Service::Power).then(|| {
                 let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Power);
                 let directory = HardwareDirectory::new(hardware.clone());
@@ -156,7 +165,7 @@ impl Services {
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
         let Self { address, hardware, identity, site_events, instance, power, workflow, .. } =
             self.clone();
-        let Self { events, backups, .. } = self.clone();
+        let Self { events, backups, node, .. } = self.clone();
         routes.add_service(events.into_service());
         site_events.map(|it| routes.add_service(it.into_service()));
         backups.map(|it| routes.add_service(it.into_service()));
@@ -174,6 +183,9 @@ impl Services {
             routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
         }
         instance.map(|it| routes.add_service(it.into_service()));
+        if let Some(node) = node {
+            routes.add_service(node.node_service()).add_service(node.stack_service());
+        }
         power.map(|it| routes.add_service(it.into_service()));
         if let Some(workflow) = workflow {
             routes.add_service(workflow.template_service());
@@ -202,7 +214,7 @@ impl Services {
 
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
-        let Self { address, hardware, identity, instance, power, workflow, events, .. } =
+        let Self { address, hardware, identity, instance, node, power, workflow, events, .. } =
             self.clone();
         events.start(refusals, tier);
         let stop = || tier.stop.clone();
@@ -210,6 +222,7 @@ impl Services {
         hardware.map(|it| tier.tasks.spawn(it.run(stop())));
         identity.map(|it| tier.tasks.spawn(it.run(stop())));
         instance.map(|it| tier.tasks.spawn(it.run(stop())));
+        node.map(|it| tier.tasks.spawn(it.run(stop())));
         power.map(|it| tier.tasks.spawn(it.run(stop())));
         workflow.map(|it| tier.tasks.spawn(it.run(stop())));
     }
@@ -247,12 +260,13 @@ impl Services {
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { address, hardware, identity, instance, power, workflow, .. } = self;
+        let Self { address, hardware, identity, instance, node, power, workflow, .. } = self;
         let reports = [
             OptionFuture::from(address.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(instance.as_ref().map(|it| it.check(mend))).await.transpose()?,
+            OptionFuture::from(node.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(power.as_ref().map(|it| it.check(mend))).await.transpose()?,
             OptionFuture::from(workflow.as_ref().map(|it| it.check(mend))).await.transpose()?,
         ];
@@ -261,12 +275,13 @@ impl Services {
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { address, hardware, identity, instance, power, workflow, .. } = self;
+        let Self { address, hardware, identity, instance, node, power, workflow, .. } = self;
         tokio::join!(
             OptionFuture::from(address.as_ref().map(address::Api::ready)),
             OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
             OptionFuture::from(identity.as_ref().map(identity::Api::ready)),
             OptionFuture::from(instance.as_ref().map(instance::Api::ready)),
+            OptionFuture::from(node.as_ref().map(node::Api::ready)),
             OptionFuture::from(power.as_ref().map(power::Api::ready)),
             OptionFuture::from(workflow.as_ref().map(workflow::Api::ready)),
         );
@@ -299,8 +314,8 @@ async fn checked(
     call_metrics::record(metrics, request, next).await
 }
 
-/// Returns the name of this process among those that run power jobs. It is constant if only one process can open the store: the
-/// next process then continues its jobs at once.
+/// Returns the name of this process among those that run power jobs, and have streams of nodes. It is constant if only one process can open
+/// the store: the next process then continues its jobs at once.
 fn process_name(config: &Config) -> String {
     match config.store {
         Storage::Sled | Storage::Memory => "the only one".into(),

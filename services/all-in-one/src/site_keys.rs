@@ -10,6 +10,8 @@ use hardware::records::HardwareKind;
 use identity::credentials::CredentialKind;
 use identity::rotation::Resealer;
 use instance::instances::InstanceKind;
+use node::mailbox::CallKind;
+use node::stacks::StackKind;
 use power::{Bmcs, PlaintextHttp};
 use runtime::authority::SiteAuthority;
 use runtime::seal::Seal;
@@ -119,6 +121,8 @@ impl KeyRotation {
         let records = reseal::<HardwareKind>(store, "hardware").await?
             + reseal::<InstanceKind>(store, "instance").await?
             + reseal::<WorkflowKind>(store, "workflow").await?
+            + reseal::<StackKind>(store, "node").await?
+            + reseal::<CallKind>(store, "node").await?
             + reseal::<CredentialKind>(store, "identity").await?
             + bmcs.reseal().await.context("encrypting the passwords of BMCs")?;
         for service in REQUEST_OWNERS {

@@ -5,6 +5,7 @@
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
 //! - [`enrol`]: machines that are known by their BMC only.
 //! - [`location`], [`model`]: where machines stand, and which are alike.
+//! - [`node`], [`stack`]: nodes, and what they attach, mount and run.
 //! - [`subnet`], [`range`], [`address`]: networks, and the grants of their addresses.
 //! - [`identity`]: client certificates and credentials.
 //! - [`boot`]: explanations, timelines and syslog of network boots.
@@ -34,12 +35,14 @@ pub mod lease;
 pub mod location;
 pub mod metadata;
 pub mod model;
+pub mod node;
 pub mod osie;
 pub mod output;
 mod password;
 pub mod power;
 pub mod range;
 pub mod resource;
+pub mod stack;
 pub mod store;
 pub mod subnet;
 pub mod template;
@@ -73,6 +76,10 @@ pub enum Command {
     Workflow(ServerCommand<workflow::WorkflowCommand>),
     /// Control the power and the boot device of machines, and manage their BMCs
     Power(ServerCommand<power::PowerCommand>),
+    /// List nodes: machines that attach, mount and run system images
+    Node(ServerCommand<node::NodeCommand>),
+    /// Manage stacks: what nodes attach, mount and run
+    Stack(ServerCommand<stack::StackCommand>),
     /// Manage subnets: networks whose addresses are granted
     Subnet(ServerCommand<subnet::SubnetCommand>),
     /// Manage ranges of subnets
@@ -159,6 +166,10 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
             Box::pin(workflow::run(it.command, &it.connection.open().await?, out)).await
         }
         Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
+        Command::Node(it) => node::run(it.command, &it.connection.open().await?, out).await,
+        Command::Stack(it) => {
+            Box::pin(stack::run(it.command, &it.connection.open().await?, out)).await
+        }
         Command::Subnet(it) => {
             Box::pin(subnet::run(it.command, &it.connection.open().await?, out)).await
         }

@@ -4,6 +4,7 @@
 mod addresses;
 mod hardware;
 mod identities;
+mod nodes;
 mod places;
 mod templates;
 mod workflows;

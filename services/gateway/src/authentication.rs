@@ -68,6 +68,17 @@ impl Client {
         InterceptedService::new(channel.clone(), ForwardCaller::new(&self.caller))
     }
 
+    /// Passes if its credential is not limited to hubs or locations: the services do not know hubs, and a location limits more calls than they
+    /// could filter by it.
+    pub(crate) fn check_unlimited(&self) -> Result<(), Status> {
+        let credential = self.credential.as_ref();
+        if credential.is_some_and(|it| !it.hubs.is_empty() || !it.locations.is_empty()) {
+            let text = "a credential that is limited to hubs or locations cannot be used here";
+            return Err(Status::permission_denied(text));
+        }
+        Ok(())
+    }
+
     /// True if its credential has not ended at `now`.
     fn is_valid(&self, now: SystemTime) -> bool {
         let end = self.credential.as_ref().and_then(|it| it.expire_time);

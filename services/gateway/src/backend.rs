@@ -27,6 +27,8 @@ pub struct Backend {
     pub workflow: ServiceChannel,
     /// BMCs and power jobs.
     pub power: ServiceChannel,
+    /// Nodes and their stacks.
+    pub node: ServiceChannel,
     /// Boots and leases.
     pub netboot: ServiceChannel,
     /// Explanations of metadata.
@@ -45,6 +47,7 @@ impl Backend {
             instance: one(),
             workflow: one(),
             power: one(),
+            node: one(),
             netboot: one(),
             metadata: one(),
         }
@@ -59,6 +62,7 @@ impl Backend {
             "instance" => Some(&self.instance),
             "metadata" => Some(&self.metadata),
             "netboot" => Some(&self.netboot),
+            "node" => Some(&self.node),
             "power" => Some(&self.power),
             "workflow" => Some(&self.workflow),
             _ => None,

@@ -9,7 +9,7 @@
 //! - [`errors`]: the HTTP status of each code and reason, and problem documents.
 //! - [`mirror`]: the REST mirror at `/api/v1`, by the [`routes`] that the descriptors of the contract give. [`openapi`]: the document that
 //!   describes them. [`pages`]: documents and pages over HTTP.
-//! - [`ial`]: the provider side of a platform's infrastructure abstraction layer at `/v1`.
+//! - [`ial`]: the provider side of a platform's infrastructure abstraction layer at `/v1`. [`imageapi`]: the ImageAPI of nodes.
 //! - One module for each door. A [`Door`] is a router below a path, with its limits; [`Gateway::router`] puts the layers around them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -18,6 +18,7 @@ pub mod authentication;
 pub mod backend;
 pub mod errors;
 pub mod ial;
+pub mod imageapi;
 pub mod layers;
 mod metrics;
 pub mod mirror;

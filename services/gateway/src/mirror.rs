@@ -136,12 +136,7 @@ impl Mirror {
         let client = authenticator.by_request(&parts.headers, connection, source).await?;
         let text = "an API key, or a client certificate of this site, is needed";
         let client = client.ok_or_else(|| Status::unauthenticated(text))?;
-        // The services do not know hubs, and a location limits more calls than they could filter by it.
-        let credential = client.credential.as_ref();
-        if credential.is_some_and(|it| !it.hubs.is_empty() || !it.locations.is_empty()) {
-            let text = "a credential that is limited to hubs or locations cannot be used here";
-            return Err(Status::permission_denied(text).into());
-        }
+        client.check_unlimited()?;
         Ok(client)
     }
 

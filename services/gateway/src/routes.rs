@@ -37,7 +37,7 @@ pub const PREFIX: &str = "/api/v1/";
 /// Services for machines and for streams of bytes, and the one call that is for doors only.
 const LEFT_OUT: [(&str, Reason); 4] = [
     ("tinwright.workflow.v1.WorkerService", Reason::Machines),
-    ("tinwright.node.v1.NodeService", Reason::Machines),
+    ("tinwright.node.v1.NodeService.Connect", Reason::Machines),
     ("tinwright.store.v1.StoreService", Reason::Bytes),
     ("tinwright.identity.v1.IdentityService.Authenticate", Reason::Doors),
 ];

@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 
 use self::error::{describe, describe_create_error, describe_plan_error};
 use self::order::{take_order, visible_plan};
+use crate::check::is_node;
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
 use crate::instances::{EXTERNAL_ID, InstanceKind, Instances, external_value};
 use crate::peers::{CalledServices, Peers};
@@ -394,7 +395,7 @@ fn selector(
 }
 
 /// Passes unless a tenant's `update` changes how the machine of its instance is cleaned (a template of its own might not wipe the
-/// disks), or who switches it.
+/// disks), who switches it, or the stack that it runs as a node.
 fn check_site_fields(
     old: &pb::Instance,
     update: &pb::Instance,
@@ -402,9 +403,12 @@ fn check_site_fields(
 ) -> Result<(), Status> {
     let is_clean_up_same = update.deprovision_template_id == old.deprovision_template_id;
     let is_power_same = update.power_management == old.power_management;
-    for (field, is_same) in
-        [("deprovision_template_id", is_clean_up_same), ("power_management", is_power_same)]
-    {
+    let is_stack_same = !is_node(update) || update.os == old.os;
+    for (field, is_same) in [
+        ("deprovision_template_id", is_clean_up_same),
+        ("power_management", is_power_same),
+        ("image_stack", is_stack_same),
+    ] {
         if !is_same && (paths.is_empty() || paths.iter().any(|path| path == field)) {
             return Err(Status::permission_denied(format!("a tenant cannot change {field}")));
         }

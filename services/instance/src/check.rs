@@ -19,7 +19,7 @@ use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, TemplateId, TenantName, disk_hint};
 
-pub(crate) use self::system::is_platform;
+pub(crate) use self::system::{is_node, is_platform};
 
 /// The longest user data, vendor data and network configuration.
 const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
@@ -60,6 +60,9 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     }
     if is_platform(&instance) && !instance.template_id.is_empty() {
         wrong.add("template_id", "is set together with platform, of which nothing is installed");
+    }
+    if is_node(&instance) && !instance.template_id.is_empty() {
+        wrong.add("template_id", "is set together with image_stack, of which nothing is installed");
     }
     wrong.take("annotations", check::annotations(&instance.annotations));
     wrong.take("power_management", power_management(instance.power_management));

@@ -7,7 +7,7 @@ use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
 use tinwright::workflow::v1::PlanWorkflowRequest;
 
-use crate::check::is_platform;
+use crate::check::{is_node, is_platform};
 use crate::create::{self, checked};
 use crate::instances::{self, Instances};
 use crate::peers::{self, Peers};
@@ -63,7 +63,7 @@ pub(crate) async fn plan(
         let values = PlatformValues::read(peers, boot, &hardware).await?;
         values.map(drop).map_err(Error::Unusable)?;
     }
-    if instance.reserve_only || is_platform(&instance) {
+    if instance.reserve_only || is_platform(&instance) || is_node(&instance) {
         return Ok(pb::InstancePlan {
             hardware_id: machine.id,
             hardware_name: machine.name,

@@ -157,9 +157,12 @@ fn os(record: &occ::Instance) -> OperatingSystem {
             version: os.version.clone(),
             image_tag: os.tag.clone(),
         },
-        Some(occ::instance::Os::CustomIpxe(_) | occ::instance::Os::Platform(_)) | None => {
-            OperatingSystem::default()
-        }
+        Some(
+            occ::instance::Os::CustomIpxe(_)
+            | occ::instance::Os::Platform(_)
+            | occ::instance::Os::ImageStack(_),
+        )
+        | None => OperatingSystem::default(),
     }
 }
 

@@ -17,6 +17,8 @@
 //! - `journal`: the records that survive the process.
 //! - `calls`: one call: its deadline, its id and its journalled result.
 //! - `create`, `delete`, `containers`: the calls that change something. `collect`: removal of what nobody uses.
+//! - [`desired_stack`]: brings a stack to the node, and keeps its containers running. [`streams`]: the streams to the control plane, which
+//!   names that stack.
 //! - `reconcile`: after a start, compares the journal with the kernel; `leftovers`: removes what no record names.
 //!
 //! **Locks.** The objects are behind one mutex that is never held across a wait; it makes every change of a count atomic. Kernel
@@ -33,6 +35,7 @@ mod core;
 mod create;
 mod definition;
 mod delete;
+pub mod desired_stack;
 mod error;
 mod journal;
 pub mod kernel;
@@ -44,6 +47,7 @@ pub mod options;
 mod reconcile;
 mod resolve;
 mod results;
+pub mod streams;
 mod teardown;
 #[cfg(test)]
 mod tests;

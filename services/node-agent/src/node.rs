@@ -105,6 +105,12 @@ impl Node {
         result.unwrap_or_else(ImageResult::from)
     }
 
+    /// Returns the result of the call `call_id`, if it has ended and the options still keep it. A call that had not ended when the node was
+    /// opened was undone, and has none.
+    pub fn result(&self, call_id: &str) -> Option<ImageResult> {
+        self.core.lock_results().get(call_id).cloned()
+    }
+
     /// Returns all objects at one moment.
     pub fn snapshot(&self) -> Snapshot {
         self.core.read(Registry::snapshot)

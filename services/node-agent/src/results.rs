@@ -41,6 +41,11 @@ impl Results {
         Self { ended, order: order.into(), running: BTreeMap::new(), max, lifetime }
     }
 
+    /// Returns the result of the call `call_id`, if it has ended.
+    pub(crate) fn get(&self, call_id: &str) -> Option<&ImageResult> {
+        self.ended.get(call_id)
+    }
+
     /// Begins the call `call_id`.
     pub(crate) fn begin(&mut self, call_id: &str) -> Begun {
         if let Some(result) = self.ended.get(call_id) {

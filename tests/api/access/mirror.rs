@@ -215,6 +215,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("locations", "location"),
     ("models", "model"),
     ("ranges", "range"),
+    ("stacks", "stack"),
     ("subnets", "subnet"),
     ("templates", "template"),
     ("tenants", "tenant"),

@@ -4,7 +4,7 @@ use runtime::{Caller, Role};
 use serde_json::{Value, json};
 
 use super::calls::methods;
-use super::site::{Site, TEMPLATE, client};
+use super::site::{Site, TEMPLATE, client, containers};
 
 /// Returns a request of each call that takes a request id; the request of another caller has another `n`.
 fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
@@ -17,6 +17,7 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
     let group = format!("n{n}");
     let binding = json!({"location_id": site.id("location"), "tenant": "acme", "group": group});
     let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
+    let stack = json!({"name": format!("n{n}"), "containers": containers("/sbin/init")});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     vec![
         ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
@@ -29,6 +30,7 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
         ("SubnetService/CreateRange", json!({"range": range})),
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
         ("PowerService/CreatePowerJob", job),
+        ("StackService/CreateStack", json!({"stack": stack})),
         (
             "TemplateService/CreateTemplate",
             json!({"template": {"name": format!("n{n}"), "data": TEMPLATE}}),

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tinwright::{HardwareId, InstanceId};
 
 use super::calls::{self, method};
-use super::site::{Site, TEMPLATE, on_machine};
+use super::site::{Site, TEMPLATE, containers, on_machine};
 
-/// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a power job, an active or failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a node, a power job, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "ClaimService/ReleaseAddresses",
@@ -20,6 +20,9 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
     "LeaseService/WithholdAddresses",
+    "NodeService/CallNode",
+    "NodeService/Connect",
+    "NodeService/DeleteNode",
     "PowerService/CancelPowerJob",
     "PowerService/EnrolBmc",
     "PowerService/ReadBmcInventory",
@@ -45,6 +48,7 @@ pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
         instances(site),
         workflows(site),
         power(site),
+        stacks(site),
         identities(site),
     ]
     .concat()
@@ -158,6 +162,23 @@ fn power(site: &Site) -> Vec<(&'static str, Value)> {
         ),
         ("PowerService/CreatePowerJob", job),
         ("PowerService/DeleteBmc", json!({"id": site.id("bmc")})),
+    ]
+}
+
+fn stacks(site: &Site) -> Vec<(&'static str, Value)> {
+    let id = site.id("stack");
+    let changed = json!({"id": id, "containers": containers("/sbin/other")});
+    let new = json!({"name": "new", "containers": containers("/sbin/init")});
+    let call = json!({"list_mounts": {}});
+    let hello = json!({"hello": {"boot_id": "11111111-1111-1111-1111-111111111111"}});
+    vec![
+        ("NodeService/CallNode", json!({"node_id": site.id("free"), "call": call})),
+        ("NodeService/DeleteNode", json!({"id": site.id("free")})),
+        ("NodeService/Connect", hello),
+        ("StackService/CreateStack", json!({"stack": new})),
+        ("StackService/UpdateStack", json!({"stack": changed, "update_mask": "containers"})),
+        ("StackService/RollBackStack", json!({"id": id})),
+        ("StackService/DeleteStack", json!({"id": id})),
     ]
 }
 

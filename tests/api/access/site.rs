@@ -78,6 +78,8 @@ impl Site {
         site.create(&admin, "location binding", call, binding).await;
         let tenant = json!({"tenant": {"name": "acme"}});
         site.create(&admin, "tenant", "TenantService/CreateTenant", tenant).await;
+        let stack = json!({"stack": {"name": "lab", "containers": containers("/sbin/init")}});
+        site.create(&admin, "stack", "StackService/CreateStack", stack).await;
         let credential = json!({"credential": {"role": "ROLE_VIEWER"}});
         site.create(&admin, "credential", "IdentityService/CreateCredential", credential).await;
         site
@@ -104,6 +106,11 @@ impl Site {
         };
         crate::support::until(is_installed, "the script of the instance was booted").await;
     }
+}
+
+/// Returns the containers of a stack: one, with this command.
+pub fn containers(command: &str) -> Value {
+    json!([{"name": "os", "command": command, "mount": {"nfs": {"host": "nas", "path": "/x"}}}])
 }
 
 /// Returns a request for a workflow on the machine `id`.

@@ -90,8 +90,10 @@ fn columns(site: &Site) -> Vec<Column> {
     let people = [Role::Viewer, Role::Operator, Role::Admin];
     let people = people.into_iter().flat_map(|role| [role.into(), with_tenant(role)]);
     let processes = [Role::Edge, Role::Door, Role::Builder, Role::Service].map(Caller::from);
-    let services =
-        ["address", "hardware", "identity", "instance", "metadata", "netboot", "power", "workflow"];
+    let services = [
+        "address", "hardware", "identity", "instance", "metadata", "netboot", "node", "power",
+        "workflow",
+    ];
     let services = services.map(|it| Caller::new(Role::Service, &format!("service:{it}")).unwrap());
     let purposes = [MachinePurpose::Work, MachinePurpose::Enrol, MachinePurpose::Node];
     let machines = purposes.map(|purpose| Role::Machine(machine, purpose).into());

@@ -111,6 +111,14 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "node",
+        &[
+            "/tinwright.hardware.v1.HardwareService/GetHardware",
+            "/tinwright.hardware.v1.HardwareService/WatchHardware",
+            "/tinwright.instance.v1.InstanceService/WatchInstances",
+        ],
+    ),
+    (
         "power",
         &[
             "/tinwright.hardware.v1.HardwareService/CreateHardware",
@@ -215,6 +223,8 @@ mod tests {
         let pool = DescriptorPool::decode(tinwright::DESCRIPTORS).unwrap();
         let services = pool.services().filter(|service| service.name() != "WorkerService");
         let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
+        // Only agents open these streams, and other clients have a method of this name.
+        let methods = methods.filter(|method| method.name() != "Connect");
         let call = |method: prost_reflect::MethodDescriptor| {
             let service = method.parent_service();
             let noun = service.package_name().split('.').nth(1).unwrap().to_owned();

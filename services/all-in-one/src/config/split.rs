@@ -32,6 +32,8 @@ pub enum Service {
     Workflow,
     /// BMCs and power jobs.
     Power,
+    /// Nodes and their stacks.
+    Node,
     /// DHCP, TFTP and boot HTTP.
     Netboot,
     /// Metadata for installed systems.
@@ -42,18 +44,20 @@ pub enum Service {
 
 impl Service {
     /// The services that own objects, and so events.
-    pub const OWNERS: [Self; 7] = [
+    pub const OWNERS: [Self; 8] = [
         Self::Address,
         Self::Hardware,
         Self::Identity,
         Self::Instance,
         Self::Workflow,
         Self::Power,
+        Self::Node,
         Self::Netboot,
     ];
 
     /// The services that this one always calls; identity for the revoked certificates. Metadata and address call netboot too if its address is configured, for leases; and so does
-    /// the gateway, which passes on the calls of its clients, with metadata.
+    /// the gateway, which passes on the calls of its clients, with metadata and node. Identity calls node, for events, if it is here or its
+    /// address is configured.
     fn calls(self) -> &'static [Self] {
         match self {
             Self::Hardware => {
@@ -68,6 +72,7 @@ impl Service {
             }
             Self::Address => &[Self::Identity, Self::Hardware, Self::Instance],
             Self::Power => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
+            Self::Node => &[Self::Hardware, Self::Instance, Self::Identity],
             Self::Netboot => {
                 &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Identity]
             }
@@ -91,7 +96,8 @@ impl Service {
             | Self::Identity
             | Self::Instance
             | Self::Workflow
-            | Self::Power => true,
+            | Self::Power
+            | Self::Node => true,
             Self::Netboot | Self::Metadata | Self::Gateway => false,
         }
     }
@@ -205,6 +211,9 @@ impl Split {
                     "{caller} calls {called}, which is not served here: set its address in peers"
                 );
                 self.peers.insert(*called, others.to_vec());
+            }
+            if caller == Service::Gateway && !others.is_empty() && !self.serves(Service::Node) {
+                self.peers.entry(Service::Node).or_insert_with(|| others.to_vec());
             }
         }
         Ok(self)

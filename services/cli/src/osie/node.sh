@@ -42,10 +42,11 @@ static_interface() {
   done
 }
 
-# Prints the agent's flags. Clients on the node itself are always served.
+# Prints the agent's flags. Clients on the node itself are always served, and the control plane whose boot script started this system.
 agent_flags() (
   set -f
   echo --scheme=unix
+  [ -z "$(argument boot_token)" ] || echo --cmdline=/proc/cmdline
   for word in $(cat /proc/cmdline); do
     case $word in tinwright.node.*) echo "--${word#tinwright.node.}" ;; esac
   done

@@ -52,7 +52,7 @@ async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> 
 fn secrets(instance: &pb::Instance) -> usize {
     let script = match &instance.os {
         Some(Os::CustomIpxe(script)) => script.contents.len(),
-        Some(Os::OperatingSystem(_) | Os::Platform(_)) | None => 0,
+        Some(Os::OperatingSystem(_) | Os::Platform(_) | Os::ImageStack(_)) | None => 0,
     };
     [
         instance.userdata.len(),

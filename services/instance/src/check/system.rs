@@ -1,9 +1,9 @@
-//! The `os` field: a custom iPXE script, an operating system by name, or a system of an outside platform.
+//! The `os` field: a custom iPXE script, an operating system by name, a system of an outside platform, or a stack of images.
 
-use tinwright::check;
 use tinwright::instance::v1::instance::{CustomIpxe, OperatingSystem, Os};
-use tinwright::instance::v1::{Instance, PlatformBoot};
+use tinwright::instance::v1::{ImageStack, Instance, PlatformBoot};
 use tinwright::status::Violations;
+use tinwright::{StackId, check};
 
 /// The longest script.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
@@ -19,6 +19,11 @@ pub(crate) fn is_platform(instance: &Instance) -> bool {
     matches!(instance.os, Some(Os::Platform(_)))
 }
 
+/// True if `instance` runs a stack of images as a node.
+pub(crate) fn is_node(instance: &Instance) -> bool {
+    matches!(instance.os, Some(Os::ImageStack(_)))
+}
+
 /// Adds the violations of `os`, in an instance of `tenant`.
 pub(super) fn check(os: &Os, tenant: &str, wrong: &mut Violations) {
     match os {
@@ -27,6 +32,7 @@ pub(super) fn check(os: &Os, tenant: &str, wrong: &mut Violations) {
         Os::Platform(boot) => {
             wrong.nest("platform", [boot], |boot, wrong| platform(boot, tenant, wrong))
         }
+        Os::ImageStack(stack) => wrong.nest("image_stack", [stack], image_stack),
     }
 }
 
@@ -55,6 +61,17 @@ fn platform(boot: &PlatformBoot, tenant: &str, wrong: &mut Violations) {
     wrong.take("group", check::length(group, MAX_GROUP_BYTES));
     if group.chars().any(char::is_control) {
         wrong.add("group", "has a control character");
+    }
+}
+
+fn image_stack(ImageStack { stack_id }: &ImageStack, wrong: &mut Violations) {
+    if stack_id.parse::<StackId>().is_err() {
+        // The node service compares names as they are stored.
+        match check::label(stack_id) {
+            Ok(name) if name == *stack_id => {}
+            Ok(_) => wrong.add("stack_id", "has capital letters"),
+            Err(reason) => wrong.add("stack_id", reason),
+        }
     }
 }
 

@@ -353,6 +353,26 @@ fn a_platform_excludes_a_template_a_reservation_and_a_gate_of_the_caller() {
 }
 
 #[test]
+fn a_stack_is_named_by_id_or_name_and_excludes_a_template_and_a_reservation() {
+    let with_stack = |stack_id: &str| {
+        let stack = pb::ImageStack { stack_id: stack_id.into() };
+        Instance { os: Some(Os::ImageStack(stack)), ..instance() }
+    };
+    let template_id = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12".to_owned();
+    for stack in ["web-1", &template_id] {
+        assert!(normalize(with_stack(stack)).is_ok(), "{stack}");
+    }
+    for stack in ["", "Web", "a b", "-a"] {
+        let text = refused(with_stack(stack));
+        assert!(text.contains("image_stack.stack_id: "), "{stack}: {text}");
+    }
+    let text = refused(Instance { template_id, ..with_stack("web") });
+    assert!(text.contains("template_id: is set together with image_stack"), "{text}");
+    let text = refused(Instance { reserve_only: true, ..with_stack("web") });
+    assert!(text.contains("reserve_only: "), "{text}");
+}
+
+#[test]
 fn annotations_are_bounded_together_and_by_key() {
     let with = |key: &str, value: &str| {
         let annotations = [(key.to_owned(), value.to_owned())].into();

@@ -58,9 +58,12 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
         Some(occ::instance::Os::CustomIpxe(ipxe)) => {
             (script(ipxe.url.clone(), ipxe.contents.clone()), ipxe.always_pxe)
         }
-        Some(occ::instance::Os::OperatingSystem(_) | occ::instance::Os::Platform(_)) | None => {
-            (None, false)
-        }
+        Some(
+            occ::instance::Os::OperatingSystem(_)
+            | occ::instance::Os::Platform(_)
+            | occ::instance::Os::ImageStack(_),
+        )
+        | None => (None, false),
     };
     let platform = match &instance.os {
         Some(occ::instance::Os::Platform(boot)) => Some(platform_system(instance, boot)),

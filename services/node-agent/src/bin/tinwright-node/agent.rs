@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{Arguments, CommandQuotes};
+use crate::control::SiteNode;
 use crate::http::Api;
 use crate::listeners::Listeners;
 use crate::{SUPERVISE, log_retention, serve_unix};
@@ -47,6 +48,13 @@ pub(crate) async fn run(arguments: &Arguments, stop: CancellationToken) -> anyho
     let (logs, retention) = (&arguments.storage.log_directory, arguments.containers.log_retention);
     let removal = log_retention::run(logs.clone(), retention, node.clone(), inner.stop.clone());
     inner.tasks.spawn(removal);
+    if let Some(cmdline) = &arguments.control.cmdline {
+        let state = &arguments.storage.state_directory;
+        let site = SiteNode::open(cmdline, state, node.clone()).await?;
+        let (runtime, stop) = (tokio::runtime::Handle::current(), inner.stop.clone());
+        // On a thread of its own: the retries of calls are no futures that may move between threads.
+        inner.tasks.spawn_blocking(move || runtime.block_on(site.run(stop)));
+    }
     tracing::info!("node ready");
     let outcome = supervise::run([edges, inner], stop, grace).await;
     if timeout(grace, node.close()).await.is_err() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
+use crate::control::ControlArguments;
 use crate::units::{duration, size};
 
 /// Serve the ImageAPI of this node
@@ -24,6 +25,8 @@ pub(crate) struct Arguments {
     pub(crate) containers: ContainerArguments,
     #[command(flatten)]
     pub(crate) api: ApiArguments,
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
 }
 
 /// The ways to reach the API.

@@ -8,7 +8,7 @@
 //!
 //! - `arguments`: flags and environment, by the names and defaults of the original; `units`: durations and sizes in them.
 //! - `listeners`, `unix_socket`, `tls`: sockets. `http`: requests. `serve_unix`: connections of the Unix socket.
-//! - `agent`: the node; `log_retention`: removal of old logs; `logging`: the log level of the original.
+//! - `control`: the control plane of the site, if there is one. `agent`: the node; `log_retention`: removal of old logs; `logging`: the log level of the original.
 //!
 //! The program is also the supervisor of containers, by a hidden subcommand: see `containers::supervisor`.
 
@@ -16,6 +16,7 @@
 
 mod agent;
 mod arguments;
+mod control;
 mod http;
 mod listeners;
 mod log_retention;

@@ -8,7 +8,7 @@ use tinwright::hardware::v1::Inventory;
 use tinwright::workflow::v1::{ReportInventoryRequest, ReportInventoryResponse};
 use worker::lldp::Listener;
 
-use crate::link::ControlPlaneClient;
+use crate::link::WorkerLink;
 
 /// Attempts to report the inventory. The next boot reports it again.
 const MAX_ATTEMPTS: u32 = 3;
@@ -56,7 +56,7 @@ impl MachineFiles {
 
     /// Reports the inventory of a machine without a record, by which it gets one. Repeats the call for ten minutes, or until its error is
     /// final. Waits for neighbours first: this boot has no other work, and later reports of it are ignored.
-    pub(crate) async fn enrol(&self, link: &ControlPlaneClient) {
+    pub(crate) async fn enrol(&self, link: &WorkerLink) {
         self.neighbours.ended().await;
         let Some(inventory) = self.collect().await else {
             return tracing::error!("not enrolled: collecting the inventory failed");
@@ -79,7 +79,7 @@ impl MachineFiles {
     }
 
     /// Reports the inventory, and returns it. A failure is only logged: the work of this boot does not depend on it.
-    pub(crate) async fn report(&self, link: &ControlPlaneClient) -> Option<Inventory> {
+    pub(crate) async fn report(&self, link: &WorkerLink) -> Option<Inventory> {
         let Some(inventory) = self.collect().await else {
             tracing::error!("inventory not reported: collecting it failed");
             return None;
@@ -89,11 +89,7 @@ impl MachineFiles {
     }
 
     /// Reports `inventory` again if neighbours were found that it lacks, once the listening has ended.
-    pub(crate) async fn report_neighbours(
-        &self,
-        link: &ControlPlaneClient,
-        inventory: Option<Inventory>,
-    ) {
+    pub(crate) async fn report_neighbours(&self, link: &WorkerLink, inventory: Option<Inventory>) {
         let Some(mut inventory) = inventory else { return };
         self.neighbours.ended().await;
         if self.neighbours.add_to(&mut inventory) {
@@ -103,7 +99,7 @@ impl MachineFiles {
 }
 
 /// Reports `inventory`. A failure is only logged.
-async fn send(link: &ControlPlaneClient, inventory: Inventory) {
+async fn send(link: &WorkerLink, inventory: Inventory) {
     let (disks, interfaces) = (inventory.disks.len(), inventory.interfaces.len());
     let neighbours = inventory.interfaces.iter().filter(|it| it.lldp_neighbour.is_some()).count();
     let request = ReportInventoryRequest { inventory: Some(inventory) };

@@ -18,17 +18,11 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-mod boot_parameters;
-mod clock;
-mod identity;
 mod inventory;
-mod journal;
 mod leftover_processes;
 mod link;
 mod power;
-mod retry_policy;
 mod session;
-mod trust;
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,17 +32,19 @@ use std::thread;
 
 use anyhow::Context as _;
 use clap::Parser;
+use machine::boot_parameters::BootParameters;
+use machine::control_plane::{ControlPlane, ControlPlaneClient};
+use machine::identity::MachineIdentity;
+use machine::journal::Journal;
+use machine::{clock, trust};
 use runtime::Clock;
 use runtime::telemetry::{self, Format};
 use tinwright::workflow::v1::Holder;
 use worker::Terminal;
 use worker::lldp::{LISTENING_LIMIT, Listener};
 
-use boot_parameters::BootParameters;
-use identity::WorkerIdentity;
 use inventory::MachineFiles;
-use journal::Journal;
-use link::{ControlPlane, ControlPlaneClient};
+use link::WorkerLink;
 use power::Power;
 use session::Session;
 
@@ -150,8 +146,9 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     };
     let roots = trust::image_roots(&arguments.roots, &authority)
         .with_context(|| arguments.roots.display().to_string())?;
-    let link = ControlPlaneClient::new(ControlPlane { servers: boot.servers.clone(), authority })?;
-    let identity = WorkerIdentity::establish(&link, &journal, &boot.boot_token, &holder).await?;
+    let plane = ControlPlane { servers: boot.servers.clone(), authority };
+    let link = WorkerLink(ControlPlaneClient::new(plane)?);
+    let identity = MachineIdentity::establish(&link, &journal, &boot.boot_token, &holder).await?;
     let Some(mut identity) = identity else {
         return Ok(power.end_boot(Terminal::Reboot)?);
     };

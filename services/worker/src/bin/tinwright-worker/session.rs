@@ -23,17 +23,17 @@ mod reporting;
 use std::pin::pin;
 use std::time::Duration;
 
+use machine::journal::Journal;
+use machine::retry_policy::REFUSED_RETRY_DELAY;
 use runtime::Clock;
 use tinwright::workflow::v1::{Holder, NextActionRequest, NextActionResponse};
 use worker::Terminal;
 
 use crate::inventory::MachineFiles;
-use crate::journal::{Journal, Page};
 use crate::leftover_processes;
-use crate::link::ControlPlaneClient;
+use crate::link::WorkerLink;
 use crate::power::Power;
-use crate::retry_policy::REFUSED_RETRY_DELAY;
-use attempt::AttemptRecord;
+use attempt::{ATTEMPT, AttemptRecord};
 
 /// The minimum time between two NextAction calls without an action.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Session {
     /// The control plane.
-    pub(crate) link: ControlPlaneClient,
+    pub(crate) link: WorkerLink,
     /// State that survives a crash.
     pub(crate) journal: Journal,
     /// Boot and process of this worker.
@@ -138,7 +138,7 @@ impl Session {
     /// Reports the result that a crashed worker did not report. An action that was interrupted by the crash has no result:
     /// the control plane detects the restart.
     async fn report_leftover_result(&self) {
-        let attempt = match self.journal.read(Page::Attempt).await {
+        let attempt = match self.journal.read(ATTEMPT).await {
             Ok(attempt) => attempt,
             Err(error) => {
                 return tracing::error!(

@@ -20,6 +20,7 @@
 
 use std::sync::Arc;
 
+use machine::journal::Page;
 use runtime::Clock;
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Assignment, StartActionRequest};
@@ -32,7 +33,9 @@ use super::outcome::{Finish, action_result};
 use super::progress::ProgressRecorder;
 use super::reaction::Reaction;
 use super::{Session, Step};
-use crate::journal::Page;
+
+/// The running action in the journal, or its result.
+pub(super) const ATTEMPT: Page = Page::new("attempt.json");
 
 /// An attempt in the journal: Running ──▶ Ended ──▶ deleted once the result is accepted.
 #[derive(Debug, Deserialize, Serialize)]
@@ -136,8 +139,7 @@ impl Session {
         position: &mut LogPosition,
     ) -> AttemptEnd {
         let (lease_id, action) = (attempt.lease_id.clone(), attempt.name.clone());
-        let begun =
-            self.journal.write(Page::Attempt, &AttemptRecord::Running { lease_id, action }).await;
+        let begun = self.journal.write(ATTEMPT, &AttemptRecord::Running { lease_id, action }).await;
         if let Err(error) = begun {
             // Without the journal, a crash of the worker could lose the result.
             let reason = format!("not started: {:#}", anyhow::Error::new(error));
@@ -146,7 +148,7 @@ impl Session {
         let end = self.run_action(attempt, builtin, recorder, position).await;
         if let AttemptEnd::Result(finish, _) = &end {
             let ended = AttemptRecord::Ended { finish: finish.clone() };
-            if let Err(error) = self.journal.write(Page::Attempt, &ended).await {
+            if let Err(error) = self.journal.write(ATTEMPT, &ended).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "result not journalled: a crash would lose it");
             }
@@ -211,7 +213,7 @@ impl Session {
             }
         }
         let ended = AttemptRecord::Ended { finish };
-        if let Err(error) = self.journal.write(Page::Attempt, &ended).await {
+        if let Err(error) = self.journal.write(ATTEMPT, &ended).await {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "refused result not journalled: its action may run again");
         }
@@ -220,7 +222,7 @@ impl Session {
 
     /// Returns the result in the journal if it is one under `lease`. It was refused: an accepted one is deleted.
     async fn refused_result(&self, lease: &str) -> Option<Finish> {
-        let attempt = self.journal.read(Page::Attempt).await.inspect_err(|error| {
+        let attempt = self.journal.read(ATTEMPT).await.inspect_err(|error| {
             tracing::error!(error = error as &dyn std::error::Error, "journal not readable");
         });
         match attempt.ok().flatten()? {
@@ -243,7 +245,7 @@ impl Session {
 
     /// Deletes the attempt from the journal.
     pub(super) async fn clear_attempt(&self) {
-        if let Err(error) = self.journal.clear(Page::Attempt).await {
+        if let Err(error) = self.journal.clear(ATTEMPT).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(
                 error,

@@ -15,7 +15,7 @@ use super::assignment::ActionAttempt;
 use super::log::LogPosition;
 use super::outcome::CancelReason;
 use super::progress::{ProgressRecorder, to_proto};
-use crate::retry_policy::Backoff;
+use machine::retry_policy::Backoff;
 
 /// The longest time between two reports, which also renew the lease.
 const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(15);

@@ -16,13 +16,13 @@ const BACKOFF: retry::Backoff =
 /// One of this many consecutive failures is logged as a warning, the others at debug level.
 const FAILURES_PER_WARNING: u32 = 10;
 /// The delay before a refused request is repeated, or logged again.
-pub(crate) const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
+pub const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// The number of refused requests after which this boot is given up.
 const MAX_REFUSALS: u32 = 10;
 
 /// A backoff that logs failures and the success after them.
 #[derive(Debug)]
-pub(crate) struct Backoff(retry::Backoff);
+pub struct Backoff(retry::Backoff);
 
 impl Default for Backoff {
     fn default() -> Self {
@@ -33,10 +33,10 @@ impl Default for Backoff {
 impl Backoff {
     /// Waits until the next attempt, for as long as the server says if it says so. Logs `error` as a warning at first, and then about
     /// once a minute.
-    pub(crate) async fn wait(
+    pub async fn wait(
         &mut self,
         operation: &str,
-        error: &(dyn std::error::Error + 'static),
+        error: &(dyn std::error::Error + Send + Sync + 'static),
     ) {
         let failures = self.0.failures();
         if failures.is_multiple_of(FAILURES_PER_WARNING) {
@@ -51,7 +51,7 @@ impl Backoff {
     }
 
     /// Resets the delays after an attempt that succeeded.
-    pub(crate) fn reset(&mut self, operation: &str) {
+    pub fn reset(&mut self, operation: &str) {
         if self.0.failures() > 0 {
             tracing::info!(operation, failures = self.0.failures(), "succeeded after failures");
         }
@@ -60,7 +60,7 @@ impl Backoff {
 }
 
 /// Repeats `call` until it succeeds or fails with a final error.
-pub(crate) async fn until_final<T>(
+pub async fn until_final<T>(
     operation: &str,
     mut call: impl AsyncFnMut() -> Result<T, Status>,
 ) -> Result<T, Status> {
@@ -77,7 +77,7 @@ pub(crate) async fn until_final<T>(
 }
 
 /// Repeats `call`, whose errors are final, every minute. Returns `None` after ten minutes.
-pub(crate) async fn until_given_up<T, E: std::error::Error + 'static>(
+pub async fn until_given_up<T, E: std::error::Error + 'static>(
     refusal: &str,
     mut call: impl AsyncFnMut() -> Result<T, E>,
 ) -> Option<T> {
@@ -85,8 +85,11 @@ pub(crate) async fn until_given_up<T, E: std::error::Error + 'static>(
         match call().await {
             Ok(value) => return Some(value),
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "{refusal}; retrying in a minute");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "{refusal}; retrying in a minute"
+                );
+                drop(error);
                 tokio::time::sleep(REFUSED_RETRY_DELAY).await;
             }
         }

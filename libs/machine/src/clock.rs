@@ -8,12 +8,12 @@ use nix::time::{ClockId, clock_settime};
 
 /// Returns the time to set, if the clock is behind the time in the boot script. The clock is never set back: a clock that is
 /// ahead may be right, and the script old.
-pub(crate) fn correction(now: SystemTime, boot_time: Option<SystemTime>) -> Option<SystemTime> {
+pub fn correction(now: SystemTime, boot_time: Option<SystemTime>) -> Option<SystemTime> {
     boot_time.filter(|boot_time| now < *boot_time)
 }
 
 /// Sets the machine's clock. Needs CAP_SYS_TIME.
-pub(crate) fn set(time: SystemTime) -> io::Result<()> {
+pub fn set(time: SystemTime) -> io::Result<()> {
     let since = time.duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
     Ok(clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(since))?)
 }

@@ -14,37 +14,46 @@ use crate::trust::Fingerprint;
 
 /// A missing or invalid parameter.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
+    /// The parameter with this name is missing.
     #[error("{0}= is missing from the kernel's command line")]
     Missing(&'static str),
+    /// A parameter cannot be read.
     #[error("{name}={value} in the kernel's command line is not {expected}")]
-    Invalid { name: &'static str, value: String, expected: &'static str },
+    Invalid {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The form that it has to have.
+        expected: &'static str,
+    },
 }
 
 /// The parameters of this boot.
 #[derive(Debug)]
-pub(crate) struct BootParameters {
+pub struct BootParameters {
     /// Base URL of this boot's files, with its token; `ca.pem` is one of them.
-    pub(crate) boot_url: Url,
+    pub boot_url: Url,
     /// Host and port of each server of the control plane: that in `grpc_authority`, then those in `grpc_servers`.
-    pub(crate) servers: Vec<Authority>,
+    pub servers: Vec<Authority>,
     /// Token that can be redeemed for one certificate.
-    pub(crate) boot_token: Secret<String>,
+    pub boot_token: Secret<String>,
     /// Fingerprint of the site's certificate authority.
-    pub(crate) ca_sha256: Fingerprint,
+    pub ca_sha256: Fingerprint,
     /// The server's time at which the script was rendered. `None`: the machine's clock is trusted.
-    pub(crate) boot_time: Option<SystemTime>,
+    pub boot_time: Option<SystemTime>,
     /// The worker's name, for the log; the certificate has the identity.
-    pub(crate) worker_id: Option<String>,
+    pub worker_id: Option<String>,
     /// The MAC of the boot interface, for the log.
-    pub(crate) hw_addr: Option<String>,
+    pub hw_addr: Option<String>,
     /// The id of the instance at the time of the script, for the log. Each assignment has its own instance id.
-    pub(crate) instance_id: Option<String>,
+    pub instance_id: Option<String>,
 }
 
 impl BootParameters {
     /// Parses `line`, as in `/proc/cmdline`. Other words are ignored.
-    pub(crate) fn parse(line: &str) -> Result<Self, Error> {
+    pub fn parse(line: &str) -> Result<Self, Error> {
         let keys = Keys::parse(line);
         Ok(Self {
             boot_url: keys.required("boot_url", "a URL", |url| {

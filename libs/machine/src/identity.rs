@@ -7,7 +7,7 @@
 //! A certificate that was not renewed in time is lost, since Renew needs a valid one. Another boot gets a new token.
 //!
 //! The token can be redeemed for one key only. Therefore the key is written to the journal before the token is redeemed: if
-//! the response is lost, the request is repeated with the same key, and a restarted worker has the same identity. Each boot
+//! the response is lost, the request is repeated with the same key, and a restarted program has the same identity. Each boot
 //! has its own key.
 
 use std::time::{Duration, SystemTime};
@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Holder, RedeemRequest, RedeemResponse, RenewRequest, RenewResponse};
 use tonic::transport;
 
+use crate::control_plane::ControlPlaneClient;
 use crate::journal::{self, Journal, Page};
-use crate::link::ControlPlaneClient;
 use crate::retry_policy::{REFUSED_RETRY_DELAY, until_given_up};
 
 /// The minimum time between two renewals.
@@ -50,15 +50,24 @@ struct Key {
 }
 
 /// The key and its certificate.
-pub(crate) struct WorkerIdentity {
+pub struct MachineIdentity {
     key: Key,
     certificate: IssuedCertificate,
 }
 
-impl WorkerIdentity {
+impl std::fmt::Debug for MachineIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key: _, certificate } = self;
+        f.debug_struct("MachineIdentity")
+            .field("hardware_id", &certificate.hardware_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MachineIdentity {
     /// Returns the identity of this boot, from the journal or by redeeming `token`, and sets it in `link`. Returns `None` after
     /// the token was refused for ten minutes.
-    pub(crate) async fn establish(
+    pub async fn establish(
         link: &ControlPlaneClient,
         journal: &Journal,
         token: &Secret<String>,
@@ -78,22 +87,18 @@ impl WorkerIdentity {
     }
 
     /// Returns the id of the machine's hardware record.
-    pub(crate) fn hardware_id(&self) -> &str {
+    pub fn hardware_id(&self) -> &str {
         &self.certificate.hardware_id
     }
 
     /// True if the machine has no record yet: it may report its inventory, and nothing else.
-    pub(crate) fn enrols(&self) -> bool {
+    pub fn enrols(&self) -> bool {
         self.certificate.enrols
     }
 
     /// Renews the certificate each time half of its lifetime has passed. Running actions continue. Returns when the certificate
     /// is expired.
-    pub(crate) async fn renew_until_expired(
-        &mut self,
-        link: &ControlPlaneClient,
-        journal: &Journal,
-    ) {
+    pub async fn renew_until_expired(&mut self, link: &ControlPlaneClient, journal: &Journal) {
         loop {
             let left = lifetime_left(Clock::system().wall(), self.certificate.expires);
             tokio::time::sleep(renewal_delay(left)).await;
@@ -110,8 +115,11 @@ impl WorkerIdentity {
     /// Renews the certificate. A failure is logged and retried after a minute.
     async fn renew_with_retries(&mut self, link: &ControlPlaneClient, journal: &Journal) {
         while let Err(error) = self.renew(link, journal).await {
-            let error: &dyn std::error::Error = error.as_ref();
-            tracing::error!(error, "certificate renewal failed");
+            tracing::error!(
+                error = error.as_ref() as &dyn std::error::Error,
+                "certificate renewal failed"
+            );
+            drop(error);
             tokio::time::sleep(REFUSED_RETRY_DELAY).await;
         }
         tracing::info!("certificate renewed");
@@ -137,7 +145,7 @@ impl Key {
         journal: &Journal,
         boot_id: &str,
     ) -> anyhow::Result<(Self, Option<IssuedCertificate>)> {
-        let record: Option<IdentityRecord> = journal.read(Page::Identity).await?;
+        let record: Option<IdentityRecord> = journal.read(Page::IDENTITY).await?;
         let record = record.filter(|record| record.boot_id == boot_id);
         if let Some(IdentityRecord { boot_id, key, certificate }) = record {
             let pair = KeyPair::from_pem(&key).context("the journal's key")?;
@@ -156,7 +164,7 @@ impl Key {
     ) -> Result<(), journal::Error> {
         let (boot_id, key) = (self.boot_id.clone(), self.pair.serialize_pem());
         let record = IdentityRecord { boot_id, key, certificate: certificate.cloned() };
-        journal.write(Page::Identity, &record).await
+        journal.write(Page::IDENTITY, &record).await
     }
 
     /// Returns a PKCS#10 request in DER. It contains no names: the site sets the subject of the certificate.

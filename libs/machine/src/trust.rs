@@ -5,7 +5,7 @@
 //!                                           └──▶ with Debian's bundle: the roots for image servers
 //! ```
 //!
-//! The file is downloaded without TLS. It is trusted only because of its fingerprint. A restarted worker has it in its journal,
+//! The file is downloaded without TLS. It is trusted only because of its fingerprint. A restarted program has it in its journal,
 //! because the token in the URL is valid for a few minutes only.
 
 use std::fmt;
@@ -31,12 +31,12 @@ const BOOT_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// SHA-256 of a certificate in DER, in lower-case hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint(String);
+pub struct Fingerprint(String);
 
 /// The text is not a fingerprint.
 #[derive(Debug, thiserror::Error)]
 #[error("a fingerprint is 64 hexadecimal digits")]
-pub(crate) struct InvalidFingerprint;
+pub struct InvalidFingerprint;
 
 impl Fingerprint {
     /// Computes the fingerprint of the certificate `der`.
@@ -62,7 +62,7 @@ impl fmt::Display for Fingerprint {
 
 /// The site's certificate authority could not be fetched or is not trusted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+enum Error {
     #[error("GET ca.pem")]
     Http(#[source] reqwest::Error),
     #[error("ca.pem is larger than {MAX_CA_BYTES} bytes")]
@@ -85,12 +85,12 @@ impl Error {
 
 /// Returns the site's certificate authority in PEM, with the `expected` fingerprint, from the journal or from `boot_url`.
 /// Returns `None` after ten minutes of refusals, such as of a boot whose token is over.
-pub(crate) async fn authority(
+pub async fn authority(
     journal: &Journal,
     boot_url: &Url,
     expected: &Fingerprint,
 ) -> anyhow::Result<Option<String>> {
-    let journalled: Option<String> = journal.read(Page::Authority).await?;
+    let journalled: Option<String> = journal.read(Page::AUTHORITY).await?;
     if let Some(file) = journalled.and_then(|pem| check(pem.into_bytes(), expected).ok()) {
         return Ok(Some(file));
     }
@@ -102,7 +102,7 @@ pub(crate) async fn authority(
     let refusal = "certificate authority of the site not trusted";
     let fetch = async || fetch_trusted(&client, &url, expected).await;
     let Some(pem) = until_given_up(refusal, fetch).await else { return Ok(None) };
-    journal.write(Page::Authority, &pem).await?;
+    journal.write(Page::AUTHORITY, &pem).await?;
     Ok(Some(pem))
 }
 
@@ -155,7 +155,7 @@ fn check(file: Vec<u8>, expected: &Fingerprint) -> Result<String, Error> {
 }
 
 /// Returns the certificate authorities for image servers: those in the bundle, if it exists, and the site's own.
-pub(crate) fn image_roots(bundle: &Path, authority: &str) -> io::Result<Vec<Vec<u8>>> {
+pub fn image_roots(bundle: &Path, authority: &str) -> io::Result<Vec<Vec<u8>>> {
     let public = match std::fs::read(bundle) {
         Ok(public) => Some(public),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -1,0 +1,136 @@
+//! Commands on nodes.
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use tinwright::NodeId;
+use tinwright::node::v1 as pb;
+use tinwright::node::v1::get_node_request::By;
+use tinwright::node::v1::node_service_client::NodeServiceClient;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Row};
+use crate::resource::{
+    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+};
+
+/// Commands on nodes.
+#[derive(Debug, clap::Subcommand)]
+pub enum NodeCommand {
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::Node>),
+}
+
+/// Runs `command`.
+pub async fn run(
+    NodeCommand::Resource(command): NodeCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    resource::run(command, channel, out).await
+}
+
+/// Returns the name of `node` for people: its id if it has none.
+pub(crate) fn display_name(node: &pb::Node) -> &str {
+    if node.name.is_empty() { &node.id } else { &node.name }
+}
+
+impl Row for pb::Node {
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "NAME", "CONNECTED", "STACK", "VERSION", "STATE", "CONTAINERS", "SEEN", "REASON"];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let connected = if self.connected { "yes" } else { "no" };
+        let containers = self.observation.iter().flat_map(|it| &it.containers);
+        let running = containers.filter(|it| it.state() == pb::container::State::Running).count();
+        let version = match self.stack_version {
+            0 => String::new(),
+            version => version.to_string(),
+        };
+        vec![
+            self.id.clone(),
+            self.name.clone(),
+            connected.to_owned(),
+            self.stack_id.clone(),
+            version,
+            self.state().word(),
+            running.to_string(),
+            output::age(self.last_seen_time, now),
+            self.state_reason.clone(),
+        ]
+    }
+}
+
+impl Watchable for pb::Node {
+    type Response = pb::WatchNodesResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_nodes(pb::WatchNodesRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Node {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "node";
+    const NAMES: &'static str = "NAME|ID";
+
+    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        match get(channel, name).await? {
+            Ok(node) => Ok(node),
+            Err(missing) => resource::by_prefix(channel, name, missing).await,
+        }
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        list(channel, pb::ListNodesRequest { page_token, labels, ..Default::default() }).await
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteNodeRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_node(request).await?;
+        Ok(())
+    }
+}
+
+/// Returns the nodes with the desired stack `stack_id`.
+pub(crate) async fn of_stack(channel: &Channel, stack_id: &str) -> anyhow::Result<Vec<pb::Node>> {
+    resource::pages(async |page_token| {
+        let stack_id = stack_id.to_owned();
+        list(channel, pb::ListNodesRequest { page_token, stack_id, ..Default::default() }).await
+    })
+    .await
+}
+
+async fn list(channel: &Channel, request: pb::ListNodesRequest) -> Page<pb::Node> {
+    let request = pb::ListNodesRequest { page_size: PAGE_SIZE, ..request };
+    let page = client(channel).list_nodes(request).await?.into_inner();
+    Ok((page.nodes, page.next_page_token))
+}
+
+/// Returns the node with this name or id, or the status that says that there is none.
+async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Node, Status>> {
+    let by = match name.parse::<NodeId>() {
+        Ok(id) => By::Id(id.to_string()),
+        Err(_) => By::Name(name.into()),
+    };
+    let request = pb::GetNodeRequest { by: Some(by) };
+    match client(channel).get_node(request).await {
+        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
+        found => required(found?.into_inner().node).map(Ok),
+    }
+}
+
+fn client(channel: &Channel) -> NodeServiceClient<Channel> {
+    NodeServiceClient::new(channel.clone())
+}

@@ -1,0 +1,278 @@
+//! Commands on stacks.
+
+mod progress;
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use tinwright::node::v1 as pb;
+use tinwright::node::v1::get_stack_request::By;
+use tinwright::node::v1::stack_service_client::StackServiceClient;
+use tinwright::{StackId, check};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use crate::connect::View;
+use crate::follow::{Watch, Watchable};
+use crate::input;
+use crate::output::{self, Format, Row, print_line, print_list};
+use crate::resource::{
+    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
+};
+
+/// Commands on stacks.
+#[derive(Debug, clap::Subcommand)]
+pub enum StackCommand {
+    /// Create the stacks in files, or bring their containers to the nodes as a new version, a few nodes at a time
+    Apply(ApplyOptions),
+    /// Bring an earlier version to the nodes that have a newer one
+    #[command(alias = "roll-back")]
+    Rollback(RollBackOptions),
+    /// Commands that every resource has
+    #[command(flatten)]
+    Resource(ResourceCommand<pb::Stack>),
+}
+
+/// The way in which a version is brought to nodes.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct RolloutOptions {
+    /// Let at most so many nodes apply the version at a time [default: a tenth of them]
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(i32).range(1..))]
+    max_concurrent: Option<i32>,
+    /// Stop when more nodes than this have failed
+    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    max_failures: i32,
+    /// Return at once, and let the server go on
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Options of `stack apply`.
+#[derive(Debug, clap::Args)]
+pub struct ApplyOptions {
+    /// The files.
+    #[command(flatten)]
+    files: FileOptions,
+    /// Bring the version only to nodes with this label; may be repeated [default: all nodes of the stack]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = input::pair)]
+    nodes: Vec<(String, String)>,
+    /// The rollout.
+    #[command(flatten)]
+    rollout: RolloutOptions,
+}
+
+/// Options of `stack rollback`.
+#[derive(Debug, clap::Args)]
+pub struct RollBackOptions {
+    /// The stack
+    #[arg(value_name = "NAME|ID")]
+    name: String,
+    /// Roll back to this version [default: the one before]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..))]
+    version: Option<i64>,
+    /// The rollout.
+    #[command(flatten)]
+    rollout: RolloutOptions,
+}
+
+impl RolloutOptions {
+    fn settings(self, nodes: Vec<(String, String)>) -> pb::RolloutSettings {
+        pb::RolloutSettings {
+            node_labels: nodes.into_iter().collect(),
+            max_concurrent: self.max_concurrent.unwrap_or(0),
+            max_failures: self.max_failures,
+        }
+    }
+}
+
+/// Runs `command`.
+pub async fn run(
+    command: StackCommand,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    match command {
+        StackCommand::Apply(options) => apply(options, channel, out).await,
+        StackCommand::Rollback(options) => roll_back(options, channel, out).await,
+        StackCommand::Resource(command) => resource::run(command, channel, out).await,
+    }
+}
+
+async fn apply(
+    ApplyOptions { files, nodes, rollout }: ApplyOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut applied = Vec::new();
+    for (position, stack) in resource::read::<pb::Stack>(&files.files)? {
+        let settings = rollout.settings(nodes.clone());
+        let stack = apply_one(stack, settings, channel).await.context(position)?;
+        if files.output == Format::Table {
+            wait(&stack, rollout, channel, out).await?;
+        }
+        applied.push(stack);
+    }
+    match files.output {
+        Format::Table => Ok(()),
+        Format::Json | Format::Yaml => print_list(out, &applied, files.output),
+    }
+}
+
+/// Creates `stack`, or begins the rollout of its containers.
+async fn apply_one(
+    stack: pb::Stack,
+    settings: pb::RolloutSettings,
+    channel: &Channel,
+) -> anyhow::Result<pb::Stack> {
+    let key = if stack.id.is_empty() { &stack.name } else { &stack.id };
+    let Ok(stored) = get(channel, key).await? else { return stack.create(channel).await };
+    let update = pb::Stack { id: stored.id, revision: 0, ..stack };
+    let request =
+        pb::UpdateStackRequest { stack: Some(update), update_mask: None, rollout: Some(settings) };
+    required(client(channel).update_stack(request).await?.into_inner().stack)
+}
+
+async fn roll_back(
+    RollBackOptions { name, version, rollout }: RollBackOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let stack = pb::Stack::find(channel, &name, View::Basic).await?;
+    let request = pb::RollBackStackRequest {
+        id: stack.id,
+        version: version.unwrap_or(0),
+        rollout: Some(rollout.settings(Vec::new())),
+        revision: 0,
+    };
+    let stack = client(channel).roll_back_stack(request).await?.into_inner().stack;
+    wait(&required(stack)?, rollout, channel, out).await
+}
+
+/// Prints the progress of the rollout of `stack` until its end, unless it is not to be waited for.
+async fn wait(
+    stack: &pb::Stack,
+    options: RolloutOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let rollout = stack.rollout.clone().unwrap_or_default();
+    print_line(out, &format!("stack {} version {}", stack.name, rollout.version))?;
+    if options.no_wait || rollout.state() != pb::RolloutState::Running {
+        return Ok(());
+    }
+    progress::follow(stack, rollout.number, channel, out).await
+}
+
+/// Returns the error of a rollout that did not reach its nodes.
+fn stopped(stack: &pb::Stack, reason: &str) -> anyhow::Error {
+    anyhow::anyhow!("the rollout of stack {} stopped: {reason}", stack.name)
+}
+
+impl Row for pb::Stack {
+    const COLUMNS: &'static [&'static str] = &[
+        "ID", "NAME", "VERSION", "ROLLOUT", "STATE", "NODES", "RUNNING", "FAILED", "AGE", "REASON",
+    ];
+
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        let rollout = self.rollout.clone().unwrap_or_default();
+        let counts = rollout.counts.unwrap_or_default();
+        let newest = self.versions.last().map_or(0, |version| version.number);
+        vec![
+            self.id.clone(),
+            self.name.clone(),
+            newest.to_string(),
+            rollout.version.to_string(),
+            rollout.state().word(),
+            counts.nodes.to_string(),
+            counts.running.to_string(),
+            counts.failed.to_string(),
+            output::age(self.create_time, now),
+            rollout.state_reason,
+        ]
+    }
+}
+
+impl Watchable for pb::Stack {
+    type Response = pb::WatchStacksResponse;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
+        Ok(client(channel).watch_stacks(pb::WatchStacksRequest { id }).await?.into_inner())
+    }
+}
+
+impl Resource for pb::Stack {
+    type Filter = NoOptions;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "stack";
+    const NAMES: &'static str = "NAME|ID";
+
+    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        match get_in_view(channel, name, view).await? {
+            Ok(stack) => Ok(stack),
+            Err(missing) => resource::by_prefix(channel, name, missing).await,
+        }
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let labels = query.labels.iter().cloned().collect();
+        let request = pb::ListStacksRequest { page_size: PAGE_SIZE, page_token, labels };
+        let page = client(channel).list_stacks(request).await?.into_inner();
+        Ok((page.stacks, page.next_page_token))
+    }
+
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::DeleteStackRequest { id: self.id.clone(), revision: 0 };
+        client(channel).delete_stack(request).await?;
+        Ok(())
+    }
+}
+
+impl FromFiles for pb::Stack {
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateStackRequest { stack: Some(self), ..Default::default() };
+        required(client(channel).create_stack(request).await?.into_inner().stack)
+    }
+
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<prost_types::FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request =
+            pb::UpdateStackRequest { stack: Some(self), update_mask, ..Default::default() };
+        required(client(channel).update_stack(request).await?.into_inner().stack)
+    }
+}
+
+async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Stack, Status>> {
+    get_in_view(channel, name, View::Basic).await
+}
+
+/// Returns the stack with this name or id, or the status that says that there is none.
+async fn get_in_view(
+    channel: &Channel,
+    name: &str,
+    view: View,
+) -> anyhow::Result<Result<pb::Stack, Status>> {
+    let by = match (name.parse::<StackId>(), check::label(name)) {
+        (Ok(_), _) => By::Id(name.into()),
+        (Err(_), Ok(name)) => By::Name(name),
+        (Err(_), Err(_)) => anyhow::bail!("{name:?} is neither the name nor the id of a stack"),
+    };
+    let request = pb::GetStackRequest { by: Some(by), view: view as i32 };
+    match client(channel).get_stack(request).await {
+        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
+        found => required(found?.into_inner().stack).map(Ok),
+    }
+}
+
+fn client(channel: &Channel) -> StackServiceClient<Channel> {
+    StackServiceClient::new(channel.clone())
+}

@@ -1,0 +1,178 @@
+//! The ImageAPI 0.2.0 of nodes: `docs/gateway.md`.
+//!
+//! ```text
+//! /imageapi/v1/…                       the node of the header Tinwright-Node, or the only one that there is
+//! /nodes/{id or name}/imageapi/v1/…    that node
+//!
+//! request ─▶ node ─▶ client ─▶ libs/imageapi ─▶ CallNode as the client ─▶ libs/imageapi ─▶ response
+//! ```
+//!
+//! - [`target`]: the node of a request, and the path below the base path. [`failure`]: the answers to calls that did not reach a node.
+
+pub mod failure;
+pub mod target;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::imageapi::{ApiError, Call, MAX_BODY_BYTES, DecodeOptions, Secrets, decode, description, encode};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::get;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use runtime::Caller;
+use tinwright::node::v1::CallNodeRequest;
+use tinwright::node::v1::node_service_client::NodeServiceClient;
+use tonic::Status;
+
+use self::failure::failed;
+use self::target::Target;
+use crate::layers::Source;
+use crate::unread_body::{announce_close, close};
+use crate::{Client, Door, Gateway, Refusal};
+
+/// The header that names the node.
+pub const NODE: HeaderName = HeaderName::from_static("tinwright-node");
+/// The header by which a call can be repeated safely.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The longest time until a response begins. The node service gives up after 28 s, and clients of the ImageAPI after 30 s.
+const DEADLINE: Duration = Duration::from_secs(29);
+
+/// The door at one of its paths.
+struct ImageApi {
+    gateway: Gateway,
+    /// Finds the node of a request.
+    target: fn(&Parts) -> Result<Target, ApiError>,
+}
+
+/// Returns the door, at both of its paths.
+pub fn doors(gateway: &Gateway) -> [Door; 2] {
+    let door = |prefix, target| Door {
+        name: "imageapi",
+        prefix,
+        router: Router::new()
+            .fallback(answer)
+            .with_state(Arc::new(ImageApi { gateway: gateway.clone(), target })),
+        max_body_bytes: MAX_BODY_BYTES,
+        deadline: DEADLINE,
+        refuse: |refusal| refused(refusal).map(Body::from),
+    };
+    [door(::imageapi::BASE_PATH, target::by_header), door("/nodes", target::by_path)]
+}
+
+/// Returns the page with the description of the API, from which clients are generated.
+pub fn pages() -> Router {
+    Router::new().route("/swagger.json", get(async || description().map(Body::from)))
+}
+
+fn refused(refusal: &Refusal) -> http::Response<Bytes> {
+    match refusal {
+        Refusal::TooLarge(_) => too_large().into(),
+        Refusal::TooManyRequests
+        | Refusal::Overloaded
+        | Refusal::Deadline(_)
+        | Refusal::MalformedForwarding => failed(&refusal.status()),
+    }
+}
+
+/// As the ImageAPI answers other bodies that it cannot read.
+fn too_large() -> ApiError {
+    let text = format!("the body has more than {MAX_BODY_BYTES} bytes");
+    ApiError::new(StatusCode::BAD_REQUEST, text)
+}
+
+async fn answer(State(door): State<Arc<ImageApi>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let (mut body, mut client) = (Some(body), None);
+    let response = door.respond(&parts, &mut body, &mut client).await;
+    let is_cut = matches!(&response, Err(Unanswered::Api(error)) if *error == too_large());
+    let mut response = response.unwrap_or_else(Unanswered::into_response).map(Body::from);
+    announce_close(body.as_ref(), parts.version, &mut response);
+    if is_cut {
+        // A part of it was read.
+        close(parts.version, &mut response);
+    }
+    client.map(|client| response.extensions_mut().insert(client));
+    response
+}
+
+/// The reason for which a node did not answer.
+enum Unanswered {
+    /// The request is not one of the ImageAPI.
+    Api(ApiError),
+    /// The call was refused, or did not reach the node.
+    Call(Status),
+}
+
+impl Unanswered {
+    fn into_response(self) -> http::Response<Bytes> {
+        match self {
+            Self::Api(error) => error.into(),
+            Self::Call(status) => failed(&status),
+        }
+    }
+}
+
+impl From<ApiError> for Unanswered {
+    fn from(error: ApiError) -> Self {
+        Self::Api(error)
+    }
+}
+
+impl From<Status> for Unanswered {
+    fn from(status: Status) -> Self {
+        Self::Call(status)
+    }
+}
+
+impl ImageApi {
+    /// Answers a request, and sets its client once it is known. The body is taken when it is read.
+    async fn respond(
+        &self,
+        parts: &Parts,
+        body: &mut Option<Body>,
+        known: &mut Option<Client>,
+    ) -> Result<http::Response<Bytes>, Unanswered> {
+        let target = (self.target)(parts)?;
+        let client = self.client(parts).await?;
+        *known = Some(client.clone());
+        let body = read(body.take().unwrap_or_default()).await?;
+        let request = ::imageapi::Request {
+            method: &parts.method,
+            path: &target.path,
+            query: parts.uri.query(),
+            headers: &parts.headers,
+        };
+        let Call { operation, message } = decode(&request, &body, DecodeOptions::default())?;
+        let mut nodes = NodeServiceClient::new(client.channel(&self.gateway.backend.node));
+        let call_id = target::text(&parts.headers, &IDEMPOTENCY_KEY)?.unwrap_or_default();
+        let call = CallNodeRequest { node_id: target.node, call: Some(message), call_id };
+        let result = nodes.call_node(call).await?.into_inner().result.unwrap_or_default();
+        Ok(encode(operation, result, Secrets::Masked))
+    }
+
+    async fn client(&self, parts: &Parts) -> Result<Client, Status> {
+        let connection = parts.extensions.get::<Caller>();
+        let source = parts.extensions.get::<Source>().map(|source| source.0);
+        let authenticator = &self.gateway.authenticator;
+        let client = authenticator.by_request(&parts.headers, connection, source).await?;
+        let text = "an API key, or a client certificate of this site, is needed";
+        let client = client.ok_or_else(|| Status::unauthenticated(text))?;
+        client.check_unlimited()?;
+        Ok(client)
+    }
+}
+
+/// Reads the body of a request. Its client may break it off.
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(_) => Err(ApiError::new(StatusCode::BAD_REQUEST, "the body is not complete")),
+    }
+}

@@ -1,0 +1,157 @@
+//! The gRPC services of nodes and stacks.
+
+mod nodes;
+mod stacks;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use runtime::Clock;
+use store::events::EventLog;
+use store::mirror::Mirror;
+use store::records::{self, CheckReport};
+use store::{ScopedStore, Store, serving};
+use tinwright::node::v1::node_service_server::NodeServiceServer;
+use tinwright::node::v1::stack_service_server::StackServiceServer;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+use crate::calls::Calls;
+use crate::connect::Connector;
+use crate::desired::Desired;
+use crate::directory::Directory;
+use crate::mailbox::CallKind;
+use crate::nodes::{NodeKind, Nodes};
+use crate::reconcile::Reconciler;
+use crate::servers::{ServerName, Servers};
+use crate::stacks::{StackKind, Stacks};
+use crate::streams::Streams;
+use crate::take::Taker;
+
+/// The largest message of an agent, and the largest request: a call with its containers, or a result with all of a node's.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// The services that this one calls.
+#[derive(Clone, Debug)]
+pub struct CalledServices {
+    /// Machines.
+    pub hardware: Channel,
+    /// Instances.
+    pub instance: Channel,
+}
+
+/// Serves nodes and stacks over gRPC.
+#[derive(Clone, Debug)]
+pub struct Api {
+    nodes: Nodes,
+    stacks: Stacks,
+    node_mirror: Mirror<NodeKind>,
+    stack_mirror: Mirror<StackKind>,
+    call_mirror: Mirror<CallKind>,
+    streams: Streams,
+    directory: Directory,
+    desired: Desired,
+    calls: Calls,
+    connector: Connector,
+    log: EventLog,
+    /// The machines that changed; taken by the reconciler.
+    changed: Arc<Mutex<Option<mpsc::UnboundedReceiver<String>>>>,
+    own: ServerName,
+    stop: CancellationToken,
+}
+
+impl Api {
+    /// Serves the nodes and stacks in `store`, as the process `own`. Watches and streams end at `stop`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        services: CalledServices,
+        own: ServerName,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> Self {
+        let store = ScopedStore::new(store, "node");
+        let nodes = Nodes::new(store.clone(), clock.clone());
+        let stacks = Stacks::new(store.clone(), clock);
+        let (directory, changed) = Directory::new(services.hardware, services.instance);
+        let streams = Streams::default();
+        let desired = Desired::new(stacks.clone(), streams.clone());
+        let call_mirror = Mirror::new(records::Records::new(store.clone()));
+        let connector = Connector::new(
+            nodes.clone(),
+            streams.clone(),
+            desired.clone(),
+            directory.clone(),
+            own.name.clone(),
+            stop.clone(),
+        );
+        Self {
+            node_mirror: Mirror::new(nodes.records().clone()),
+            stack_mirror: Mirror::new(stacks.records().clone()),
+            calls: Calls::new(
+                nodes.clone(),
+                streams.clone(),
+                call_mirror.clone(),
+                own.name.clone(),
+            ),
+            log: EventLog::new(store, "node"),
+            changed: Arc::new(Mutex::new(Some(changed))),
+            nodes,
+            stacks,
+            call_mirror,
+            streams,
+            directory,
+            desired,
+            connector,
+            own,
+            stop,
+        }
+    }
+
+    /// Returns the service of nodes for a tonic router.
+    pub fn node_service(&self) -> NodeServiceServer<Self> {
+        NodeServiceServer::new(self.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Returns the service of stacks for a tonic router.
+    pub fn stack_service(&self) -> StackServiceServer<Self> {
+        StackServiceServer::new(self.clone())
+    }
+
+    /// Resolves once watches can be served.
+    pub async fn ready(&self) {
+        let Self { node_mirror, stack_mirror, call_mirror, .. } = self;
+        tokio::join!(node_mirror.ready(), stack_mirror.ready(), call_mirror.ready());
+    }
+
+    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
+    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
+        let nodes = self.nodes.records().check(repair).await?;
+        Ok(nodes.and(self.stacks.records().check(repair).await?))
+    }
+
+    /// Follows records, machines and instances, and works on nodes and stacks until `stop`.
+    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self { nodes, stacks, streams, directory, desired, own, .. } = self;
+        let Self { node_mirror, stack_mirror, call_mirror, .. } = self;
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(changed) = changed else { anyhow::bail!("the node service runs already") };
+        let store = nodes.records().store().clone();
+        let servers = Servers::new(store, nodes.clone(), streams.clone(), own.clone());
+        let clock = nodes.clock().clone();
+        let taker = Taker::new(call_mirror.clone(), streams.clone(), clock, own.name);
+        let reconciler = Reconciler::new(nodes, stacks, directory.clone(), desired, streams);
+        let mirrors = (node_mirror.clone(), stack_mirror.clone());
+        let (served, ..) = tokio::join!(
+            serving::run(node_mirror, stop.clone()),
+            stack_mirror.run(stop.clone()),
+            call_mirror.run(stop.clone()),
+            directory.run(stop.clone()),
+            servers.run(stop.clone()),
+            taker.run(stop.clone()),
+            reconciler.run(mirrors, changed, stop),
+        );
+        served
+    }
+}

@@ -1,0 +1,281 @@
+//! Machines, and the instances on them that name a stack, as other services have them.
+//!
+//! Nothing is assigned by what is not known to be so now: while a feed is cut, there is no view.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use runtime::feed::{self, FeedEvent};
+use tinwright::HardwareId;
+use tinwright::hardware::v1::get_hardware_request::By;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::{GetHardwareRequest, Hardware, WatchHardwareRequest};
+use tinwright::instance::v1::instance::Os;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::instance::v1::{Instance, State, WatchInstancesRequest};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use crate::error::Error;
+use crate::node_state::Machine;
+
+/// Timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An instance that names a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its id.
+    pub instance_id: String,
+    /// Id or name of the stack.
+    pub stack: String,
+}
+
+/// A machine and its instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// The machine; none if it has no record.
+    pub machine: Option<Machine>,
+    /// Its instance, if that names a stack.
+    pub occupant: Option<Occupant>,
+}
+
+/// What is known. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    hardware: HardwareServiceClient<Channel>,
+    instance: InstanceServiceClient<Channel>,
+    tables: Arc<RwLock<Tables>>,
+    changes: mpsc::UnboundedSender<String>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    machines: HashMap<String, Machine>,
+    are_machines_live: bool,
+    /// By machine.
+    occupants: HashMap<String, Occupant>,
+    are_occupants_live: bool,
+}
+
+impl Directory {
+    /// A directory by the services at these channels, and the ids of machines whose view changes.
+    pub fn new(hardware: Channel, instance: Channel) -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (changes, changed) = mpsc::unbounded_channel();
+        let hardware = HardwareServiceClient::new(hardware);
+        let instance = InstanceServiceClient::new(instance);
+        (Self { hardware, instance, tables: Arc::default(), changes }, changed)
+    }
+
+    /// Follows machines and instances until `stop`.
+    pub async fn run(&self, stop: CancellationToken) {
+        let watch_machines = || {
+            let mut client = self.hardware.clone();
+            async move {
+                let request = WatchHardwareRequest::default();
+                client.watch_hardware(request).await.map(tonic::Response::into_inner)
+            }
+        };
+        let watch_instances = || {
+            let mut client = self.instance.clone();
+            async move {
+                let request = WatchInstancesRequest::default();
+                client.watch_instances(request).await.map(tonic::Response::into_inner)
+            }
+        };
+        tokio::join!(
+            feed::follow("hardware", watch_machines, |it| self.take_machine(it), stop.clone()),
+            feed::follow("instances", watch_instances, |it| self.take_instance(it), stop),
+        );
+    }
+
+    /// Returns the machine `id` and its instance; none while it is not known which they are now.
+    pub fn view(&self, id: &str) -> Option<View> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let is_live = tables.are_machines_live && tables.are_occupants_live;
+        is_live.then(|| View {
+            machine: tables.machines.get(id).cloned(),
+            occupant: tables.occupants.get(id).cloned(),
+        })
+    }
+
+    /// Returns the machines whose instance names the stack with this id or name.
+    pub fn with_stack(&self, id: &str, name: &str) -> Vec<String> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let named = tables.occupants.iter().filter(|(_, it)| it.stack == id || it.stack == name);
+        named.map(|(machine, _)| machine.clone()).collect()
+    }
+
+    /// Asks the hardware service for the machine `id`.
+    pub async fn machine(&self, id: HardwareId) -> Result<Option<Machine>, Error> {
+        let request = GetHardwareRequest { by: Some(By::Id(id.to_string())), ..Default::default() };
+        let mut client = self.hardware.clone();
+        let response = tokio::time::timeout(TIMEOUT, client.get_hardware(request)).await;
+        let service = "hardware";
+        match response {
+            Ok(Ok(found)) => Ok(found.into_inner().hardware.as_ref().map(machine)),
+            Ok(Err(status)) if status.code() == Code::NotFound => Ok(None),
+            Ok(Err(status)) => Err(Error::Peer { service, text: status.message().to_owned() }),
+            Err(_) => Err(Error::Peer { service, text: "timeout".to_owned() }),
+        }
+    }
+
+    /// Takes an event of the machines.
+    pub fn take_machine(&self, event: FeedEvent<Hardware>) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let Tables { machines, are_machines_live, .. } = &mut *tables;
+        let changed: BTreeSet<String> = match event {
+            FeedEvent::Snapshot(all) => {
+                let new = all.into_iter().map(|it| (it.id.clone(), machine(&it))).collect();
+                let old = std::mem::replace(machines, new);
+                *are_machines_live = true;
+                old.into_keys().chain(machines.keys().cloned()).collect()
+            }
+            FeedEvent::Put(it) => {
+                let new = machine(&it);
+                let old = machines.insert(it.id.clone(), new.clone());
+                if old.is_some_and(|old| old == new) {
+                    return;
+                }
+                [it.id].into()
+            }
+            FeedEvent::Deleted(id) => {
+                machines.remove(&id);
+                [id].into()
+            }
+            FeedEvent::Disconnected => {
+                *are_machines_live = false;
+                return;
+            }
+        };
+        drop(tables);
+        self.announce(changed);
+    }
+
+    /// Takes an event of the instances.
+    pub fn take_instance(&self, event: FeedEvent<Instance>) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let Tables { occupants, are_occupants_live, .. } = &mut *tables;
+        let changed: BTreeSet<String> = match event {
+            FeedEvent::Snapshot(all) => {
+                let new = all.iter().filter_map(occupant).collect();
+                let old = std::mem::replace(occupants, new);
+                *are_occupants_live = true;
+                old.into_keys().chain(occupants.keys().cloned()).collect()
+            }
+            FeedEvent::Put(instance) => {
+                let mut changed = remove(occupants, &instance.id);
+                if let Some((machine, occupant)) = occupant(&instance) {
+                    occupants.insert(machine.clone(), occupant);
+                    changed.insert(machine);
+                }
+                changed
+            }
+            FeedEvent::Deleted(id) => remove(occupants, &id),
+            FeedEvent::Disconnected => {
+                *are_occupants_live = false;
+                return;
+            }
+        };
+        drop(tables);
+        self.announce(changed);
+    }
+
+    fn announce(&self, changed: BTreeSet<String>) {
+        for id in changed {
+            // Nobody listens while the process stops.
+            let _stopping = self.changes.send(id);
+        }
+    }
+}
+
+/// Removes the instance `id`, and returns the machine that it was on.
+fn remove(occupants: &mut HashMap<String, Occupant>, id: &str) -> BTreeSet<String> {
+    let removed = occupants.extract_if(|_, occupant| occupant.instance_id == id);
+    removed.map(|(machine, _)| machine).collect()
+}
+
+fn machine(hardware: &Hardware) -> Machine {
+    Machine { name: hardware.name.clone(), labels: hardware.labels.clone() }
+}
+
+/// Returns the machine of `instance`, and what it names, if it names a stack and its machine is not being given back.
+fn occupant(instance: &Instance) -> Option<(String, Occupant)> {
+    let Some(Os::ImageStack(stack)) = &instance.os else { return None };
+    match instance.state() {
+        State::Queued
+        | State::Provisioning
+        | State::Active
+        | State::Failed
+        | State::Reinstalling
+        | State::Unspecified => {}
+        State::Deprovisioning | State::DeprovisionFailed | State::Deleted => return None,
+    }
+    let (instance_id, stack) = (instance.id.clone(), stack.stack_id.clone());
+    let is_there = !instance.hardware_id.is_empty() && !instance.released;
+    is_there.then(|| (instance.hardware_id.clone(), Occupant { instance_id, stack }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tinwright::in_process;
+    use tinwright::instance::v1::ImageStack;
+
+    use super::*;
+
+    fn directory() -> (Directory, mpsc::UnboundedReceiver<String>) {
+        Directory::new(in_process::pair().0, in_process::pair().0)
+    }
+
+    fn instance(id: &str, machine: &str, state: State) -> Instance {
+        Instance {
+            id: id.into(),
+            hardware_id: machine.into(),
+            state: state.into(),
+            os: Some(Os::ImageStack(ImageStack { stack_id: "web".into() })),
+            ..Instance::default()
+        }
+    }
+
+    fn hardware(id: &str, name: &str) -> Hardware {
+        Hardware { id: id.into(), name: name.into(), ..Hardware::default() }
+    }
+
+    #[tokio::test]
+    async fn there_is_a_view_while_both_feeds_are_live_only() {
+        let (directory, mut changed) = directory();
+        directory.take_machine(FeedEvent::Snapshot(vec![hardware("m", "n1")]));
+        assert_eq!(directory.view("m"), None);
+        directory.take_instance(FeedEvent::Snapshot(vec![instance("i", "m", State::Active)]));
+        let view = directory.view("m").unwrap();
+        assert_eq!(view.machine.unwrap().name, "n1");
+        assert_eq!(view.occupant.unwrap().instance_id, "i");
+        assert_eq!(directory.with_stack("x", "web"), ["m"]);
+        assert_eq!([changed.try_recv().unwrap(), changed.try_recv().unwrap()], ["m", "m"]);
+        directory.take_machine(FeedEvent::Put(hardware("m", "n1")));
+        assert!(changed.try_recv().is_err(), "nothing that matters here has changed");
+        directory.take_instance(FeedEvent::Disconnected);
+        assert_eq!(directory.view("m"), None);
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_is_given_back_or_moves_occupies_its_machine_no_more() {
+        let (directory, mut changed) = directory();
+        directory.take_machine(FeedEvent::Snapshot(Vec::new()));
+        directory.take_instance(FeedEvent::Snapshot(vec![instance("i", "m", State::Active)]));
+        changed.try_recv().unwrap();
+        directory.take_instance(FeedEvent::Put(instance("i", "m", State::Deprovisioning)));
+        assert_eq!(
+            (directory.view("m").unwrap(), changed.try_recv().unwrap()),
+            (View::default(), "m".into())
+        );
+        directory.take_instance(FeedEvent::Put(instance("j", "m", State::Queued)));
+        directory.take_instance(FeedEvent::Deleted("i".into()));
+        assert_eq!(directory.view("m").unwrap().occupant.unwrap().instance_id, "j");
+        directory.take_instance(FeedEvent::Deleted("j".into()));
+        assert_eq!(directory.view("m").unwrap(), View::default());
+    }
+}

@@ -1,0 +1,209 @@
+//! The stacks in the store.
+//!
+//! ```text
+//! node/stack/<id>             the record
+//! node/stack-name/<name>      ─▶ id
+//! ```
+
+use runtime::Clock;
+use store::ScopedStore;
+use store::records::requests::IdempotentRequest;
+use store::records::{self, Change, Index, Kind, Records, Selector};
+use tinwright::node::v1 as pb;
+use tinwright::status::Violations;
+use tinwright::{Object as _, StackId, check, field_mask};
+
+use crate::error::Error;
+use crate::nodes::Nodes;
+use crate::{definitions, versions};
+
+/// The index of stacks by name.
+pub const NAME_INDEX: &str = "stack-name";
+/// The repetitions of a change that another writer preceded.
+const MAX_REPETITIONS: usize = 16;
+
+/// The kind of these records.
+#[derive(Debug)]
+pub enum StackKind {}
+
+impl Kind for StackKind {
+    type Record = pb::Stack;
+    type Id = StackId;
+    const NOUN: &'static str = "stack";
+    const KIND: &'static str = "stack";
+    const INDEXES: &'static [&'static str] = &[NAME_INDEX];
+    const EVENTS: bool = true;
+
+    fn id(stack: &pb::Stack) -> &str {
+        &stack.id
+    }
+
+    fn revision_mut(stack: &mut pb::Stack) -> &mut i64 {
+        &mut stack.revision
+    }
+
+    fn indexes(stack: &pb::Stack) -> Vec<Index> {
+        vec![Index::unique(NAME_INDEX, &stack.name)]
+    }
+
+    fn state(stack: &pb::Stack) -> String {
+        stack.rollout.as_ref().map(|rollout| rollout.state().word()).unwrap_or_default()
+    }
+
+    fn state_reason(stack: &pb::Stack) -> &str {
+        stack.rollout.as_ref().map_or("", |rollout| &rollout.state_reason)
+    }
+
+    fn warning(stack: &pb::Stack) -> &str {
+        let stopped = |it: &&pb::Rollout| it.state() == pb::RolloutState::Stopped;
+        stack.rollout.as_ref().filter(stopped).map_or("", |rollout| &rollout.state_reason)
+    }
+
+    fn changed_fields(old: &pb::Stack, new: &pb::Stack) -> Vec<String> {
+        field_mask::changed_fields(old, new)
+    }
+}
+
+/// The stacks.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    records: Records<StackKind>,
+    clock: Clock,
+}
+
+impl Stacks {
+    /// The stacks in `store`, whose keys are the node service's. `clock` gives the times in records.
+    pub fn new(store: ScopedStore, clock: Clock) -> Self {
+        Self { records: Records::new(store), clock }
+    }
+
+    /// Returns the underlying records.
+    pub fn records(&self) -> &Records<StackKind> {
+        &self.records
+    }
+
+    /// Stores a new stack. A repeated `request` returns the first result.
+    pub async fn create(
+        &self,
+        stack: pb::Stack,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::Stack, Error> {
+        let mut stack = checked(stack)?;
+        stack.initialize("stack.id", self.clock.wall())?;
+        let stack = versions::with_first_version(stack, self.clock.wall());
+        Ok(self.records.create(&stack, Change::default(), request.as_ref()).await?)
+    }
+
+    /// Returns the stack with this id or name, if there is one.
+    pub async fn find(&self, text: &str) -> Result<Option<pb::Stack>, Error> {
+        Ok(match text.parse::<StackId>() {
+            Ok(id) => self.records.get(&id.to_string()).await?,
+            Err(_) => self.records.find(NAME_INDEX, text).await?,
+        })
+    }
+
+    /// Returns the selected stack.
+    pub async fn select(&self, selector: &Selector) -> Result<pb::Stack, Error> {
+        Ok(self.records.select(selector).await?)
+    }
+
+    /// Replaces the fields of a stack that `paths` name; begins a rollout as [`versions::updated`] says.
+    pub async fn update(
+        &self,
+        update: pb::Stack,
+        paths: &[String],
+        settings: Option<pb::RolloutSettings>,
+    ) -> Result<pb::Stack, Error> {
+        check_settings(settings.as_ref(), false)?;
+        repeated(update.revision, || self.update_once(update.clone(), paths, settings.clone()))
+            .await
+    }
+
+    async fn update_once(
+        &self,
+        mut update: pb::Stack,
+        paths: &[String],
+        settings: Option<pb::RolloutSettings>,
+    ) -> Result<pb::Stack, Error> {
+        let old = self.records.at(&update.id, update.revision).await?;
+        versions::keep_secrets(&old, &mut update);
+        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
+        let new = versions::updated(&old, merged, settings, self.clock.wall());
+        self.replace(&old, new).await
+    }
+
+    /// Begins the rollout of an earlier version.
+    pub async fn roll_back(&self, request: pb::RollBackStackRequest) -> Result<pb::Stack, Error> {
+        check_settings(request.rollout.as_ref(), true)?;
+        repeated(request.revision, || self.roll_back_once(request.clone())).await
+    }
+
+    async fn roll_back_once(&self, request: pb::RollBackStackRequest) -> Result<pb::Stack, Error> {
+        let pb::RollBackStackRequest { id, version, rollout, revision } = request;
+        let id: StackId = Violations::parse("id", &id)?;
+        let old = self.records.at(&id.to_string(), revision).await?;
+        let settings = rollout.unwrap_or_default();
+        let new = versions::rolled_back(&old, version, settings, self.clock.wall())?;
+        self.replace(&old, new).await
+    }
+
+    async fn replace(&self, old: &pb::Stack, new: pb::Stack) -> Result<pb::Stack, Error> {
+        if *old == new {
+            return Ok(new);
+        }
+        let update_time = Some(self.clock.wall().into());
+        Ok(self.records.replace(old, pb::Stack { update_time, ..new }).await?)
+    }
+
+    /// Deletes a stack that none of `nodes` has. One that is assigned at the same moment loses it with the next look at its instance.
+    pub async fn delete(&self, id: StackId, revision: i64, nodes: &Nodes) -> Result<(), Error> {
+        repeated(revision, || self.delete_once(id, revision, nodes)).await
+    }
+
+    async fn delete_once(&self, id: StackId, revision: i64, nodes: &Nodes) -> Result<(), Error> {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        if let Some(node) = nodes.one_with_stack(&old.id).await? {
+            let text = format!("stack {} is the desired stack of node {node}", old.name);
+            return Err(Error::precondition("STACK_IN_USE", "stack", &old.id, text));
+        }
+        self.records.commit(self.records.to_delete(&old)).await?;
+        Ok(())
+    }
+}
+
+/// Repeats `attempt` while others change the stack at the same time, unless the caller wants one revision: a rollout changes the stack, and
+/// nobody who asks for something else has to know that.
+async fn repeated<T, F: Future<Output = Result<T, Error>>>(
+    revision: i64,
+    attempt: impl Fn() -> F,
+) -> Result<T, Error> {
+    for _ in 0..MAX_REPETITIONS {
+        match attempt().await {
+            Err(Error::Records(records::Error::Changed { .. })) if revision == 0 => {}
+            outcome => return outcome,
+        }
+    }
+    attempt().await
+}
+
+/// Returns `stack` in its stored form, if its fields are valid.
+fn checked(mut stack: pb::Stack) -> Result<pb::Stack, Violations> {
+    let mut wrong = Violations::default();
+    wrong.normalize("stack.name", &mut stack.name, check::label);
+    wrong.take("stack.labels", check::labels(&stack.labels));
+    wrong.nest("stack", [&mut stack.containers], |containers, wrong| {
+        definitions::normalize(containers, wrong);
+    });
+    wrong.into_result(stack)
+}
+
+fn check_settings(
+    settings: Option<&pb::RolloutSettings>,
+    roll_back: bool,
+) -> Result<(), Violations> {
+    let mut wrong = Violations::default();
+    wrong.nest("rollout", settings, |settings, wrong| {
+        versions::check_settings(settings, roll_back, wrong);
+    });
+    wrong.into_result(())
+}

@@ -1,0 +1,203 @@
+//! A process of the node service, and an agent.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::routing::post;
+use node::servers::ServerName;
+use node::{Api, CalledServices};
+use runtime::{Caller, Clock, MachinePurpose, Role, serve};
+use store::Store;
+use tinwright::hardware::v1::get_hardware_request::By;
+use tinwright::hardware::v1::{GetHardwareRequest, GetHardwareResponse, Hardware};
+use tinwright::node::v1::connect_request::Message as Up;
+use tinwright::node::v1::connect_response::Message as Down;
+use tinwright::node::v1::image_call::{Call, ListMounts};
+use tinwright::node::v1::image_result::{Mounts, Result as Outcome};
+use tinwright::node::v1::node_service_client::NodeServiceClient;
+use tinwright::node::v1::{
+    AgentHello, CallNodeRequest, CallNodeResponse, ConnectRequest, ConnectResponse, ImageCall,
+    ImageResult, Mount, Node, NodeCall, NodeCallResult,
+};
+use tinwright::{HardwareId, in_process};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+/// The limit of what must happen.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A clock that a test moves.
+pub fn manual() -> Clock {
+    Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
+}
+
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, what).await.expect("within a minute")
+}
+
+/// Answers for each machine that it is there.
+async fn get_hardware(request: axum::extract::Request) -> axum::http::Response<tonic::body::Body> {
+    let codec = ProstCodec::<GetHardwareResponse, GetHardwareRequest>::default();
+    let answer = service_fn(async |request: Request<GetHardwareRequest>| {
+        let Some(By::Id(id)) = request.into_inner().by else {
+            return Err(Status::invalid_argument("an id is wanted"));
+        };
+        let hardware = Hardware { name: format!("n-{}", &id[..4]), id, ..Hardware::default() };
+        Ok(Response::new(GetHardwareResponse { hardware: Some(hardware) }))
+    });
+    tonic::server::Grpc::new(codec).unary(answer, request).await
+}
+
+/// A process. It ends when it is dropped.
+pub struct Replica {
+    app: Router,
+    stop: CancellationToken,
+    _end: DropGuard,
+}
+
+impl Replica {
+    /// Starts the process `name` with `store`.
+    pub async fn start(store: &Arc<dyn Store>, name: &str, clock: &Clock) -> Self {
+        let stop = CancellationToken::new();
+        let path = "/tinwright.hardware.v1.HardwareService/GetHardware";
+        let peers = Router::new().route(path, post(get_hardware));
+        let peers = channel(peers, Role::Service.into(), &stop);
+        let services = CalledServices { hardware: peers.clone(), instance: peers };
+        let own = ServerName { name: name.into(), is_only: false };
+        let api = Api::new(store.clone(), services, own, clock.clone(), stop.clone());
+        let app = Routes::new(api.node_service()).add_service(api.stack_service());
+        tokio::spawn(api.clone().run(stop.clone()));
+        soon(api.ready()).await;
+        let _end = stop.clone().drop_guard();
+        Self { app: app.into_axum_router(), stop, _end }
+    }
+
+    fn channel(&self, caller: Caller) -> Channel {
+        channel(self.app.clone(), caller, &self.stop)
+    }
+
+    /// Returns a client that is the operator `name`.
+    pub fn operator(&self, name: &str) -> NodeServiceClient<Channel> {
+        let caller = Caller::new(Role::Operator, &format!("person:{name}")).unwrap();
+        NodeServiceClient::new(self.channel(caller))
+    }
+
+    /// Opens the stream of the node on `machine`, in the boot `boot` of the epoch `epoch`.
+    pub async fn try_connect(
+        &self,
+        machine: HardwareId,
+        boot: &str,
+        epoch: u64,
+    ) -> Result<Agent, Status> {
+        let purpose = Role::Machine(machine, MachinePurpose::Node);
+        let uri = match epoch {
+            0 => Caller::from(purpose).to_string(),
+            epoch => format!("{purpose}?epoch={epoch}&purpose=node"),
+        };
+        let mut client = NodeServiceClient::new(self.channel(uri.parse().unwrap()));
+        let (up, requests) = mpsc::channel(64);
+        let hello =
+            AgentHello { boot_id: boot.into(), process_id: "p".into(), ..Default::default() };
+        up.send(ConnectRequest { message: Some(Up::Hello(hello)) }).await.unwrap();
+        let down = soon(client.connect(ReceiverStream::new(requests))).await?.into_inner();
+        Ok(Agent { up, down })
+    }
+
+    pub async fn connect(&self, machine: HardwareId) -> Agent {
+        self.try_connect(machine, "boot-1", 0).await.unwrap()
+    }
+
+    /// Waits until the record of `machine` is as `condition` says.
+    pub async fn until(&self, machine: HardwareId, condition: impl Fn(&Node) -> bool) -> Node {
+        use tinwright::node::v1::watch_nodes_response::Event;
+        let request = tinwright::node::v1::WatchNodesRequest { id: machine.to_string() };
+        let mut events = self.operator("watcher").watch_nodes(request).await.unwrap().into_inner();
+        let found = async {
+            loop {
+                let event = events.message().await.unwrap().unwrap().event;
+                if let Some(Event::Node(node)) = event
+                    && condition(&node)
+                {
+                    return node;
+                }
+            }
+        };
+        soon(found).await
+    }
+}
+
+/// Serves `app` on a pipe, and returns its channel.
+fn channel(app: Router, caller: Caller, stop: &CancellationToken) -> Channel {
+    let (channel, connections) = in_process::pair();
+    tokio::spawn(serve::in_process(connections, caller, app, stop.clone()));
+    channel
+}
+
+/// An agent on a stream. The stream ends when it is dropped.
+pub struct Agent {
+    up: mpsc::Sender<ConnectRequest>,
+    pub down: Streaming<ConnectResponse>,
+}
+
+impl Agent {
+    pub async fn send(&self, message: Up) {
+        self.up.send(ConnectRequest { message: Some(message) }).await.unwrap();
+    }
+
+    /// Waits for the next call.
+    pub async fn next_call(&mut self) -> NodeCall {
+        match soon(self.down.message()).await.unwrap().unwrap().message {
+            Some(Down::Call(call)) => call,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Answers `call` with a mount of this id.
+    pub async fn answer(&self, call: &NodeCall, id: i64) {
+        let result = Some(mounts(id));
+        let (call_id, id_reused) = (call.call_id.clone(), false);
+        self.send(Up::Result(NodeCallResult { call_id, result, id_reused })).await;
+    }
+
+    /// Waits for the end of the stream.
+    pub async fn ended(&mut self) -> Status {
+        loop {
+            match soon(self.down.message()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Status::ok(""),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// A result with a mount of this id.
+pub fn mounts(id: i64) -> ImageResult {
+    let mounts = Mounts { mounts: vec![Mount { id, ..Mount::default() }] };
+    ImageResult { result: Some(Outcome::Mounts(mounts)) }
+}
+
+/// A call that lists mounts.
+pub fn request(machine: HardwareId, call_id: &str) -> CallNodeRequest {
+    let call = ImageCall { call: Some(Call::ListMounts(ListMounts::default())) };
+    CallNodeRequest { node_id: machine.to_string(), call: Some(call), call_id: call_id.into() }
+}
+
+/// A call in progress.
+pub type Calling = tokio::task::JoinHandle<Result<CallNodeResponse, Status>>;
+
+/// Begins a call.
+pub fn begin(mut client: NodeServiceClient<Channel>, request: CallNodeRequest) -> Calling {
+    tokio::spawn(async move { Ok(client.call_node(request).await?.into_inner()) })
+}
+
+pub async fn result(calling: Calling) -> Result<ImageResult, Status> {
+    Ok(soon(calling).await.unwrap()?.result.unwrap())
+}
