@@ -40,6 +40,8 @@ pub enum Audience {
     Workers,
     /// Workers, and machines that enrol, for their own machine.
     Machines,
+    /// Workers, and agents of nodes, for their own machine.
+    WorkersAndNodes,
     /// Agents of nodes, for their own machine.
     Nodes,
     /// Admins.
@@ -176,6 +178,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.instance.v1.InstanceService/ReinstallInstance", Audience::Operators),
     ("/tinwright.instance.v1.InstanceService/ReportPhoneHome", Audience::Services),
     ("/tinwright.instance.v1.InstanceService/ReportScript", Audience::Services),
+    ("/tinwright.instance.v1.InstanceService/ReportStackRunning", Audience::Services),
     ("/tinwright.instance.v1.InstanceService/RestartInstance", Audience::Operators),
     ("/tinwright.instance.v1.InstanceService/RetryInstance", Audience::Operators),
     ("/tinwright.instance.v1.InstanceService/UpdateInstance", Audience::Operators),
@@ -229,7 +232,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkerService/FinishAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/NextAction", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/Redeem", Audience::Everyone),
-    ("/tinwright.workflow.v1.WorkerService/Renew", Audience::Workers),
+    ("/tinwright.workflow.v1.WorkerService/Renew", Audience::WorkersAndNodes),
     ("/tinwright.workflow.v1.WorkerService/ReportInventory", Audience::Machines),
     ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Workers),
     ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Workers),
@@ -237,6 +240,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.WorkflowService/ConfirmRestart", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Audience::Operators),
     ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Audience::Operators),
+    ("/tinwright.workflow.v1.WorkflowService/GetBootEpoch", Audience::Services),
     ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Audience::Services),
@@ -321,6 +325,7 @@ pub fn is_change_request(path: &str) -> bool {
             | Audience::Doors
             | Audience::Workers
             | Audience::Machines
+            | Audience::WorkersAndNodes
             | Audience::Nodes
             | Audience::Processes
             | Audience::Services,
@@ -340,6 +345,7 @@ impl Audience {
             Self::Operators => &[Operator, Admin, Service, Edge],
             Self::Workers => &[Work],
             Self::Machines => &[Work, Enrol],
+            Self::WorkersAndNodes => &[Work, Node],
             Self::Nodes => &[Node],
             Self::Admins => &[Admin],
             Self::Doors => &[Door, Service],
@@ -521,6 +527,7 @@ mod tests {
                 Audience::Operators => "operator, admin",
                 Audience::Workers => "machine (work)",
                 Audience::Machines => "machine (work), machine (enrol)",
+                Audience::WorkersAndNodes => "machine (work), machine (node)",
                 Audience::Nodes => "machine (node)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
@@ -576,7 +583,7 @@ mod tests {
             // It stores what it reads.
             Some(Role::Viewer) if method.name() == "ReadBmcInventory" => false,
             Some(Role::Viewer) => reads,
-            Some(Role::Machine(_, MachinePurpose::Node)) => is_nodes,
+            Some(Role::Machine(_, MachinePurpose::Node)) => is_nodes || method.name() == "Renew",
             Some(Role::Operator) => !is_internal && !is_machines,
             Some(Role::Admin | Role::Service | Role::Edge) => !is_machines,
             Some(Role::Door) => {

@@ -52,6 +52,8 @@ pub enum Purpose {
     Files,
     /// Getting a certificate for the machine's worker, once.
     Identity,
+    /// Getting a certificate for the agent of a node, once.
+    Node,
     /// Getting a certificate with which a machine without a record reports itself, once.
     Enrol,
     /// Downloading the private files of an outside platform.
@@ -303,6 +305,7 @@ impl Purpose {
         match self {
             Self::Files => "files",
             Self::Identity => "identity",
+            Self::Node => "node",
             Self::Enrol => "enrol",
             Self::PlatformFiles => "platform-files",
         }

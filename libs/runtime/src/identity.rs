@@ -170,6 +170,11 @@ impl Caller {
         Self { boot_epoch, ..Role::worker(machine).into() }
     }
 
+    /// Returns the caller that is the agent of the node `machine`, in a boot of this epoch.
+    pub fn node(machine: HardwareId, boot_epoch: u64) -> Self {
+        Self { boot_epoch, ..Role::Machine(machine, MachinePurpose::Node).into() }
+    }
+
     /// Returns the caller that is the worker on a machine without a record, in the boot of the enrolment `id`.
     pub fn enrolling(id: HardwareId) -> Self {
         Role::Machine(id, MachinePurpose::Enrol).into()

@@ -95,6 +95,7 @@ impl InstanceService for FakeInstances {
         restart_instance(pb::RestartInstanceRequest) -> pb::RestartInstanceResponse;
         report_phone_home(pb::ReportPhoneHomeRequest) -> pb::ReportPhoneHomeResponse;
         report_script(pb::ReportScriptRequest) -> pb::ReportScriptResponse;
+        report_stack_running(pb::ReportStackRunningRequest) -> pb::ReportStackRunningResponse;
         watch_instances(pb::WatchInstancesRequest) -> Self::WatchInstancesStream;
     }
 }

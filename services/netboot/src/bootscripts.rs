@@ -36,6 +36,7 @@ use fleet::Freshness;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
 use runtime::neighbour::{NeighbourCheck, Neighbours};
+use tinwright::HardwareId;
 use tinwright::netboot::v1::ScriptKind;
 
 use self::custom::{ScriptOwner, ScriptReport};
@@ -125,6 +126,8 @@ pub struct Effects {
     event: Option<Event>,
     /// Machine that was given a script, and the script's kind.
     script: Option<(Arc<MachineView>, ScriptKind)>,
+    /// Machine whose script reports that it starts what it fetched.
+    started: Option<HardwareId>,
     /// Report to another service.
     report: Option<ScriptReport>,
     /// Warnings for the log.
@@ -269,7 +272,7 @@ impl BootScripts {
     /// Applies the effects of a response. Returns the report that another service has to get.
     #[must_use]
     pub fn apply(&self, effects: Effects, now: SystemTime) -> Option<ScriptReport> {
-        let Effects { event, script, report, warnings } = effects;
+        let Effects { event, script, started, report, warnings } = effects;
         warnings.iter().for_each(Warning::log);
         if let Some((machine, kind)) = script
             && kind != ScriptKind::AskUuid
@@ -279,6 +282,9 @@ impl BootScripts {
                 self.history.record_one_shot(&machine, script, now);
             }
             self.history.record_script(machine.id, now);
+        }
+        if let Some(machine) = started {
+            self.history.end_loading(machine);
         }
         if let Some(event) = event {
             self.timeline.record(event);
@@ -388,6 +394,9 @@ impl BootScripts {
             (BootTarget::Worker, _) => {
                 (ScriptKind::Worker, self.worker(machine, request, None, now, warnings)?)
             }
+            (BootTarget::Node, Some(machine)) => {
+                (ScriptKind::Node, self.node(machine, request, now, warnings)?)
+            }
             (BootTarget::LocalDisk, _) => {
                 let sanboot = machine.is_some_and(MachineView::wants_sanboot);
                 let ipxe = ipxe::local_disk(sanboot);
@@ -408,7 +417,7 @@ impl BootScripts {
                 let kind = if once { ScriptKind::CustomOnce } else { ScriptKind::Custom };
                 (kind, self.custom(machine, owner, script, request.source, now)?)
             }
-            (BootTarget::CustomScript(_), None)
+            (BootTarget::CustomScript(_) | BootTarget::Node, None)
             | (BootTarget::Refused | BootTarget::Unknown, _) => {
                 return Err(BootRefusal::Nothing(fact.to_string()));
             }

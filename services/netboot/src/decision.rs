@@ -59,6 +59,8 @@ pub struct Occupant {
     pub has_os: bool,
     /// The system of an outside platform that it has in place of an operating system.
     pub platform: Option<PlatformSystem>,
+    /// True if the machine is a node, which loads its environment from the network at every boot.
+    pub is_node: bool,
 }
 
 /// The system of an outside platform, which is loaded from the network at every boot.
@@ -120,6 +122,8 @@ pub struct MachineFacts {
 pub enum BootTarget {
     /// The worker's environment.
     Worker,
+    /// The environment of nodes.
+    Node,
     /// A custom script.
     CustomScript(ScriptSource),
     /// The next boot device: the system is on disk.
@@ -159,6 +163,8 @@ pub enum Fact {
     PlatformScript,
     #[error("the boot gate of its platform's system is closed")]
     PlatformGateClosed,
+    #[error("its instance's stack of images is run by the environment of nodes")]
+    ImageStack,
     #[error("its instance's own script was started before")]
     ScriptRan,
     #[error("its instance is {}", instance(*.0))]
@@ -224,10 +230,10 @@ impl Decision {
     /// True if it lets a machine run something other than its disk. Only live feeds may.
     pub fn opens_a_boot(&self) -> bool {
         use BootTarget::{
-            CustomScript, Generic, Later, LocalDisk, Refused, Shell, Unknown, Worker,
+            CustomScript, Generic, Later, LocalDisk, Node, Refused, Shell, Unknown, Worker,
         };
         match self.boot {
-            Worker | CustomScript(_) | Shell | Generic => true,
+            Worker | Node | CustomScript(_) | Shell | Generic => true,
             LocalDisk | Refused | Unknown | Later => false,
         }
     }
@@ -285,6 +291,29 @@ impl MachineFacts {
         self.is_platform() && self.instance_script().is_some() && !is_kept
     }
 
+    /// True if the machine has an instance that makes it a node.
+    pub fn is_node(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.is_node)
+    }
+
+    /// True if the machine loads the environment of nodes while nothing else is due.
+    fn boots_node(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| {
+            let is_in_use = match instance.state {
+                InstanceState::Provisioning
+                | InstanceState::Reinstalling
+                | InstanceState::Active
+                | InstanceState::Unspecified => true,
+                InstanceState::Queued
+                | InstanceState::Failed
+                | InstanceState::Deprovisioning
+                | InstanceState::DeprovisionFailed
+                | InstanceState::Deleted => false,
+            };
+            instance.is_node && is_in_use
+        })
+    }
+
     /// Returns the same while that script is what the machine boots.
     fn due_instance_script(&self) -> Option<&ScriptSource> {
         let Occupant { state, always_pxe, script_ran, .. } = self.instance.as_ref()?;
@@ -307,7 +336,7 @@ impl MachineFacts {
             return Some(Decision::new(BootTarget::Later, Fact::Unprepared));
         }
         let instance = self.instance.as_ref()?;
-        if self.due_instance_script().is_some() {
+        if self.due_instance_script().is_some() || self.boots_node() {
             return None;
         }
         if instance.platform.is_some() && instance.state != InstanceState::Deprovisioning {
@@ -350,6 +379,9 @@ impl MachineFacts {
             let platform = self.is_platform();
             let fact = if platform { Fact::PlatformScript } else { Fact::InstanceScript };
             return Decision::new(custom(script), fact);
+        }
+        if self.boots_node() && !self.worker_wanted {
+            return Decision::new(BootTarget::Node, Fact::ImageStack);
         }
         let fact = match &self.instance {
             _ if self.worker_wanted => Fact::WorkflowWaits,

@@ -285,6 +285,9 @@ impl Server {
             let is_loader = matches!(request.class, ClientClass::Ipxe { .. });
             scripts.history.record_exchange(machine, is_loader);
         }
+        if let Some(machine) = machine.filter(|_| request.class == ClientClass::Ordinary) {
+            scripts.history.end_loading(machine.id);
+        }
         if let (Some(machine), true) = (machine, effects.begins_boot) {
             // If the queue is full, the worker's new boot id reports the same later.
             let _full = self.boot_signs.try_send(machine.hardware.id.clone());

@@ -227,6 +227,7 @@ fn reply_type(reply: &dhcp::Reply) -> Type {
 fn target(boot: &BootTarget) -> pb::BootTarget {
     match boot {
         BootTarget::Worker => pb::BootTarget::Worker,
+        BootTarget::Node => pb::BootTarget::Node,
         BootTarget::CustomScript(_) => pb::BootTarget::CustomScript,
         BootTarget::LocalDisk => pb::BootTarget::LocalDisk,
         BootTarget::Shell => pb::BootTarget::Shell,

@@ -108,9 +108,9 @@ impl Arguments {
     }
 }
 
-/// The worker's environment, as a script fetches it.
+/// An environment in memory, as a script fetches it.
 #[derive(Clone, Debug)]
-pub struct WorkerEnvironment<'a> {
+pub struct Environment<'a> {
     /// URL of the files, without a slash at the end.
     pub base_url: &'a str,
     /// URL that the script reports its status to; another one if the files are on another server.
@@ -128,14 +128,14 @@ pub struct WorkerEnvironment<'a> {
     pub arguments: &'a Arguments,
 }
 
-/// Renders the script that boots the worker's environment. It fetches the files until it has them, with pauses of 20 s.
+/// Renders the script that boots an environment. It fetches the files until it has them, with pauses of 20 s.
 ///
 /// After nine attempts it requests a new script, because its tokens expire after 15 minutes (`runtime::boot_token`): the nine
 /// take three minutes if each fails at once, so that this is no boot loop, and less than 15 if each fails after a minute. The
 /// new script replaces this one, so that scripts do not nest. If it cannot be fetched, only that is repeated. The script ends
 /// without a boot only if the server refused a new one three times: it answers `/healthz`, and has nothing to boot.
-pub fn worker(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
-    let WorkerEnvironment { base_url, status_url, syslog, files, arguments, .. } = environment;
+pub fn load(environment: &Environment<'_>) -> Result<String, Error> {
+    let Environment { base_url, status_url, syslog, files, arguments, .. } = environment;
     let [site, script] =
         [url("site URL", environment.site_url)?, url("script URL", environment.script_url)?];
     let base = url("base URL", base_url)?;
@@ -270,7 +270,7 @@ pub fn with_uuid(base_url: &str) -> Result<String, Error> {
 pub const PXELINUX_DISK: &str = "default local\nlabel local\n  localboot 1\n";
 
 /// Renders the environment as a PXELINUX configuration, which U-Boot and OPAL read.
-pub fn pxelinux(environment: &WorkerEnvironment<'_>) -> Result<String, Error> {
+pub fn pxelinux(environment: &Environment<'_>) -> Result<String, Error> {
     let [kernel, initrd] = environment.files.unwrap_or_default();
     Ok(format!(
         "default worker
@@ -349,6 +349,7 @@ pub fn kind_label(kind: ScriptKind) -> &'static str {
         ScriptKind::Shell => "shell",
         ScriptKind::Generic => "generic",
         ScriptKind::AskUuid => "ask_uuid",
+        ScriptKind::Node => "node",
     }
 }
 

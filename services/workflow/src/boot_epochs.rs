@@ -5,7 +5,7 @@
 //! ```
 //!
 //! An epoch begins when the BMC of a machine reports it as off while it is prepared for a workflow, in the commit that records this in
-//! the workflow. Boot tokens and certificates name the epoch they were made in, and are refused in every other one. So nothing
+//! the workflow. Another one begins with each boot of a node, in the commit that spends the boot's token. Boot tokens and certificates name the epoch they were made in, and are refused in every other one. So nothing
 //! that the machine's tenant has got hold of is good for anything after the machine was taken back.
 //!
 //! A machine without a record here is in epoch 0. A record outlives its machine: a machine with the same id continues to count.
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
-use tinwright::HardwareId;
+use tinwright::{BootId, HardwareId};
 
 /// The present epoch of a machine.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -32,6 +32,9 @@ pub struct BootEpoch {
     /// Its begin.
     #[prost(message, optional, tag = "4")]
     pub begin_time: Option<Timestamp>,
+    /// The boot of a node with which it began; empty if it began otherwise.
+    #[prost(string, tag = "5")]
+    pub boot_id: String,
 }
 
 /// The kind of these records.
@@ -81,8 +84,22 @@ impl BootEpochs {
 
     /// Returns the change by which the epoch after `present` begins.
     pub(crate) fn to_begin_next(&self, present: &BootEpoch, now: SystemTime) -> Change {
-        let begin_time = Some(Timestamp::from(now));
-        let next = BootEpoch { number: present.next(), begin_time, ..present.clone() };
+        self.to_begin(present, &"".into(), now)
+    }
+
+    /// Returns the change by which the epoch after `present` begins, with the boot `boot` of a node.
+    pub(crate) fn to_begin_node_boot(
+        &self,
+        present: &BootEpoch,
+        boot: &BootId,
+        now: SystemTime,
+    ) -> Change {
+        self.to_begin(present, boot, now)
+    }
+
+    fn to_begin(&self, present: &BootEpoch, boot: &BootId, now: SystemTime) -> Change {
+        let (begin_time, boot_id) = (Some(Timestamp::from(now)), boot.0.clone());
+        let next = BootEpoch { number: present.next(), begin_time, boot_id, ..present.clone() };
         match present.revision {
             0 => self.0.to_create(&next),
             _ => self.0.to_replace(present, &next),

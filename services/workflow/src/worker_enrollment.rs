@@ -1,12 +1,16 @@
-//! Certificates for workers: first for the token of a boot script, later for a certificate that has not expired.
+//! Certificates for workers and for agents of nodes: first for the token of a boot script, later for a certificate that has not expired.
 //!
 //! ```text
 //! workflow/spent/<nonce, hex>      SHA-256 of the key that the token was used with, and the boot that used it
 //! ```
 //!
+//! - `node_boots`: the tokens of nodes, each of which begins a boot epoch.
+//!
 //! The commit that spends a token stores the key and the boot. The same boot may redeem the token again with the same key, because a
 //! response may have been lost; another key or another boot with the same token means that somebody read the token, which is
 //! logged as an error.
+
+mod node_boots;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +30,7 @@ use tinwright::workflow::v1::boot_options::Mode;
 use tinwright::{BootId, HardwareId};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
-use crate::boot_epochs::BootEpochs;
+use crate::boot_epochs::{BootEpoch, BootEpochs};
 use crate::machine_enrolments::MachineEnrolments;
 use crate::workflows::WorkflowKind;
 
@@ -86,6 +90,12 @@ pub enum Error {
     /// It was used by another boot of the machine.
     #[error("the boot token was used by another boot")]
     OtherBoot,
+    /// The boot of a node has an identity already, by another token.
+    #[error("this boot of the node has its identity already")]
+    SecondToken,
+    /// A node did not name its boot.
+    #[error("a node's boot has to be named by holder.boot_id")]
+    UnnamedBoot,
     /// No certificate was issued.
     #[error(transparent)]
     NotIssued(#[from] IssueError),
@@ -115,6 +125,43 @@ pub struct SpentToken {
     /// The id of the boot that used it; empty if it named none.
     #[prost(string, tag = "6")]
     pub boot_id: String,
+    /// The boot epoch that began with it, if it is of a node; else 0.
+    #[prost(uint64, tag = "7")]
+    pub boot_epoch: u64,
+}
+
+/// A valid token of a machine with a record.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineToken {
+    token: VerifiedToken,
+    /// True if it is good for an identity of the purpose node, false for one of the purpose work.
+    is_node: bool,
+}
+
+impl MachineToken {
+    /// The machine that it was given to.
+    pub fn machine(&self) -> HardwareId {
+        self.token.claims.hardware
+    }
+
+    /// Time at which it was made, in seconds since 1970.
+    fn made_at(&self) -> u64 {
+        self.token.claims.expiry.saturating_sub(LIFETIME.as_secs())
+    }
+
+    /// The record of its use by `boot`, with the key of this hash.
+    fn to_spent(&self, key: Vec<u8>, boot: &BootId) -> SpentToken {
+        let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(self.token.claims.expiry);
+        SpentToken {
+            nonce: self.token.nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
+            revision: 0,
+            key,
+            hardware_id: self.machine().to_string(),
+            expire_time: Some(expires.into()),
+            boot_id: boot.0.clone(),
+            boot_epoch: 0,
+        }
+    }
 }
 
 /// The kind of these records.
@@ -138,7 +185,7 @@ impl Kind for SpentTokenKind {
     }
 }
 
-/// Issues certificates to workers.
+/// Issues certificates to workers and to agents of nodes.
 #[derive(Clone)]
 pub struct WorkerEnrollment {
     records: Records<SpentTokenKind>,
@@ -175,55 +222,59 @@ impl WorkerEnrollment {
         csr: &[u8],
         from: Option<IpAddr>,
         now: SystemTime,
-    ) -> Result<VerifiedToken, Error> {
+    ) -> Result<MachineToken, Error> {
         key_hash(csr)?;
-        let opened =
-            self.tokens.open(Purpose::Identity, token, now).map_err(Error::InvalidToken)?;
-        let elsewhere = from.filter(|from| from.to_canonical() != opened.claims.address);
-        elsewhere.map_or(Ok(opened), |from| Err(Error::WrongAddress(from.to_canonical())))
+        let open = |purpose| self.tokens.open(purpose, token, now);
+        let (is_node, opened) = match open(Purpose::Identity) {
+            Err(InvalidToken::Foreign) => (true, open(Purpose::Node)),
+            opened => (false, opened),
+        };
+        let token = opened.map_err(Error::InvalidToken)?;
+        let elsewhere = from.filter(|from| from.to_canonical() != token.claims.address);
+        match elsewhere {
+            Some(from) => Err(Error::WrongAddress(from.to_canonical())),
+            None => Ok(MachineToken { token, is_node }),
+        }
     }
 
-    /// Issues a certificate to `boot` of the machine of the token `opened`, in the present boot epoch. A workflow that holds the
-    /// machine must have switched it off and started it since: until then, the caller may be its tenant's system.
+    /// Issues a certificate to `boot` of the machine of `token`, in the present boot epoch, or in the one that begins if it is a node's. A
+    /// workflow that holds the machine must have switched it off and started it since: until then, the caller may be its tenant's system.
     pub async fn redeem(
         &self,
-        opened: &VerifiedToken,
+        token: &MachineToken,
         csr: &[u8],
         boot: &BootId,
-    ) -> Result<(HardwareId, IssuedCertificate), Error> {
-        let (key, claims) = (key_hash(csr)?, &opened.claims);
-        let (machine, made_at) =
-            (claims.hardware.to_string(), claims.expiry.saturating_sub(LIFETIME.as_secs()));
+        now: SystemTime,
+    ) -> Result<IssuedCertificate, Error> {
+        let key = key_hash(csr)?;
+        if token.is_node {
+            let epoch = self.begin_node_boot(token, key, boot, now).await?;
+            return Ok(self.issuer.issue(&Caller::node(token.machine(), epoch), csr)?);
+        }
+        let epoch = self.check_epoch(token).await?;
+        self.spend(token.to_spent(key, boot)).await?;
+        Ok(self.issuer.issue(&Caller::worker(token.machine(), epoch.number), csr)?)
+    }
+
+    /// Returns the present boot epoch of the machine of `token`, if the token is of it and the machine is prepared for the workflow that holds
+    /// it.
+    async fn check_epoch(&self, token: &MachineToken) -> Result<BootEpoch, Error> {
+        let (machine, made_at) = (token.machine().to_string(), token.made_at());
         let epoch = self.epochs.present(&machine).await?;
         if let Some(holder) = self.workflows.find("holder", &machine).await?
             && !is_prepared(&holder, made_at)
         {
             return Err(Error::NotPrepared);
         }
-        if !epoch.has_token(claims.boot_epoch, made_at) {
-            return Err(Error::OtherEpoch);
+        match epoch.has_token(token.token.claims.boot_epoch, made_at) {
+            true => Ok(epoch),
+            false => Err(Error::OtherEpoch),
         }
-        let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(claims.expiry);
-        self.spend(SpentToken {
-            nonce: opened.nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
-            revision: 0,
-            key,
-            hardware_id: machine,
-            expire_time: Some(expires.into()),
-            boot_id: boot.0.clone(),
-        })
-        .await?;
-        Ok((claims.hardware, self.issue(claims.hardware, epoch.number, csr)?))
     }
 
-    /// Issues a certificate for `machine` in the boot epoch `epoch`, whose worker has authenticated itself.
-    pub fn issue(
-        &self,
-        machine: HardwareId,
-        epoch: u64,
-        csr: &[u8],
-    ) -> Result<IssuedCertificate, IssueError> {
-        self.issuer.issue(&Caller::worker(machine, epoch), csr)
+    /// Issues another certificate of `caller`, a machine that has authenticated itself.
+    pub fn renew(&self, caller: &Caller, csr: &[u8]) -> Result<IssuedCertificate, IssueError> {
+        self.issuer.issue(caller, csr)
     }
 
     /// Returns the claims of `token` if it is one of a machine without a record, and was issued to the caller's address, if that is known.
@@ -257,24 +308,13 @@ impl WorkerEnrollment {
     }
 
     async fn spend(&self, spent: SpentToken) -> Result<(), Error> {
-        let first = match self.records.commit(self.records.to_create(&spent)).await {
-            Ok(_) => return Ok(()),
-            Err(records::Error::Exists { .. }) => self.records.require(&spent.nonce).await?,
-            Err(error) => return Err(error.into()),
-        };
-        let error = if first.key != spent.key {
-            Error::Spent
-        } else if !first.boot_id.is_empty() && first.boot_id != spent.boot_id {
-            Error::OtherBoot
-        } else {
-            return Ok(());
-        };
-        tracing::error!(
-            hardware.id = spent.hardware_id,
-            %error,
-            "boot token redeemed twice: somebody read it"
-        );
-        Err(error)
+        match self.records.commit(self.records.to_create(&spent)).await {
+            Ok(_) => Ok(()),
+            Err(records::Error::Exists { .. }) => {
+                check_same_use(&self.records.require(&spent.nonce).await?, &spent)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Deletes spent tokens that have expired. Returns their number.
@@ -311,6 +351,23 @@ fn is_prepared(holder: &pb::Workflow, made_at: u64) -> bool {
     let prepares = holder.boot_options.is_some_and(|options| options.mode() == Mode::Netboot);
     let created = holder.create_time.map_or(0, |created| created.seconds);
     !prepares || (holder.prepared && i64::try_from(made_at).is_ok_and(|made_at| made_at >= created))
+}
+
+/// Passes if `again` is the use of a token that `first` recorded.
+fn check_same_use(first: &SpentToken, again: &SpentToken) -> Result<(), Error> {
+    let error = if first.key != again.key {
+        Error::Spent
+    } else if !first.boot_id.is_empty() && first.boot_id != again.boot_id {
+        Error::OtherBoot
+    } else {
+        return Ok(());
+    };
+    tracing::error!(
+        hardware.id = again.hardware_id,
+        %error,
+        "boot token redeemed twice: somebody read it"
+    );
+    Err(error)
 }
 
 /// The hash of the public key in a certificate request.

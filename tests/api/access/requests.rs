@@ -111,10 +111,12 @@ fn instances(site: &Site) -> Vec<(&'static str, Value)> {
     let renamed = json!({"id": id, "hostname": "x"});
     let report =
         json!({"hardware_id": machine, "instance_id": id, "generation": 1, "started": true});
+    let runs = json!({"hardware_id": machine, "instance_id": id, "generation": 1});
     vec![
         ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": site.id("free")}})),
         ("InstanceService/ReportPhoneHome", json!({"hardware_id": machine, "instance_id": id})),
         ("InstanceService/ReportScript", report),
+        ("InstanceService/ReportStackRunning", runs),
         ("InstanceService/UpdateInstance", json!({"instance": renamed, "update_mask": "hostname"})),
         ("InstanceService/RetryInstance", json!({"id": id})),
         // Of no instance, and of an older revision: whether the instance is active already is a matter of time.

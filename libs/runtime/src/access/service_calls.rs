@@ -115,7 +115,9 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
         &[
             "/tinwright.hardware.v1.HardwareService/GetHardware",
             "/tinwright.hardware.v1.HardwareService/WatchHardware",
+            "/tinwright.instance.v1.InstanceService/ReportStackRunning",
             "/tinwright.instance.v1.InstanceService/WatchInstances",
+            "/tinwright.workflow.v1.WorkflowService/GetBootEpoch",
         ],
     ),
     (

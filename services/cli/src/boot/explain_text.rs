@@ -52,6 +52,7 @@ fn target(boot: pb::BootTarget) -> &'static str {
     match boot {
         pb::BootTarget::Unspecified => "boots something that this command does not know",
         pb::BootTarget::Worker => "boots the worker's environment",
+        pb::BootTarget::Node => "boots the environment of nodes",
         pb::BootTarget::CustomScript => "boots a custom script",
         pb::BootTarget::LocalDisk => "boots its disk",
         pb::BootTarget::Shell => "boots iPXE's shell",

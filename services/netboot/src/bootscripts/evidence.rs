@@ -9,16 +9,27 @@
 //! clean-up: its tenant's system runs again. A boot without evidence gets nothing. Its machine is prepared again when its worker does
 //! not come.
 //!
+//! A node boots from the network again and again in one epoch, and what runs on it may ask for its script. So for its script counts only
+//! what was seen since the loader last started a system:
+//!
+//! ```text
+//! nothing seen ──firmware asks DHCP, loader fetched──▶ complete ──the loader reports `started`, or a system asks DHCP──▶ nothing seen
+//! ```
+//!
+//! A system that imitates firmware and a loader is not told apart from them (docs/security.md).
+//!
 //! What was seen is not stored. A process that did not watch the begin of an epoch, because it was started or cut off from the workflow
-//! service at that time, cannot tell, and asks for no evidence in that epoch.
+//! service at that time, cannot tell, and asks for no evidence in that epoch. A node is asked for it always: one that boots meanwhile is
+//! refused, and boots again.
 
 use std::sync::atomic::Ordering;
 
 use fleet::{FeedKind, FeedStates, FleetMachine, Freshness, MachineChange};
+use tinwright::HardwareId;
 
 use super::history::BootHistory;
 use super::{BootRefusal, BootResult, BootScripts, ScriptFormat, ScriptRequest};
-use crate::decision::Decision;
+use crate::decision::{BootTarget, Decision};
 use crate::machine_view::MachineView;
 
 /// What was seen of a machine's boots in one epoch.
@@ -60,9 +71,30 @@ impl BootHistory {
 
     fn record_evidence(&self, machine: &MachineView, record: impl Fn(&mut BootEvidence)) {
         let epoch = machine.boot_epoch();
-        if epoch != 0 {
-            record(self.all().entry(machine.id).or_default().evidence.of(epoch));
+        let is_node = machine.facts.is_node();
+        if epoch == 0 && !is_node {
+            return;
         }
+        let mut all = self.all();
+        let boots = all.entry(machine.id).or_default();
+        if epoch != 0 {
+            record(boots.evidence.of(epoch));
+        }
+        if is_node {
+            record(&mut boots.loading);
+        }
+    }
+
+    /// Records that a system runs on `machine`: its loader started one, or it has asked DHCP.
+    pub fn end_loading(&self, machine: HardwareId) {
+        if let Some(boots) = self.all().get_mut(&machine) {
+            boots.loading = BootEvidence::default();
+        }
+    }
+
+    /// What was seen since the loader of `machine` last started a system.
+    fn loading(&self, machine: &MachineView) -> BootEvidence {
+        self.all().get(&machine.id).map(|boots| boots.loading).unwrap_or_default()
     }
 
     /// Records the boot epochs that begin with `changes`.
@@ -94,7 +126,12 @@ impl BootScripts {
         request: &ScriptRequest,
     ) -> BootResult<()> {
         let asks = decision.opens_a_boot() && !request.is_simulated && !self.is_mac_only(request);
-        let seen = self.evidence(machine).filter(|_| asks);
+        let seen = if decision.boot == BootTarget::Node {
+            self.answers_dhcp(machine).then(|| self.history.loading(machine))
+        } else {
+            self.evidence(machine)
+        };
+        let seen = seen.filter(|_| asks);
         // Firmware that reads PXELINUX configurations (U-Boot, OPAL) needs no loader.
         let has_loader = request.format == ScriptFormat::Pxelinux;
         match seen.is_none_or(|seen| seen.has_exchange && (seen.has_loader || has_loader)) {
@@ -114,8 +151,11 @@ impl BootScripts {
     /// The evidence of the present boot epoch of `machine`; none if none is asked for: where another server answers DHCP, nothing is
     /// seen.
     fn evidence(&self, machine: &MachineView) -> Option<BootEvidence> {
-        let answers = self.site.dhcp.port_67 && !machine.reservation.disabled;
-        self.history.evidence(machine).filter(|_| answers)
+        self.history.evidence(machine).filter(|_| self.answers_dhcp(machine))
+    }
+
+    fn answers_dhcp(&self, machine: &MachineView) -> bool {
+        self.site.dhcp.port_67 && !machine.reservation.disabled
     }
 }
 

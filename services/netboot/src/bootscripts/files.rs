@@ -53,10 +53,12 @@ impl BootScripts {
     ) -> (BootResult<BootFile>, Effects) {
         let mut report = None;
         let reply = self.file(token, name, source, now, &mut report);
+        let started = match &reply {
+            Ok(BootFile::Status { hardware, status: ScriptStatus::Started }) => Some(*hardware),
+            Ok(_) | Err(_) => None,
+        };
         let step = match &reply {
-            Ok(BootFile::Status { status: ScriptStatus::Started, .. }) => {
-                Some(BootStep::new(Kind::Started, ""))
-            }
+            Ok(_) if started.is_some() => Some(BootStep::new(Kind::Started, "")),
             Ok(BootFile::Status { status: ScriptStatus::Failed, .. }) => {
                 Some(BootStep::new(Kind::Failed, "the script gave up"))
             }
@@ -64,7 +66,7 @@ impl BootScripts {
             Err(refusal) => Some(BootStep::new(Kind::GateRefused, format!("{name}: {refusal}"))),
         };
         let event = step.and_then(|step| self.event(None, Some(source), step, now));
-        (reply, Effects { event, report, ..Effects::default() })
+        (reply, Effects { event, started, report, ..Effects::default() })
     }
 
     fn file(

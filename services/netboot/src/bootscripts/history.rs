@@ -46,6 +46,8 @@ pub(super) struct MachineBoots {
     one_shot: Option<OneShotScript>,
     /// What was seen of its boots in the present boot epoch.
     pub(super) evidence: BootEvidence,
+    /// What was seen since its loader last started a system.
+    pub(super) loading: BootEvidence,
 }
 
 /// A script for one boot that was served.

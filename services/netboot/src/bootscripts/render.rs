@@ -13,16 +13,22 @@ use super::warning::Warning;
 use super::{BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
 use crate::decision::ScriptSource;
-use crate::ipxe::{self, Arguments, WorkerEnvironment};
+use crate::ipxe::{self, Arguments, Environment};
 use crate::machine_view::MachineView;
 
 /// URL and identity of one boot.
 pub(super) struct BootUrls {
     /// URL of the boot's files.
     url: String,
-    /// Token that the worker proves the machine's identity with; empty if it gets none.
+    /// URL of kernel and initramfs: the same, unless the record has another.
+    environment: String,
+    /// Token that the environment proves the machine's identity with; empty if it gets none.
     identity: String,
 }
+
+/// Names of the files of an environment, without the machine's architecture at their ends.
+const WORKER_FILES: [&str; 2] = ["vmlinuz-", "initramfs-"];
+const NODE_FILES: [&str; 2] = ["vmlinuz-node-", "initramfs-node-"];
 
 impl BootScripts {
     /// Renders the worker's environment. A worker has no identity where the client may be another machine behind the same address; on a
@@ -35,39 +41,82 @@ impl BootScripts {
         now: SystemTime,
         warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
-        let unknown = || (HardwareId::from_bytes(NO_HARDWARE), 0);
-        let id = machine.map_or_else(unknown, |machine| (machine.id, machine.boot_epoch()));
-        let with_identity = machine.is_some() && !self.is_mac_only(request);
-        let mut boot = self.boot_urls(id, request.source, with_identity, now)?;
+        let purpose = machine.map(|_| Purpose::Identity);
+        let mut boot = self.environment_urls(machine, request, purpose, now)?;
         if let Some(token) = enrolment.filter(|_| machine.is_none()) {
             boot.identity = token;
         }
-        let arguments = self.arguments(machine, &boot, "", now)?;
-        // The arguments of machines without a record are the site's. They are not logged at each request of a stranger.
-        if machine.is_some() {
-            warnings.extend(Warning::left_out(id.0, &arguments));
-        }
         let osie = machine.and_then(osie);
+        let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
+        if let Some(base) = own_base.filter(|base| !base.is_empty()) {
+            base.clone_into(&mut boot.environment);
+        }
         let architecture = machine.map_or("", |machine| &machine.hardware.architecture);
         let name = |own: fn(&Osie) -> &String, kind: &str| match osie.map(own) {
             Some(name) if !name.is_empty() => Cow::from(name),
             Some(_) | None => [kind, architecture].concat().into(),
         };
-        let [kernel, initrd] =
-            [name(|osie| &osie.kernel, "vmlinuz-"), name(|osie| &osie.initrd, "initramfs-")];
+        let [kernel, initrd] = WORKER_FILES;
+        let files = [name(|osie| &osie.kernel, kernel), name(|osie| &osie.initrd, initrd)];
+        let files = machine.map(|_| files.each_ref().map(AsRef::as_ref));
+        self.environment(machine, request, &boot, files, now, warnings)
+    }
+
+    /// Renders the environment of the node `machine`, which always is the site's: the record's own is an installation environment.
+    pub(super) fn node(
+        &self,
+        machine: &MachineView,
+        request: &ScriptRequest,
+        now: SystemTime,
+        warnings: &mut Vec<Warning>,
+    ) -> BootResult<String> {
+        let boot = self.environment_urls(Some(machine), request, Some(Purpose::Node), now)?;
+        let files = NODE_FILES.map(|kind| [kind, &machine.hardware.architecture].concat());
+        let files = Some(files.each_ref().map(AsRef::as_ref));
+        self.environment(Some(machine), request, &boot, files, now, warnings)
+    }
+
+    /// Mints the tokens of a boot into an environment. It has no identity where the client may be another machine behind the same address.
+    fn environment_urls(
+        &self,
+        machine: Option<&MachineView>,
+        request: &ScriptRequest,
+        purpose: Option<Purpose>,
+        now: SystemTime,
+    ) -> BootResult<BootUrls> {
+        let unknown = || (HardwareId::from_bytes(NO_HARDWARE), 0);
+        let id = machine.map_or_else(unknown, |machine| (machine.id, machine.boot_epoch()));
+        let purpose = purpose.filter(|_| !self.is_mac_only(request));
+        self.boot_urls(id, request.source, purpose, now)
+    }
+
+    /// Renders the script that loads `files`, which iPXE names itself if there are none.
+    fn environment(
+        &self,
+        machine: Option<&MachineView>,
+        request: &ScriptRequest,
+        boot: &BootUrls,
+        files: Option<[&str; 2]>,
+        now: SystemTime,
+        warnings: &mut Vec<Warning>,
+    ) -> BootResult<String> {
+        let arguments = self.arguments(machine, boot, "", now)?;
+        // The arguments of machines without a record are the site's. They are not logged at each request of a stranger.
+        if let Some(machine) = machine {
+            warnings.extend(Warning::left_out(machine.id, &arguments));
+        }
         let script_url = self.script_url(machine.map(|machine| machine.mac).or(request.mac));
-        let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
-        let environment = WorkerEnvironment {
-            base_url: own_base.filter(|base| !base.is_empty()).unwrap_or(&boot.url),
+        let environment = Environment {
+            base_url: &boot.environment,
             status_url: &boot.url,
             site_url: &self.base_url,
             script_url: &script_url,
             syslog: self.log_server.as_deref(),
-            files: machine.map(|_| [&*kernel, &*initrd]),
+            files,
             arguments: &arguments,
         };
         match request.format {
-            ScriptFormat::Ipxe => ipxe::worker(&environment),
+            ScriptFormat::Ipxe => ipxe::load(&environment),
             ScriptFormat::Pxelinux => ipxe::pxelinux(&environment),
         }
         .map_err(broken)
@@ -157,7 +206,7 @@ impl BootScripts {
         now: SystemTime,
     ) -> BootResult<String> {
         let id = (machine.id, machine.boot_epoch());
-        let boot = self.boot_urls(id, source, false, now)?;
+        let boot = self.boot_urls(id, source, None, now)?;
         let own = format!("{}/{}", boot.url, owner.name());
         let address = match script {
             ScriptSource::Url(url) if machine.facts.is_platform() => {
@@ -172,18 +221,18 @@ impl BootScripts {
         ipxe::custom(&address, &own).map_err(broken)
     }
 
-    /// Mints the tokens of one boot of `machine` in its boot epoch: for its files, and for the worker's identity if it gets one.
+    /// Mints the tokens of one boot of `machine` in its boot epoch: for its files, and for an identity of `purpose` if it gets one.
     pub(super) fn boot_urls(
         &self,
         (machine, epoch): (HardwareId, u64),
         source: IpAddr,
-        with_identity: bool,
+        purpose: Option<Purpose>,
         now: SystemTime,
     ) -> BootResult<BootUrls> {
         let mint = |purpose| self.tokens.mint(purpose, machine, epoch, source, now).map_err(broken);
-        let identity = if with_identity { mint(Purpose::Identity)? } else { String::new() };
+        let identity = purpose.map(mint).transpose()?.unwrap_or_default();
         let url = [&self.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
-        Ok(BootUrls { url, identity })
+        Ok(BootUrls { environment: url.clone(), url, identity })
     }
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn now() -> SystemTime {
 }
 
 /// Returns the value of the kernel argument `key` in `script`.
-fn argument<'a>(script: &'a str, key: &str) -> &'a str {
+pub(crate) fn argument<'a>(script: &'a str, key: &str) -> &'a str {
     let word = script.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     word.unwrap()
 }

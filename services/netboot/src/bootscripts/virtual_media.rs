@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use runtime::boot_token::Purpose;
 use runtime::neighbour::NeighbourCheck;
 use tinwright::hardware::v1::Interface;
 
@@ -67,7 +68,8 @@ impl BootScripts {
         let machine = self.index.by_mac(mac).ok_or_else(nothing)?;
         let interface = machine.interface().ok_or_else(nothing)?;
         let own = machine.address.ok_or_else(nothing)?;
-        let boot = self.boot_urls((machine.id, machine.boot_epoch()), own, true, now)?;
+        let boot =
+            self.boot_urls((machine.id, machine.boot_epoch()), own, Some(Purpose::Identity), now)?;
         let ipam = ipam(&machine, interface).unwrap_or_default();
         let arguments = self.arguments(Some(&machine), &boot, &ipam, now)?;
         Warning::left_out(machine.id, &arguments).for_each(|warning| warning.log());

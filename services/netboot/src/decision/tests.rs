@@ -33,16 +33,18 @@ fn occupied(state: InstanceState) -> MachineFacts {
         script_ran: false,
         has_os: true,
         platform: None,
+        is_node: false,
     };
     MachineFacts { instance: Some(instance), netboot: InterfaceSettings::default(), ..free() }
 }
 
 /// Occupied by an instance with its own script.
 fn scripted(state: InstanceState, always_pxe: bool) -> MachineFacts {
-    let custom = Some(url("http://t/"));
-    let instance =
-        Occupant { state, custom, always_pxe, script_ran: false, has_os: false, platform: None };
-    MachineFacts { instance: Some(instance), ..occupied(state) }
+    let mut machine = occupied(state);
+    let instance = machine.instance.as_mut().unwrap();
+    (instance.custom, instance.always_pxe) = (Some(url("http://t/")), always_pxe);
+    instance.has_os = false;
+    machine
 }
 
 /// Occupied by the system of an outside platform; its gate is open if there is a script.
@@ -50,6 +52,14 @@ fn of_platform(state: InstanceState, script: Option<ScriptSource>) -> MachineFac
     let mut machine = occupied(state);
     let instance = machine.instance.as_mut().unwrap();
     (instance.has_os, instance.platform) = (false, Some(PlatformSystem { script }));
+    machine
+}
+
+/// Occupied by an instance with a stack of images.
+fn node(state: InstanceState) -> MachineFacts {
+    let mut machine = occupied(state);
+    let instance = machine.instance.as_mut().unwrap();
+    (instance.has_os, instance.is_node) = (false, true);
     machine
 }
 
@@ -194,6 +204,26 @@ fn a_platforms_system_never_boots_while_its_machine_is_taken_back() {
             (waiting(leaving(DeprovisionFailed)), BootTarget::Worker, Fact::WorkflowWaits),
         ]);
     }
+}
+
+#[test]
+fn a_node_loads_its_environment_at_every_boot_but_not_before_or_after_its_instance() {
+    use InstanceState::{
+        Active, DeprovisionFailed, Deprovisioning, Failed, Provisioning, Queued, Reinstalling,
+    };
+    for state in [Provisioning, Reinstalling, Active, InstanceState::Unspecified] {
+        all([
+            (node(state), BootTarget::Node, Fact::ImageStack),
+            (waiting(node(state)), BootTarget::Worker, Fact::WorkflowWaits),
+        ]);
+    }
+    for state in [Queued, Failed, DeprovisionFailed] {
+        all([(node(state), BootTarget::Refused, Fact::Instance(state))]);
+    }
+    all([(node(Deprovisioning), BootTarget::Later, Fact::Instance(Deprovisioning))]);
+    let once = MachineFacts { boot_once: Some(url("http://once/")), ..node(Active) };
+    let custom = BootTarget::CustomScript(url("http://once/"));
+    all([(once, custom, Fact::BootOnce)]);
 }
 
 #[test]
@@ -353,6 +383,7 @@ fn reference_rows() -> Vec<(Option<MachineFacts>, Policy)> {
         scripted(Provisioning, false),
         of_platform(Active, Some(url("http://t/"))),
         waiting(occupied(Provisioning)),
+        node(Active),
         with(|machine| machine.netboot.allow_workflow = true, free()),
     ];
     let boot_unknown = Policy { boot_unknown: true, ..Policy::default() };
@@ -371,6 +402,7 @@ fn the_reference_page_has_the_result_of_each_row() {
         let Decision { boot, fact } = decide(machine.as_ref(), *policy, Freshness::Live);
         let name = match boot {
             BootTarget::Worker => "worker",
+            BootTarget::Node => "environment of nodes",
             BootTarget::CustomScript(_) => "custom script",
             BootTarget::LocalDisk => "local disk",
             BootTarget::Shell => "shell",
@@ -411,16 +443,17 @@ fn machine() -> impl Strategy<Value = MachineFacts> {
         InstanceState::DeprovisionFailed,
         InstanceState::Unspecified,
     ]);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let platform = prop::option::of(script().prop_map(|script| PlatformSystem { script }));
     let instance = (instance_state, script(), flags, platform).prop_map(
-        |(state, custom, (always_pxe, script_ran, has_os), platform)| Occupant {
+        |(state, custom, (always_pxe, script_ran, has_os, is_node), platform)| Occupant {
             state,
             custom,
             always_pxe,
             script_ran,
             has_os,
             platform,
+            is_node,
         },
     );
     let workflow = (any::<bool>(), any::<bool>());

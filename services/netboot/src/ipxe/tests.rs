@@ -16,8 +16,8 @@ fn arguments(lists: &[&str]) -> Arguments {
     arguments
 }
 
-fn environment(arguments: &Arguments) -> WorkerEnvironment<'_> {
-    WorkerEnvironment {
+fn environment(arguments: &Arguments) -> Environment<'_> {
+    Environment {
         base_url: "http://198.51.100.1:7080/v1/boot/T",
         status_url: "http://198.51.100.1:7080/v1/boot/T",
         site_url: "http://198.51.100.1:7080",
@@ -91,14 +91,14 @@ boot ||
 imgfetch --name note ${base}/failed && imgfree note ||
 exit 1
 ";
-    assert_eq!(worker(&environment(&line)).unwrap(), expected);
+    assert_eq!(load(&environment(&line)).unwrap(), expected);
 }
 
 #[test]
 fn status_is_reported_to_us_also_with_files_of_another_server() {
     let line = arguments(&[]);
-    let elsewhere = WorkerEnvironment { base_url: "http://192.0.2.9/hook", ..environment(&line) };
-    let script = worker(&elsewhere).unwrap();
+    let elsewhere = Environment { base_url: "http://192.0.2.9/hook", ..environment(&line) };
+    let script = load(&elsewhere).unwrap();
     assert!(script.contains("set base http://192.0.2.9/hook\n"), "{script}");
     assert!(script.contains("note http://198.51.100.1:7080/v1/boot/T/started "), "{script}");
 }
@@ -127,7 +127,7 @@ exit 1
 fn every_own_script_ends_with_exit_1() {
     let line = arguments(&["quiet"]);
     let scripts = [
-        worker(&environment(&line)).unwrap(),
+        load(&environment(&line)).unwrap(),
         custom("https://example.org/x.ipxe", OWN_URL).unwrap(),
         custom("tftp://192.0.2.1/x.ipxe", OWN_URL).unwrap(),
         with_uuid("http://192.0.2.1:7080/02-00-00-00-00-01").unwrap(),
@@ -219,8 +219,8 @@ proptest! {
     #[test]
     fn no_addition_ever_leaves_its_line(extra in prop::collection::vec(".{0,40}", 0..8)) {
         let line = arguments(&extra.iter().map(String::as_str).collect::<Vec<_>>());
-        let script = worker(&environment(&line)).unwrap();
-        let bare = worker(&environment(&arguments(&[]))).unwrap();
+        let script = load(&environment(&line)).unwrap();
+        let bare = load(&environment(&arguments(&[]))).unwrap();
         prop_assert_eq!(script.lines().count(), bare.lines().count());
         prop_assert_eq!(script.matches("${").count(), bare.matches("${").count());
         prop_assert_eq!(script.split(' ').filter(|word| *word == "||").count(), bare.split(' ').filter(|word| *word == "||").count());

@@ -69,10 +69,11 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
         Some(occ::instance::Os::Platform(boot)) => Some(platform_system(instance, boot)),
         Some(_) | None => None,
     };
+    let is_node = matches!(&instance.os, Some(occ::instance::Os::ImageStack(_)));
     let is_installed = instance.os.is_some() || !instance.template_id.is_empty();
-    let has_os = custom.is_none() && platform.is_none() && is_installed;
+    let has_os = custom.is_none() && platform.is_none() && !is_node && is_installed;
     let script_ran = instance.script_time.is_some();
-    Some(Occupant { state, custom, always_pxe, script_ran, has_os, platform })
+    Some(Occupant { state, custom, always_pxe, script_ran, has_os, platform, is_node })
 }
 
 /// Returns the platform's system of `instance`.

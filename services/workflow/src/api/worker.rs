@@ -43,20 +43,20 @@ impl WorkerService for Api {
         let from = peer(&request);
         let pb::RedeemRequest { boot_token, csr, holder } = request.into_inner();
         let boot = redeeming_boot(holder)?;
-        let opened = match self.enrollment.verify(&boot_token, &csr, from, self.clock.wall()) {
+        let token = match self.enrollment.verify(&boot_token, &csr, from, self.clock.wall()) {
             Err(worker_enrollment::Error::InvalidToken(InvalidToken::Foreign)) => {
                 return self.redeem_for_enrolment(&boot_token, &csr, from, &boot).await;
             }
             result => result?,
         };
-        let record = self.record(opened.claims.hardware).await?;
+        let record = self.record(token.machine()).await?;
         let macs = record.interfaces.iter().filter_map(|interface| interface.mac.parse().ok());
         self.check_neighbour(&record.id, macs, from).await?;
-        let (machine, issued) = self.enrollment.redeem(&opened, &csr, &boot).await?;
-        tracing::info!(hardware.id = %machine, "worker enrolled");
+        let issued = self.enrollment.redeem(&token, &csr, &boot, self.clock.wall()).await?;
+        tracing::info!(hardware.id = record.id, boot = boot.0, "machine identified");
         Ok(Response::new(pb::RedeemResponse {
             certificate: issued.certificate,
-            hardware_id: machine.to_string(),
+            hardware_id: record.id,
             expire_time: Some(issued.expires.into()),
             enrols: false,
         }))
@@ -67,9 +67,10 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::RenewRequest>,
     ) -> Result<Response<pb::RenewResponse>, Status> {
-        let MachineCaller { machine, epoch } = self.present_machine(&request).await?;
-        self.check_record(machine).await?;
-        let issued = self.enrollment.issue(machine, epoch, &request.get_ref().csr);
+        let (machine, caller) = renewing(&request)?;
+        self.check_is_present(&machine).await?;
+        self.check_record(machine.machine).await?;
+        let issued = self.enrollment.renew(caller, &request.get_ref().csr);
         let issued = issued.map_err(worker_enrollment::Error::from)?;
         let (certificate, expire_time) = (issued.certificate, Some(issued.expires.into()));
         Ok(Response::new(pb::RenewResponse { certificate, expire_time }))
@@ -259,11 +260,19 @@ impl Api {
     /// Returns the calling machine, whose identity must be of its present boot epoch.
     async fn present_machine<T>(&self, request: &Request<T>) -> Result<MachineCaller, Status> {
         let caller = machine(request)?;
+        self.check_is_present(&caller).await?;
+        Ok(caller)
+    }
+
+    /// Refuses an identity that is not of the present boot epoch of its machine.
+    async fn check_is_present(&self, caller: &MachineCaller) -> Result<(), Status> {
         let present = self.workflows.epochs().present(&caller.machine.to_string()).await?;
-        if caller.epoch == present.number {
-            return Ok(caller);
+        match caller.epoch == present.number {
+            true => Ok(()),
+            false => Err(Status::permission_denied(
+                "the identity is of another boot epoch of the machine",
+            )),
         }
-        Err(Status::permission_denied("the identity is of another boot epoch of the machine"))
     }
 
     /// Refuses a machine that has no hardware record.
@@ -430,6 +439,26 @@ fn machine<T>(request: &Request<T>) -> Result<MachineCaller, Status> {
     }
 }
 
+/// Returns the calling machine, a worker's or a node, and the caller that it is.
+fn renewing<T>(request: &Request<T>) -> Result<(MachineCaller, &Caller), Status> {
+    let caller = request.extensions().get::<Caller>();
+    let caller =
+        caller.ok_or_else(|| Status::unauthenticated("a machine's certificate is required"))?;
+    match caller.role() {
+        Role::Machine(machine, MachinePurpose::Work | MachinePurpose::Node) => {
+            Ok((MachineCaller { machine, epoch: caller.boot_epoch() }, caller))
+        }
+        Role::Machine(_, MachinePurpose::Enrol)
+        | Role::Admin
+        | Role::Operator
+        | Role::Viewer
+        | Role::Service
+        | Role::Edge
+        | Role::Door
+        | Role::Builder => Err(Status::permission_denied("this call is for workers and nodes")),
+    }
+}
+
 /// Returns the address of the caller, if the connection has one.
 fn peer<T>(request: &Request<T>) -> Option<IpAddr> {
     let forwarded = request.extensions().get::<ConnectionAddresses>().map(|ends| ends.remote);
@@ -484,7 +513,8 @@ impl From<worker_enrollment::Error> for Status {
             | Cause::NotPrepared
             | Cause::OtherEpoch
             | Cause::Spent
-            | Cause::OtherBoot => Self::permission_denied(error.to_string()),
+            | Cause::OtherBoot
+            | Cause::SecondToken => Self::permission_denied(error.to_string()),
             Cause::TooManyEnrolments => {
                 tinwright::status::overloaded(error.to_string(), ENROLMENT_RETRY)
             }
@@ -494,6 +524,7 @@ impl From<worker_enrollment::Error> for Status {
                 tracing::error!(error, "certificate not issued");
                 Self::unavailable("no certificate can be issued now")
             }
+            Cause::UnnamedBoot => Violations::single("holder.boot_id", "is empty").into(),
             Cause::Records(error) => error.into(),
         }
     }

@@ -258,6 +258,16 @@ impl WorkflowService for Api {
         }
         Ok(Response::new(pb::NoteBootResponse {}))
     }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn get_boot_epoch(
+        &self,
+        request: Request<pb::GetBootEpochRequest>,
+    ) -> Result<Response<pb::GetBootEpochResponse>, Status> {
+        let machine = machine_id(&request.get_ref().hardware_id)?;
+        let epoch = self.workflows.epochs().present(&machine.to_string()).await?;
+        Ok(Response::new(pb::GetBootEpochResponse { number: epoch.number }))
+    }
 }
 
 impl Api {

@@ -82,6 +82,7 @@ impl InstanceService for FakeInstances {
         restart_instance(inst::RestartInstanceRequest) -> inst::RestartInstanceResponse;
         report_phone_home(inst::ReportPhoneHomeRequest) -> inst::ReportPhoneHomeResponse;
         report_script(inst::ReportScriptRequest) -> inst::ReportScriptResponse;
+        report_stack_running(inst::ReportStackRunningRequest) -> inst::ReportStackRunningResponse;
         watch_instances(inst::WatchInstancesRequest) -> Self::WatchInstancesStream;
     }
 }

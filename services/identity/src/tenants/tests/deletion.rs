@@ -123,6 +123,7 @@ impl InstanceService for Owners {
         restart_instance(inst::RestartInstanceRequest) -> inst::RestartInstanceResponse;
         report_phone_home(inst::ReportPhoneHomeRequest) -> inst::ReportPhoneHomeResponse;
         report_script(inst::ReportScriptRequest) -> inst::ReportScriptResponse;
+        report_stack_running(inst::ReportStackRunningRequest) -> inst::ReportStackRunningResponse;
         watch_instances(inst::WatchInstancesRequest) -> Self::WatchInstancesStream;
     }
 }

@@ -4,13 +4,16 @@
 use std::sync::Arc;
 
 use fleet::Fleet;
+use runtime::boot_token::{Claims, Purpose};
 use runtime::feed::FeedEvent;
 use tinwright::HardwareId;
+use tinwright::instance::v1 as occ;
+use tinwright::netboot::v1::ScriptKind;
 use tinwright::workflow::v1::{BootOptions, Workflow, WorkflowState, boot_options::Mode};
 
 use super::*;
 use crate::bootscripts::Script;
-use crate::bootscripts::tests::{MAC, at, boots_at, fleet_of, now, site};
+use crate::bootscripts::tests::{MAC, argument, at, boots_at, fetch, fleet_of, now, site};
 use crate::site::Site;
 
 /// A workflow for which `machine` was switched off, and is in this boot epoch.
@@ -142,4 +145,77 @@ fn the_token_in_a_script_names_the_boot_epoch() {
     let purpose = runtime::boot_token::Purpose::Identity;
     let opened = prepared.boots.tokens.open(purpose, token, now()).unwrap();
     assert_eq!(opened.claims.boot_epoch, 5);
+}
+
+/// A node in boot epoch 0, whose feeds are live.
+fn node(site: Site) -> Prepared {
+    let id = HardwareId::new();
+    let boots = boots_at(id, site);
+    let fleet = fleet_of(&boots);
+    fleet.workflow(FeedEvent::Snapshot(vec![]));
+    let stack = occ::ImageStack { stack_id: "compute".into() };
+    let instance = occ::Instance {
+        id: "i".into(),
+        hardware_id: id.to_string(),
+        os: Some(occ::instance::Os::ImageStack(stack)),
+        state: occ::State::Active.into(),
+        ..occ::Instance::default()
+    };
+    fleet.instance(FeedEvent::Put(instance));
+    Prepared { boots, fleet, id }
+}
+
+/// The token of the script's boot of a node.
+fn node_token(boots: &BootScripts, script: &Script) -> Claims {
+    let token = argument(&script.text, "boot_token");
+    assert!(boots.tokens.open(Purpose::Identity, token, now()).is_err());
+    boots.tokens.open(Purpose::Node, token, now()).unwrap().claims
+}
+
+#[test]
+fn a_node_gets_its_script_once_for_each_boot_that_was_seen() {
+    let node = node(site());
+    assert_eq!(node.request(), Err(BootRefusal::Unseen));
+    for _boot in 0..3 {
+        node.exchange(false);
+        assert_eq!(node.request(), Err(BootRefusal::Unseen), "no loader");
+        node.exchange(true);
+        let script = node.request().unwrap();
+        assert_eq!(script.kind, ScriptKind::Node);
+        assert!(script.text.contains("/vmlinuz-node-x86_64 "), "{}", script.text);
+        assert!(script.text.contains("/initramfs-node-x86_64 "), "{}", script.text);
+        let claims = node_token(&node.boots, &script);
+        assert_eq!((claims.hardware, claims.address), (node.id, at("192.0.2.10")));
+        // The loader may repeat it until it starts the kernel.
+        assert!(node.request().is_ok());
+        let boot = script.text.split_once("/v1/boot/").unwrap().1.split_whitespace().next();
+        let started = fetch(&node.boots, boot.unwrap(), "started", at("192.0.2.10"), now()).0;
+        assert!(started.is_ok(), "{started:?}");
+        assert_eq!(node.request(), Err(BootRefusal::Unseen), "a container asks");
+    }
+}
+
+#[test]
+fn a_system_that_asks_dhcp_ends_the_loading_of_a_node_whose_loader_did_not_report() {
+    let node = node(site());
+    node.exchange(true);
+    assert!(node.request().is_ok());
+    node.boots.history.end_loading(node.id);
+    assert_eq!(node.request(), Err(BootRefusal::Unseen));
+}
+
+#[test]
+fn a_node_gets_its_script_unseen_where_another_server_answers_dhcp() {
+    let dhcp = crate::site::Dhcp { port_67: false, ..site().dhcp };
+    let node = node(Site { dhcp, ..site() });
+    assert_eq!(node.request().unwrap().kind, ScriptKind::Node);
+}
+
+#[test]
+fn a_node_behind_another_address_gets_no_identity() {
+    let serving =
+        crate::site::Serving { mac_only: vec!["192.0.2.0/24".parse().unwrap()], ..site().serving };
+    let node = node(Site { serving, ..site() });
+    let script = node.request().unwrap();
+    assert!(!script.text.contains("boot_token="), "{}", script.text);
 }

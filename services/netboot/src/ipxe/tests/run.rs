@@ -121,7 +121,7 @@ impl<'a> Machine<'a> {
 
 fn run(timeout: u64, serves: &dyn Fn(u64, &str) -> bool) -> (End, u64) {
     let line = arguments(&[]);
-    Machine::new(timeout, serves).run(&worker(&environment(&line)).unwrap())
+    Machine::new(timeout, serves).run(&load(&environment(&line)).unwrap())
 }
 
 fn new_script() -> End {
