@@ -13,6 +13,7 @@ use tonic::codegen::http::uri::Authority;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 use tonic::{Request, Response, Status};
 
+use crate::identity::IdentityIssuer;
 use crate::retry_policy::until_final;
 
 /// Timeout for a connection.
@@ -71,14 +72,6 @@ impl ControlPlaneClient {
         let all = plane.servers.iter().map(channel).collect::<Result<_, Error>>()?;
         let channels = Arc::new(Mutex::new(Channels { all, changes: 0 }));
         Ok(Self { plane: Arc::new(plane), channels, expired: CancellationToken::new() })
-    }
-
-    /// Uses `identity` from now on.
-    pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
-        for (server, channel) in &mut self.channels().all {
-            *channel = self.plane.channel(server, Some(&identity))?;
-        }
-        Ok(())
     }
 
     /// Declares the certificate expired. It cannot be renewed: new connections are refused from now on.
@@ -160,16 +153,24 @@ impl ControlPlaneClient {
         };
         until_final(name, call).await
     }
+}
 
-    /// `Redeem` of the worker service.
-    pub async fn redeem(&self, request: RedeemRequest) -> Result<RedeemResponse, Status> {
+impl IdentityIssuer for ControlPlaneClient {
+    async fn redeem(&self, request: RedeemRequest) -> Result<RedeemResponse, Status> {
         let call = async |channel, request| WorkerServiceClient::new(channel).redeem(request).await;
         self.repeat("Redeem", request, CALL_TIMEOUT, call).await
     }
 
-    /// `Renew` of the worker service.
-    pub async fn renew(&self, request: RenewRequest) -> Result<RenewResponse, Status> {
+    async fn renew(&self, request: RenewRequest) -> Result<RenewResponse, Status> {
         let call = async |channel, request| WorkerServiceClient::new(channel).renew(request).await;
         self.repeat("Renew", request, CALL_TIMEOUT, call).await
+    }
+
+    fn set_identity(&self, certificate: &str, key: &str) -> Result<(), Error> {
+        let identity = Identity::from_pem(certificate, key);
+        for (server, channel) in &mut self.channels().all {
+            *channel = self.plane.channel(server, Some(&identity))?;
+        }
+        Ok(())
     }
 }

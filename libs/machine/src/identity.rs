@@ -17,14 +17,31 @@ use rcgen::{CertificateParams, KeyPair};
 use runtime::{Clock, Secret};
 use serde::{Deserialize, Serialize};
 use tinwright::workflow::v1::{Holder, RedeemRequest, RedeemResponse, RenewRequest, RenewResponse};
-use tonic::transport;
+use tonic::{Status, transport};
 
-use crate::control_plane::ControlPlaneClient;
 use crate::journal::{self, Journal, Page};
 use crate::retry_policy::{REFUSED_RETRY_DELAY, until_given_up};
 
 /// The minimum time between two renewals.
 const MIN_RENEWAL_DELAY: Duration = Duration::from_secs(1);
+
+/// The control plane, as far as an identity needs it.
+pub trait IdentityIssuer {
+    /// Calls `Redeem` of the worker service, until it succeeds or its error is final.
+    fn redeem(
+        &self,
+        request: RedeemRequest,
+    ) -> impl Future<Output = Result<RedeemResponse, Status>>;
+
+    /// Calls `Renew` of the worker service with the present identity, until it succeeds or its error is final.
+    fn renew(&self, request: RenewRequest) -> impl Future<Output = Result<RenewResponse, Status>>;
+
+    /// Presents `certificate` with its private `key`, both in PEM, in all later calls.
+    ///
+    /// # Errors
+    /// A certificate or a key that TLS cannot read.
+    fn set_identity(&self, certificate: &str, key: &str) -> Result<(), transport::Error>;
+}
 
 /// The identity in the journal.
 #[derive(Deserialize, Serialize)]
@@ -53,11 +70,12 @@ struct Key {
 pub struct MachineIdentity {
     key: Key,
     certificate: IssuedCertificate,
+    clock: Clock,
 }
 
 impl std::fmt::Debug for MachineIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { key: _, certificate } = self;
+        let Self { key: _, certificate, clock: _ } = self;
         f.debug_struct("MachineIdentity")
             .field("hardware_id", &certificate.hardware_id)
             .finish_non_exhaustive()
@@ -66,22 +84,23 @@ impl std::fmt::Debug for MachineIdentity {
 
 impl MachineIdentity {
     /// Returns the identity of this boot, from the journal or by redeeming `token`, and sets it in `link`. Returns `None` after
-    /// the token was refused for ten minutes.
+    /// the token was refused for ten minutes. `clock` says when certificates expire and are renewed.
     pub async fn establish(
-        link: &ControlPlaneClient,
+        link: &impl IdentityIssuer,
         journal: &Journal,
         token: &Secret<String>,
         holder: &Holder,
+        clock: Clock,
     ) -> anyhow::Result<Option<Self>> {
         let (key, certificate) = Key::open(journal, &holder.boot_id).await?;
-        let now = Clock::system().wall();
+        let now = clock.wall();
         let certificate = match certificate.filter(|certificate| certificate.expires > now) {
             None => redeem(link, token, holder, key.csr()?).await?,
             valid => valid,
         };
         let Some(certificate) = certificate else { return Ok(None) };
         key.store(journal, Some(&certificate)).await?;
-        let identity = Self { key, certificate };
+        let identity = Self { key, certificate, clock };
         identity.apply(link)?;
         Ok(Some(identity))
     }
@@ -98,34 +117,39 @@ impl MachineIdentity {
 
     /// Renews the certificate each time half of its lifetime has passed. Running actions continue. Returns when the certificate
     /// is expired.
-    pub async fn renew_until_expired(&mut self, link: &ControlPlaneClient, journal: &Journal) {
+    pub async fn renew_until_expired(&mut self, link: &impl IdentityIssuer, journal: &Journal) {
+        let clock = self.clock.clone();
         loop {
-            let left = lifetime_left(Clock::system().wall(), self.certificate.expires);
-            tokio::time::sleep(renewal_delay(left)).await;
+            let left = lifetime_left(clock.wall(), self.certificate.expires);
+            sleep(&clock, renewal_delay(left)).await;
             let renewal = self.renew_with_retries(link, journal);
             if left.is_zero() {
                 // The certificate was just issued: this machine's clock is ahead, and does not tell when it expires.
                 renewal.await;
-            } else if tokio::time::timeout(left / 2, renewal).await.is_err() {
-                return;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = renewal => {}
+                () = sleep(&clock, left / 2) => return,
             }
         }
     }
 
     /// Renews the certificate. A failure is logged and retried after a minute.
-    async fn renew_with_retries(&mut self, link: &ControlPlaneClient, journal: &Journal) {
+    async fn renew_with_retries(&mut self, link: &impl IdentityIssuer, journal: &Journal) {
         while let Err(error) = self.renew(link, journal).await {
             tracing::error!(
                 error = error.as_ref() as &dyn std::error::Error,
                 "certificate renewal failed"
             );
             drop(error);
-            tokio::time::sleep(REFUSED_RETRY_DELAY).await;
+            sleep(&self.clock, REFUSED_RETRY_DELAY).await;
         }
         tracing::info!("certificate renewed");
     }
 
-    async fn renew(&mut self, link: &ControlPlaneClient, journal: &Journal) -> anyhow::Result<()> {
+    async fn renew(&mut self, link: &impl IdentityIssuer, journal: &Journal) -> anyhow::Result<()> {
         let RenewResponse { certificate, expire_time } =
             link.renew(RenewRequest { csr: self.key.csr()? }).await?;
         (self.certificate.pem, self.certificate.expires) = (certificate, time(expire_time)?);
@@ -133,9 +157,8 @@ impl MachineIdentity {
         Ok(self.key.store(journal, Some(&self.certificate)).await?)
     }
 
-    fn apply(&self, link: &ControlPlaneClient) -> Result<(), transport::Error> {
-        let key = self.key.pair.serialize_pem();
-        link.set_identity(transport::Identity::from_pem(&self.certificate.pem, key))
+    fn apply(&self, link: &impl IdentityIssuer) -> Result<(), transport::Error> {
+        link.set_identity(&self.certificate.pem, &self.key.pair.serialize_pem())
     }
 }
 
@@ -174,7 +197,7 @@ impl Key {
 }
 
 async fn redeem(
-    link: &ControlPlaneClient,
+    link: &impl IdentityIssuer,
     token: &Secret<String>,
     holder: &Holder,
     csr: Vec<u8>,
@@ -193,6 +216,10 @@ async fn redeem(
 fn time(stamp: Option<prost_types::Timestamp>) -> anyhow::Result<SystemTime> {
     let stamp = stamp.context("a certificate without expire_time")?;
     stamp.try_into().context("a certificate's expire_time")
+}
+
+async fn sleep(clock: &Clock, delay: Duration) {
+    clock.sleep_until(clock.wall() + delay).await;
 }
 
 /// Returns the time until `expires`; zero if it is over.

@@ -116,8 +116,8 @@ impl Services {
                 instance::Api::new(store(), peers, Clock::system(), stop())
             }),
             node: serves(Service::Node).then(|| {
-                let Endpoints { hardware, instance, .. } = endpoints.of(Service::Node);
-                let called = node::CalledServices { hardware, instance };
+                let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Node);
+                let called = node::CalledServices { hardware, instance, workflow };
                 let name = process_name(config);
                 let is_only = !matches!(config.store, Storage::Etcd(_));
                 let own = node::servers::ServerName { name, is_only };

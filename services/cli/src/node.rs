@@ -16,6 +16,7 @@ use crate::output::{self, Row};
 use crate::resource::{
     self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
+use crate::stack;
 
 /// Commands on nodes.
 #[derive(Debug, clap::Subcommand)]
@@ -23,6 +24,30 @@ pub enum NodeCommand {
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Node>),
+}
+
+/// Options of a list, besides labels.
+#[derive(Debug, Default, clap::Args)]
+pub struct NodeFilter {
+    /// List only nodes with this desired stack
+    #[arg(long, value_name = pb::Stack::NAMES)]
+    stack: Option<String>,
+    /// List only nodes whose stack is in this state
+    #[arg(long)]
+    state: Option<StackState>,
+}
+
+/// States of a node's stack.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum StackState {
+    /// No stack is desired
+    Unassigned = pb::NodeState::Unassigned as isize,
+    /// A stack is desired, and neither runs nor failed yet
+    Applying = pb::NodeState::Applying as isize,
+    /// All containers of the stack run
+    Running = pb::NodeState::Running as isize,
+    /// The stack could not be applied, or a container ended
+    Failed = pb::NodeState::Failed as isize,
 }
 
 /// Runs `command`.
@@ -78,7 +103,7 @@ impl Watchable for pb::Node {
 }
 
 impl Resource for pb::Node {
-    type Filter = NoOptions;
+    type Filter = NodeFilter;
     type WatchOptions = NoOptions;
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "node";
@@ -92,8 +117,17 @@ impl Resource for pb::Node {
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
-        list(channel, pb::ListNodesRequest { page_token, labels, ..Default::default() }).await
+        let NodeFilter { stack, state } = &query.filter;
+        let mut request = pb::ListNodesRequest {
+            page_token,
+            labels: query.labels.iter().cloned().collect(),
+            state: state.map_or(0, |state| state as i32),
+            ..pb::ListNodesRequest::default()
+        };
+        if let Some(name) = stack {
+            request.stack_id = stack::id(channel, name).await?;
+        }
+        list(channel, request).await
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {

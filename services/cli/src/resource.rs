@@ -180,7 +180,7 @@ pub struct UpdateOptions {
 }
 
 /// No options.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct NoOptions {}
 
 /// Runs `command`.
@@ -273,7 +273,7 @@ async fn apply_one<R: Applicable>(object: R, channel: &Channel) -> anyhow::Resul
 }
 
 /// Returns the object whose id begins with `prefix`, or `missing` if there is none.
-pub async fn by_prefix<R: Resource<Filter = NoOptions>>(
+pub async fn by_prefix<R: Resource<Filter: Default>>(
     channel: &Channel,
     prefix: &str,
     missing: Status,
@@ -282,7 +282,7 @@ pub async fn by_prefix<R: Resource<Filter = NoOptions>>(
     if !prefix.bytes().all(is_part_of_id) {
         return Err(missing.into());
     }
-    let all = ListQuery { labels: Vec::new(), filter: NoOptions {}, view: View::Basic };
+    let all = ListQuery { labels: Vec::new(), filter: R::Filter::default(), view: View::Basic };
     let prefix = prefix.to_ascii_lowercase();
     let mut found = pages(async |token| R::page(channel, &all, token).await).await?;
     found.retain(|object| object.id().starts_with(&prefix));

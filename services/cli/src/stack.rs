@@ -251,6 +251,14 @@ impl FromFiles for pb::Stack {
     }
 }
 
+/// Returns the id of the stack with this name or id.
+pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+    match name.parse::<StackId>() {
+        Ok(id) => Ok(id.to_string()),
+        Err(_) => Ok(pb::Stack::find(channel, name, View::Basic).await?.id),
+    }
+}
+
 async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Stack, Status>> {
     get_in_view(channel, name, View::Basic).await
 }

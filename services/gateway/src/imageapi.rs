@@ -15,7 +15,9 @@ pub mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::imageapi::{ApiError, Call, MAX_BODY_BYTES, DecodeOptions, Secrets, decode, description, encode};
+use ::imageapi::{
+    ApiError, Call, DecodeOptions, MAX_BODY_BYTES, Secrets, decode, description, encode,
+};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -31,7 +33,7 @@ use tinwright::node::v1::node_service_client::NodeServiceClient;
 use tonic::Status;
 
 use self::failure::failed;
-use self::target::Target;
+use self::target::NodeTarget;
 use crate::layers::Source;
 use crate::unread_body::{announce_close, close};
 use crate::{Client, Door, Gateway, Refusal};
@@ -47,7 +49,7 @@ const DEADLINE: Duration = Duration::from_secs(29);
 struct ImageApi {
     gateway: Gateway,
     /// Finds the node of a request.
-    target: fn(&Parts) -> Result<Target, ApiError>,
+    target: fn(&Parts) -> Result<NodeTarget, ApiError>,
 }
 
 /// Returns the door, at both of its paths.

@@ -4,7 +4,7 @@ mod error;
 mod order;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use runtime::address_claims::AddressClaims;
 use runtime::{Clock, access};
@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 use self::error::{describe, describe_create_error, describe_plan_error};
 use self::order::{take_order, visible_plan};
 use crate::check::is_node;
-use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
+use crate::instances::machine_reports::{PhoneHome, ScriptOutcome, StackRunning};
 use crate::instances::{EXTERNAL_ID, InstanceKind, Instances, external_value};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
@@ -328,6 +328,24 @@ impl InstanceService for Api {
         let record = |old: &pb::Instance, now| outcome.apply(old, now);
         self.instances.change_occupant(hardware, Some(instance), record).await?;
         Ok(Response::new(pb::ReportScriptResponse {}))
+    }
+
+    #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().instance_id))]
+    async fn report_stack_running(
+        &self,
+        request: Request<pb::ReportStackRunningRequest>,
+    ) -> Result<Response<pb::ReportStackRunningResponse>, Status> {
+        let pb::ReportStackRunningRequest { hardware_id, instance_id, generation, boot_time } =
+            request.into_inner();
+        let hardware = Violations::parse("hardware_id", &hardware_id)?;
+        let instance = Violations::parse("instance_id", &instance_id)?;
+        let boot_time = Violations::require("boot_time", boot_time)?;
+        let boot_time = SystemTime::try_from(boot_time)
+            .map_err(|_| Violations::single("boot_time", "is no time"))?;
+        let report = StackRunning { generation, boot_time };
+        let record = |old: &pb::Instance, now| report.apply(old, now);
+        self.instances.change_occupant(hardware, Some(instance), record).await?;
+        Ok(Response::new(pb::ReportStackRunningResponse {}))
     }
 
     type WatchInstancesStream = serving::Events<pb::WatchInstancesResponse>;

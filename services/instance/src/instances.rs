@@ -44,7 +44,7 @@ pub use self::deleted::DeletedKind;
 pub(crate) use self::deleted::external_value;
 use self::machine_reports::is_installed_by_script;
 use self::spread::Spread;
-use crate::check;
+use crate::check::{self, is_node};
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
 /// The index of external ids.
@@ -84,8 +84,8 @@ pub enum Error {
         "instance {0} is being reinstalled: wait until that has ended, or send no other values"
     )]
     BeingReinstalled(String),
-    /// The instance has neither a template nor a custom script.
-    #[error("instance {0} has neither a template nor a custom script to install")]
+    /// The instance has nothing with which a machine is installed or booted again.
+    #[error("instance {0} has no template, custom script or image stack to install")]
     NothingToInstall(String),
     /// People switch the instance's machine, so that its running system cannot be kept from what its reinstallation gets.
     #[error(
@@ -395,7 +395,7 @@ impl Instances {
             if old.state() == pb::State::Reinstalling && new != *old {
                 return Err(Error::BeingReinstalled(new.id));
             }
-            if new.template_id.is_empty() && !is_installed_by_script(&new) {
+            if new.template_id.is_empty() && !is_installed_by_script(&new) && !is_node(&new) {
                 return Err(Error::NothingToInstall(new.id));
             }
             Ok(new)
@@ -498,6 +498,7 @@ fn new_record(requested: pb::Instance, now: SystemTime) -> Result<pb::Instance, 
         generation: 1,
         phone_home_time: None,
         script_time: None,
+        stack_time: None,
         host_keys: Vec::new(),
         workflow_id: String::new(),
         power_job_id: String::new(),

@@ -17,7 +17,7 @@ use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::power::v1::operation::{Boot, Power, What, boot::Device};
 use tinwright::power::v1::{CreatePowerJobRequest, Operation};
 
-use crate::check::is_platform;
+use crate::check::{is_node, is_platform};
 use crate::instances::{self, Instances};
 use crate::peers::{self, Peers};
 
@@ -121,17 +121,23 @@ async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Err
     }
 }
 
-/// Returns the instance `id` if it is active, or if the system of its platform may boot and was not seen to do so.
+/// Returns the instance `id` if it is active, or if its machine may boot the system of its platform or as a node, and was not seen to do so.
 async fn active(instances: &Instances, id: InstanceId) -> Result<pb::Instance, Error> {
     let found = instances.records().at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
-    let is_booting = found.state() == pb::State::Provisioning
-        && is_platform(&found)
-        && found.boot_gate.as_ref().is_some_and(|gate| gate.open);
-    if found.state() == pb::State::Active || is_booting {
+    if found.state() == pb::State::Active || is_booting(&found) {
         return Ok(found);
     }
     let state = found.state().word();
     Err(Error::NotActive { id: found.id, state })
+}
+
+/// True if the machine of `instance` was booted into a system that is on no disk, and was not seen to run it yet.
+fn is_booting(instance: &pb::Instance) -> bool {
+    let is_first = instance.state() == pb::State::Provisioning;
+    let is_again = instance.state() == pb::State::Reinstalling;
+    let has_open_gate = instance.boot_gate.as_ref().is_some_and(|gate| gate.open);
+    is_first && is_platform(instance) && has_open_gate
+        || (is_first || is_again) && is_node(instance) && instance.install_time.is_some()
 }
 
 fn power_job(instance: &pb::Instance, restart: &Restart) -> CreatePowerJobRequest {
@@ -148,7 +154,7 @@ fn power_job(instance: &pb::Instance, restart: &Restart) -> CreatePowerJobReques
         true => vec![power(Power::Cycle)],
         false => vec![soft_off(), power(Power::On)],
     };
-    if is_platform(instance) {
+    if is_platform(instance) || is_node(instance) {
         // Its system is on no disk. The override is for the next boot, so it comes right before the machine is switched on.
         operations.insert(operations.len() - 1, network_boot());
     }

@@ -50,7 +50,7 @@ pub enum Event {
     Unusable,
     /// The machine is only to be kept.
     Reserved,
-    /// The machine is installed, and its system has phoned home if that is required.
+    /// The machine is installed, and its system has phoned home if that is required; or it runs its stack as a node.
     Installed,
     /// The machine could not load its custom script after all.
     ScriptNotLoaded,

@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
 """A client of the ImageAPI that sends what the client sends that Go's generator makes from the API description, byte for byte.
 
-    client.py compare DIRECTORY           compares its requests with recorded ones, DIRECTORY/*.http
-    client.py journey ADDRESS DIRECTORY   creates, runs and deletes stacks of images in DIRECTORY at ADDRESS,
-                                          http://127.0.0.1:8080 or unix:/run/imageapi.sock
+    client.py compare DIRECTORY                     compares its requests with recorded ones, DIRECTORY/*.http
+    client.py journey ADDRESS DIRECTORY [OPTION…]   creates, runs and deletes stacks of images in DIRECTORY at ADDRESS,
+                                                    http://127.0.0.1:8080, https://… or unix:/run/imageapi.sock
+        --base PATH           the base path, if it is another one
+        --node NODE           sends the header Tinwright-Node
+        --authority FILE      trusts this certificate authority for https
+        --identity FILE       presents this certificate, with its key
+        --record FILE         writes all requests and answers to FILE, for same_journeys.py
 
 Only the standard library is used.
 """
 
+import argparse
 import http.client
 import json
 import os
 import socket
+import ssl
 import sys
 import time
 import urllib.parse
@@ -87,9 +94,9 @@ def body_bytes(kind, value):
     return text.encode() + b"\n"
 
 
-def request(host, method, path, query=None, body=None):
+def request(host, method, path, query=None, body=None, base=BASE, node=None):
     """Returns the bytes of a request. `body` is none, or a pair of object and value; a POST without a value is empty."""
-    target = BASE + path
+    target = base + path
     if query:
         target += "?" + urllib.parse.urlencode(sorted(query.items()))
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "User-Agent: Go-http-client/1.1"]
@@ -99,6 +106,8 @@ def request(host, method, path, query=None, body=None):
         if method in ("POST", "PATCH"):
             lines.append("Content-Length: 0")
         lines.append("Accept: application/json")
+    if node is not None:
+        lines.append(f"Tinwright-Node: {node}")
     lines.append("Accept-Encoding: gzip")
     head = "\r\n".join(lines).encode() + b"\r\n\r\n"
     if body is None:
@@ -118,8 +127,9 @@ class ApiError(Exception):
 class Client:
     """A client with one connection, which is kept."""
 
-    def __init__(self, address):
-        self.address, self.connection = address, None
+    def __init__(self, address, base=BASE, node=None, tls=None):
+        self.address, self.base, self.node, self.tls = address, base, node, tls
+        self.connection, self.exchanges = None, []
         self.host = "localhost" if address.startswith("unix:") else urllib.parse.urlparse(address).netloc
 
     def connect(self):
@@ -129,6 +139,8 @@ class Client:
         else:
             url = urllib.parse.urlparse(self.address)
             self.connection = socket.create_connection((url.hostname, url.port))
+            if self.tls is not None:
+                self.connection = self.tls.wrap_socket(self.connection, server_hostname=url.hostname)
         # The default timeout of the Go client.
         self.connection.settimeout(30)
 
@@ -136,10 +148,12 @@ class Client:
         """Sends a request, and judges its response as the Go client does."""
         if self.connection is None:
             self.connect()
-        self.connection.sendall(request(self.host, method, path, query, body))
+        sent = request(self.host, method, path, query, body, self.base, self.node)
+        self.connection.sendall(sent)
         response = http.client.HTTPResponse(self.connection, method=method)
         response.begin()
         data = response.read()
+        self.exchanges.append({"request": sent.decode(), "status": response.status, "answer": data.decode()})
         if response.will_close:
             self.connection.close()
             self.connection = None
@@ -318,14 +332,38 @@ def errors(client):
     assert client.list("/container", state="running") == []
 
 
-def journey(address, directory):
-    client = Client(address)
-    schemes(client, directory)
-    references(client, directory)
+def journey(arguments):
+    tls = None
+    if arguments.address.startswith("https:"):
+        tls = ssl.create_default_context(cafile=arguments.authority)
+        tls.load_cert_chain(arguments.identity)
+    client = Client(arguments.address, arguments.base, arguments.node, tls)
+    schemes(client, arguments.directory)
+    references(client, arguments.directory)
     errors(client)
     assert count(client) == [0, 0, 0]
+    if arguments.record:
+        with open(arguments.record, "w", encoding="utf-8") as file:
+            json.dump({"host": client.host, "base": client.base, "exchanges": client.exchanges}, file)
     print("everything worked, and nothing is left")
 
 
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("compare")
+    command.add_argument("directory")
+    command.set_defaults(run=lambda arguments: compare(arguments.directory))
+    command = commands.add_parser("journey")
+    command.add_argument("address")
+    command.add_argument("directory")
+    command.add_argument("--base", default=BASE)
+    for option in ("--node", "--authority", "--identity", "--record"):
+        command.add_argument(option)
+    command.set_defaults(run=journey)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
 if __name__ == "__main__":
-    {"compare": compare, "journey": journey}[sys.argv[1]](*sys.argv[2:])
+    main()

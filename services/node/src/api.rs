@@ -22,6 +22,7 @@ use crate::desired::Desired;
 use crate::directory::Directory;
 use crate::mailbox::CallKind;
 use crate::nodes::{NodeKind, Nodes};
+use crate::peers::OtherServices;
 use crate::reconcile::Reconciler;
 use crate::servers::{ServerName, Servers};
 use crate::stacks::{StackKind, Stacks};
@@ -38,6 +39,8 @@ pub struct CalledServices {
     pub hardware: Channel,
     /// Instances.
     pub instance: Channel,
+    /// Boot epochs of machines.
+    pub workflow: Channel,
 }
 
 /// Serves nodes and stacks over gRPC.
@@ -50,6 +53,7 @@ pub struct Api {
     call_mirror: Mirror<CallKind>,
     streams: Streams,
     directory: Directory,
+    peers: OtherServices,
     desired: Desired,
     calls: Calls,
     connector: Connector,
@@ -72,27 +76,26 @@ impl Api {
         let store = ScopedStore::new(store, "node");
         let nodes = Nodes::new(store.clone(), clock.clone());
         let stacks = Stacks::new(store.clone(), clock);
-        let (directory, changed) = Directory::new(services.hardware, services.instance);
+        let CalledServices { hardware, instance, workflow } = services;
+        let name = own.name.clone();
+        let (directory, changed) = Directory::new(hardware, instance.clone());
+        let peers = OtherServices::new(instance, workflow);
         let streams = Streams::default();
-        let desired = Desired::new(stacks.clone(), streams.clone());
+        let desired = Desired::new(stacks.clone(), streams.clone(), directory.clone());
         let call_mirror = Mirror::new(records::Records::new(store.clone()));
         let connector = Connector::new(
             nodes.clone(),
             streams.clone(),
             desired.clone(),
             directory.clone(),
-            own.name.clone(),
+            peers.clone(),
+            name.clone(),
             stop.clone(),
         );
         Self {
             node_mirror: Mirror::new(nodes.records().clone()),
             stack_mirror: Mirror::new(stacks.records().clone()),
-            calls: Calls::new(
-                nodes.clone(),
-                streams.clone(),
-                call_mirror.clone(),
-                own.name.clone(),
-            ),
+            calls: Calls::new(nodes.clone(), streams.clone(), call_mirror.clone(), name),
             log: EventLog::new(store, "node"),
             changed: Arc::new(Mutex::new(Some(changed))),
             nodes,
@@ -100,6 +103,7 @@ impl Api {
             call_mirror,
             streams,
             directory,
+            peers,
             desired,
             connector,
             own,
@@ -133,7 +137,7 @@ impl Api {
 
     /// Follows records, machines and instances, and works on nodes and stacks until `stop`.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { nodes, stacks, streams, directory, desired, own, .. } = self;
+        let Self { nodes, stacks, streams, directory, peers, desired, own, .. } = self;
         let Self { node_mirror, stack_mirror, call_mirror, .. } = self;
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(changed) = changed else { anyhow::bail!("the node service runs already") };
@@ -141,7 +145,7 @@ impl Api {
         let servers = Servers::new(store, nodes.clone(), streams.clone(), own.clone());
         let clock = nodes.clock().clone();
         let taker = Taker::new(call_mirror.clone(), streams.clone(), clock, own.name);
-        let reconciler = Reconciler::new(nodes, stacks, directory.clone(), desired, streams);
+        let reconciler = Reconciler::new(nodes, stacks, directory.clone(), peers, desired, streams);
         let mirrors = (node_mirror.clone(), stack_mirror.clone());
         let (served, ..) = tokio::join!(
             serving::run(node_mirror, stop.clone()),

@@ -17,6 +17,7 @@ use crate::desired::Desired;
 use crate::directory::Directory;
 use crate::error::Error;
 use crate::nodes::Nodes;
+use crate::peers::OtherServices;
 use crate::streams::{Opened, Response, Streams};
 
 /// The longest time until the hello.
@@ -38,6 +39,7 @@ pub(crate) struct Connector {
     streams: Streams,
     desired: Desired,
     directory: Directory,
+    peers: OtherServices,
     /// The name of this process.
     own: String,
     stop: CancellationToken,
@@ -50,10 +52,11 @@ impl Connector {
         streams: Streams,
         desired: Desired,
         directory: Directory,
+        peers: OtherServices,
         own: String,
         stop: CancellationToken,
     ) -> Self {
-        Self { nodes, streams, desired, directory, own, stop }
+        Self { nodes, streams, desired, directory, peers, own, stop }
     }
 
     /// Opens the stream of the node on the machine `id`, whose identity is of the boot epoch `epoch`.
@@ -66,6 +69,7 @@ impl Connector {
         let hello = hello(&mut requests).await?;
         let machine = self.directory.machine(id).await?;
         let machine = machine.ok_or_else(|| Error::NoMachine(id.to_string()))?;
+        self.check_epoch(id, epoch).await?;
         let node = id.to_string();
         let opened = {
             let _lock = self.streams.lock(&node).await;
@@ -84,6 +88,17 @@ impl Connector {
         let reader = Reader { connector: self.clone(), node, boot: hello.boot_id, number };
         tokio::spawn(reader.run(requests, end.clone()));
         Ok(responses(down, end))
+    }
+
+    /// Passes if `epoch` is the present boot epoch of the machine `id`: an identity of another one belongs to a boot that has ended.
+    async fn check_epoch(&self, id: HardwareId, epoch: u64) -> Result<(), Error> {
+        let present = self.peers.boot_epoch(id).await?;
+        match present.ok_or_else(|| Error::NoMachine(id.to_string()))? {
+            present if present == epoch => Ok(()),
+            present => Err(Error::Replaced(format!(
+                "the identity is of boot epoch {epoch}, and the machine is in boot epoch {present}"
+            ))),
+        }
     }
 }
 

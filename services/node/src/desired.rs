@@ -2,6 +2,7 @@
 
 use tinwright::node::v1::{DesiredStack, Node};
 
+use crate::directory::Directory;
 use crate::error::Error;
 use crate::stacks::Stacks;
 use crate::streams::Streams;
@@ -12,16 +13,18 @@ use crate::versions;
 pub(crate) struct Desired {
     stacks: Stacks,
     streams: Streams,
+    directory: Directory,
 }
 
 impl Desired {
-    /// Sends versions of `stacks` down `streams`.
-    pub(crate) fn new(stacks: Stacks, streams: Streams) -> Self {
-        Self { stacks, streams }
+    /// Sends versions of `stacks` down `streams`, to boots that are for the instances in `directory`.
+    pub(crate) fn new(stacks: Stacks, streams: Streams, directory: Directory) -> Self {
+        Self { stacks, streams, directory }
     }
 
     /// Sends what `node` shall have down those of its streams that were not sent it. Nothing before the first assignment: what a node has
-    /// from before, such as by a control plane whose store was lost, stays.
+    /// from before, such as by a control plane whose store was lost, stays. No stack to a boot that began before the machine was booted for the
+    /// instance, as far as that is known: that boot may be one of the instance before. A removal is sent to each.
     pub(crate) async fn send(&self, node: &Node) -> Result<(), Error> {
         self.streams.end_others(&node.id, &node.boot_id);
         if node.assignment == 0 || !self.streams.wants(&node.id, node.assignment) {
@@ -29,6 +32,10 @@ impl Desired {
         }
         let mut desired = DesiredStack { assignment: node.assignment, ..DesiredStack::default() };
         if !node.stack_id.is_empty() {
+            let occupant = self.directory.last_occupant(&node.id);
+            if !occupant.is_some_and(|occupant| occupant.is_booted_on(node)) {
+                return Ok(());
+            }
             let stack = self.stacks.records().get(&node.stack_id).await?;
             let containers =
                 stack.as_ref().and_then(|stack| versions::containers(stack, node.stack_version));
@@ -39,7 +46,7 @@ impl Desired {
             desired.stack_version = node.stack_version;
             desired.containers = containers.to_vec();
         }
-        self.streams.send_desired(&node.id, &desired);
+        self.streams.send_desired(node, &desired);
         Ok(())
     }
 }

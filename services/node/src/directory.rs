@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::SystemTime;
 
 use runtime::feed::{self, FeedEvent};
 use tinwright::HardwareId;
@@ -14,29 +14,57 @@ use tinwright::hardware::v1::{GetHardwareRequest, Hardware, WatchHardwareRequest
 use tinwright::instance::v1::instance::Os;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{Instance, State, WatchInstancesRequest};
+use tinwright::node::v1::{Node, NodeState};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::error::Error;
 use crate::node_state::Machine;
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use crate::peers::answer;
 
 /// An instance that names a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupant {
     /// Its id.
     pub instance_id: String,
+    /// Its generation.
+    pub generation: i64,
+    /// Its state.
+    pub state: State,
+    /// Time at which the machine was booted for it; none before that.
+    pub install_time: Option<SystemTime>,
     /// Id or name of the stack.
     pub stack: String,
 }
 
+impl Occupant {
+    /// True if `node` has the stack of this instance, and its present boot began after the machine was booted for the instance.
+    pub fn is_booted_on(&self, node: &Node) -> bool {
+        let boot_time = node.boot_time.and_then(|time| SystemTime::try_from(time).ok());
+        let times = boot_time.zip(self.install_time);
+        node.instance_id == self.instance_id && times.is_some_and(|(boot, install)| boot >= install)
+    }
+
+    /// True if the instance waits for its stack, and `node` runs that.
+    pub fn waits_for(&self, node: &Node) -> bool {
+        let is_waiting = match self.state {
+            State::Provisioning | State::Reinstalling => true,
+            State::Queued
+            | State::Active
+            | State::Failed
+            | State::Deprovisioning
+            | State::DeprovisionFailed
+            | State::Deleted
+            | State::Unspecified => false,
+        };
+        is_waiting && node.state() == NodeState::Running && self.is_booted_on(node)
+    }
+}
+
 /// A machine and its instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct Occupancy {
     /// The machine; none if it has no record.
     pub machine: Option<Machine>,
     /// Its instance, if that names a stack.
@@ -93,13 +121,19 @@ impl Directory {
     }
 
     /// Returns the machine `id` and its instance; none while it is not known which they are now.
-    pub fn view(&self, id: &str) -> Option<View> {
+    pub fn view(&self, id: &str) -> Option<Occupancy> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let is_live = tables.are_machines_live && tables.are_occupants_live;
-        is_live.then(|| View {
+        is_live.then(|| Occupancy {
             machine: tables.machines.get(id).cloned(),
             occupant: tables.occupants.get(id).cloned(),
         })
+    }
+
+    /// Returns the instance on the machine `id` that names a stack, as it was when that was last known.
+    pub fn last_occupant(&self, id: &str) -> Option<Occupant> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.occupants.get(id).cloned()
     }
 
     /// Returns the machines whose instance names the stack with this id or name.
@@ -113,14 +147,8 @@ impl Directory {
     pub async fn machine(&self, id: HardwareId) -> Result<Option<Machine>, Error> {
         let request = GetHardwareRequest { by: Some(By::Id(id.to_string())), ..Default::default() };
         let mut client = self.hardware.clone();
-        let response = tokio::time::timeout(TIMEOUT, client.get_hardware(request)).await;
-        let service = "hardware";
-        match response {
-            Ok(Ok(found)) => Ok(found.into_inner().hardware.as_ref().map(machine)),
-            Ok(Err(status)) if status.code() == Code::NotFound => Ok(None),
-            Ok(Err(status)) => Err(Error::Peer { service, text: status.message().to_owned() }),
-            Err(_) => Err(Error::Peer { service, text: "timeout".to_owned() }),
-        }
+        let found = answer("hardware", client.get_hardware(request)).await?;
+        Ok(found.and_then(|found| found.hardware).as_ref().map(machine))
     }
 
     /// Takes an event of the machines.
@@ -214,9 +242,15 @@ fn occupant(instance: &Instance) -> Option<(String, Occupant)> {
         | State::Unspecified => {}
         State::Deprovisioning | State::DeprovisionFailed | State::Deleted => return None,
     }
-    let (instance_id, stack) = (instance.id.clone(), stack.stack_id.clone());
+    let occupant = Occupant {
+        instance_id: instance.id.clone(),
+        generation: instance.generation,
+        state: instance.state(),
+        install_time: instance.install_time.and_then(|time| SystemTime::try_from(time).ok()),
+        stack: stack.stack_id.clone(),
+    };
     let is_there = !instance.hardware_id.is_empty() && !instance.released;
-    is_there.then(|| (instance.hardware_id.clone(), Occupant { instance_id, stack }))
+    is_there.then(|| (instance.hardware_id.clone(), occupant))
 }
 
 #[cfg(test)]
@@ -259,6 +293,7 @@ mod tests {
         assert!(changed.try_recv().is_err(), "nothing that matters here has changed");
         directory.take_instance(FeedEvent::Disconnected);
         assert_eq!(directory.view("m"), None);
+        assert_eq!(directory.last_occupant("m").unwrap().instance_id, "i");
     }
 
     #[tokio::test]
@@ -270,12 +305,57 @@ mod tests {
         directory.take_instance(FeedEvent::Put(instance("i", "m", State::Deprovisioning)));
         assert_eq!(
             (directory.view("m").unwrap(), changed.try_recv().unwrap()),
-            (View::default(), "m".into())
+            (Occupancy::default(), "m".into())
         );
         directory.take_instance(FeedEvent::Put(instance("j", "m", State::Queued)));
         directory.take_instance(FeedEvent::Deleted("i".into()));
         assert_eq!(directory.view("m").unwrap().occupant.unwrap().instance_id, "j");
         directory.take_instance(FeedEvent::Deleted("j".into()));
-        assert_eq!(directory.view("m").unwrap(), View::default());
+        assert_eq!(directory.view("m").unwrap(), Occupancy::default());
+        assert_eq!(directory.last_occupant("m"), None);
+    }
+
+    fn time(seconds: i64) -> Option<prost_types::Timestamp> {
+        Some(prost_types::Timestamp { seconds, nanos: 0 })
+    }
+
+    fn installed(state: State, install_time: Option<prost_types::Timestamp>) -> Occupant {
+        occupant(&Instance { install_time, ..instance("i", "m", state) }).unwrap().1
+    }
+
+    #[test]
+    fn a_node_is_booted_for_the_instance_of_its_stack_only_after_that_was_installed() {
+        let node = |boot_time, instance_id: &str| {
+            let instance_id = instance_id.to_owned();
+            Node { boot_time, instance_id, ..Node::default() }
+        };
+        let occupant = installed(State::Active, time(10));
+        assert!(occupant.is_booted_on(&node(time(10), "i")));
+        for (boot_time, instance) in [(time(9), "i"), (None, "i"), (time(11), "j"), (time(11), "")]
+        {
+            assert!(!occupant.is_booted_on(&node(boot_time, instance)), "{boot_time:?} {instance}");
+        }
+        let not_booted = installed(State::Provisioning, None);
+        assert!(!not_booted.is_booted_on(&node(time(11), "i")));
+    }
+
+    #[test]
+    fn an_instance_waits_for_its_stack_until_it_is_active_or_fails() {
+        let mut node = Node { boot_time: time(11), instance_id: "i".into(), ..Node::default() };
+        node.set_state(NodeState::Running);
+        for (state, waits) in [
+            (State::Provisioning, true),
+            (State::Reinstalling, true),
+            (State::Queued, false),
+            (State::Active, false),
+            (State::Failed, false),
+        ] {
+            assert_eq!(installed(state, time(10)).waits_for(&node), waits, "{state:?}");
+        }
+        assert!(!installed(State::Provisioning, time(12)).waits_for(&node), "an earlier boot");
+        for state in [NodeState::Unassigned, NodeState::Applying, NodeState::Failed] {
+            node.set_state(state);
+            assert!(!installed(State::Provisioning, time(10)).waits_for(&node), "{state:?}");
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! agent ─Connect─▶ connect ─▶ streams          in the memory of this process
 //! CallNode ─▶ calls ─┬▶ streams ─▶ agent       if this process has a stream of the node
 //!                    └▶ mailbox ─▶ the process that has one ─▶ agent
-//! instances, machines ─▶ directory ─▶ reconcile ─▶ the desired version of each node ─▶ streams ─▶ agent
+//! instances, machines ─▶ directory ─▶ reconcile ─┬▶ the desired version of each node ─▶ streams ─▶ agent
+//!                                                └▶ "the stack runs" ─▶ the instance that waits for it
 //! ```
 //!
 //! - [`api`]: the gRPC services; they decide nothing.
@@ -15,8 +16,14 @@
 //! - [`calls`]: a call for a node, by a stream of this process ([`delivery`]) or of another one ([`forward`], [`mailbox`]). [`take`]: those that
 //!   others pass on.
 //! - [`servers`]: the processes that have streams.
-//! - [`directory`]: machines and their instances, as other services have them.
-//! - [`reconcile`]: assigns stacks to nodes, carries out rollouts, and sends desired stacks.
+//! - [`directory`]: machines and their instances, as other services have them. `peers`: other calls of these services.
+//! - [`reconcile`]: assigns stacks to nodes, carries out rollouts, sends desired stacks, and reports those that run.
+//!
+//! # A stack is sent to the boot that it is for
+//!
+//! A stack has secrets. Whoever has access to a machine as one instance can keep its node's identity, and wait for the next instance. So
+//! an agent is refused unless its identity is of the machine's present boot epoch; each boot needs an epoch of its own; and the stack of an
+//! instance is sent only to a boot that began after the machine was booted for that instance.
 //!
 //! # A call is carried out once
 //!
@@ -38,6 +45,7 @@ pub mod forward;
 pub mod mailbox;
 pub mod node_state;
 pub mod nodes;
+mod peers;
 pub mod reconcile;
 pub mod rollout;
 pub mod servers;

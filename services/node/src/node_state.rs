@@ -20,12 +20,15 @@ pub struct Machine {
     pub labels: std::collections::BTreeMap<String, String>,
 }
 
-/// A hello that is refused: a later boot of the machine connected before.
+/// A hello that is refused: another boot of the machine connected before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusedHello {
     /// Its identity is of an earlier boot epoch.
     #[error("the identity is of an earlier boot epoch than one that connected before")]
     Epoch,
+    /// Its identity is of the boot epoch of another boot: each boot of a node begins one.
+    #[error("another boot of the machine connected with an identity of this boot epoch")]
+    SameEpoch,
     /// Its boot was replaced.
     #[error("a later boot of the machine replaced this one")]
     Boot,
@@ -93,6 +96,9 @@ pub fn connected(
         return Err(RefusedHello::Boot);
     }
     if node.boot_id != hello.boot_id {
+        if !node.boot_id.is_empty() && boot_epoch == node.boot_epoch {
+            return Err(RefusedHello::SameEpoch);
+        }
         let replaced = std::mem::replace(&mut node.boot_id, hello.boot_id.clone());
         if !replaced.is_empty() {
             node.replaced_boot_ids.push(replaced);
@@ -102,6 +108,7 @@ pub fn connected(
         node.connections.clear();
         node.observation = None;
         node.progress_time = Some(now.into());
+        node.boot_time = Some(now.into());
     }
     node.boot_epoch = boot_epoch;
     node.process_id = shortened(&hello.process_id);

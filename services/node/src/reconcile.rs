@@ -1,8 +1,9 @@
-//! Assigns stacks to nodes, carries out rollouts, and sends desired stacks.
+//! Assigns stacks to nodes, carries out rollouts, sends desired stacks, and reports those that run.
 //!
 //! ```text
 //! a machine or its instance changed ─▶ its node:  the instance's stack becomes the desired one
-//! a node changed                    ─▶ the node:  what it shall have is sent; its stack: the rollout's next step
+//! a node changed                    ─▶ the node:  what it shall have is sent; if it runs, an instance that waits for that is told so;
+//!                                      its stack: the rollout's next step
 //! a stack changed                   ─▶ the stack: the rollout's next step; the nodes whose instances name it
 //! ```
 //!
@@ -16,16 +17,18 @@ use runtime::retry::Backoff;
 use runtime::work_queue::{Outcome, WorkQueue};
 use store::mirror::Mirror;
 use store::records::{self, Change};
+use tinwright::instance::v1::ReportStackRunningRequest;
 use tinwright::node::v1::{Node, RolloutState, Stack};
 use tinwright::watch::WatchEvent;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::desired::Desired;
-use crate::directory::{Directory, Occupant};
+use crate::directory::{Directory, Occupancy, Occupant};
 use crate::error::Error;
 use crate::node_state::{self, Assignment, Machine};
 use crate::nodes::{NodeKind, Nodes};
+use crate::peers::OtherServices;
 use crate::rollout::{self, Member};
 use crate::stacks::{StackKind, Stacks};
 use crate::streams::Streams;
@@ -52,20 +55,22 @@ pub(crate) struct Reconciler {
     nodes: Nodes,
     stacks: Stacks,
     directory: Directory,
+    peers: OtherServices,
     desired: Desired,
     streams: Streams,
 }
 
 impl Reconciler {
-    /// Assigns `stacks` to `nodes` as `directory` says.
+    /// Assigns `stacks` to `nodes` as `directory` says, and reports to `peers`.
     pub(crate) fn new(
         nodes: Nodes,
         stacks: Stacks,
         directory: Directory,
+        peers: OtherServices,
         desired: Desired,
         streams: Streams,
     ) -> Self {
-        Self { nodes, stacks, directory, desired, streams }
+        Self { nodes, stacks, directory, peers, desired, streams }
     }
 
     /// Follows records and `changed` machines until `stop`.
@@ -140,15 +145,25 @@ impl Reconciler {
     /// Makes the record of the node `id` follow its machine and the instance there.
     async fn node(&self, id: &str) -> Result<Outcome, Error> {
         let node = self.nodes.records().get(id).await?;
-        let node = match (self.directory.view(id), node) {
-            (None, node) => node,
-            (Some(view), node) => match view.machine {
-                Some(machine) => self.follow(id, &machine, view.occupant, node).await?,
-                None => self.without_machine(id, node).await?,
-            },
+        let (node, occupant) = match (self.directory.view(id), node) {
+            (None, node) => (node, None),
+            (Some(Occupancy { machine: Some(machine), occupant }), node) => {
+                (self.follow(id, &machine, occupant.clone(), node).await?, occupant)
+            }
+            (Some(Occupancy { machine: None, .. }), node) => {
+                (self.without_machine(id, node).await?, None)
+            }
         };
-        if let Some(node) = node {
-            self.desired.send(&node).await?;
+        let Some(node) = node else { return Ok(Outcome::Done) };
+        self.desired.send(&node).await?;
+        if let Some(occupant) = occupant.filter(|occupant| occupant.waits_for(&node)) {
+            let report = ReportStackRunningRequest {
+                hardware_id: node.id,
+                instance_id: occupant.instance_id,
+                generation: occupant.generation,
+                boot_time: node.boot_time,
+            };
+            self.peers.report_stack_running(report).await?;
         }
         Ok(Outcome::Done)
     }

@@ -33,12 +33,12 @@ pub struct Member {
     /// True if its agent has a stream.
     pub is_connected: bool,
     /// The version on this node.
-    pub progress: Progress,
+    pub progress: MemberProgress,
 }
 
 /// A version on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum MemberProgress {
     /// The node does not have the version, or failed with it in an earlier rollout.
     Pending,
     /// The node has the version, and reported nothing new since then.
@@ -51,7 +51,7 @@ pub enum Progress {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct RolloutStep {
     /// The state of the rollout.
     pub state: RolloutState,
     /// The reason of the state: the nodes that failed.
@@ -77,13 +77,13 @@ impl Member {
             return None;
         }
         let progress = match node.state() {
-            _ if !has_version => Progress::Pending,
-            NodeState::Failed if !is_reached => Progress::Pending,
-            NodeState::Failed => Progress::Failed(node.state_reason.clone()),
-            NodeState::Running => Progress::Running,
+            _ if !has_version => MemberProgress::Pending,
+            NodeState::Failed if !is_reached => MemberProgress::Pending,
+            NodeState::Failed => MemberProgress::Failed(node.state_reason.clone()),
+            NodeState::Running => MemberProgress::Running,
             NodeState::Unspecified | NodeState::Unassigned | NodeState::Applying => {
                 let since = node.progress_time.and_then(|time| SystemTime::try_from(time).ok());
-                Progress::Applying(since.unwrap_or(SystemTime::UNIX_EPOCH))
+                MemberProgress::Applying(since.unwrap_or(SystemTime::UNIX_EPOCH))
             }
         };
         let name = if node.name.is_empty() { &node.id } else { &node.name };
@@ -94,13 +94,13 @@ impl Member {
     /// Returns the cause for which the node counts as failed at `now`.
     fn failure(&self, now: SystemTime) -> Option<String> {
         match &self.progress {
-            Progress::Failed(cause) => Some(cause.clone()),
-            Progress::Applying(since) if now >= *since + PROGRESS_TIMEOUT => {
+            MemberProgress::Failed(cause) => Some(cause.clone()),
+            MemberProgress::Applying(since) if now >= *since + PROGRESS_TIMEOUT => {
                 let minutes = PROGRESS_TIMEOUT.as_secs() / 60;
                 let connected = if self.is_connected { "" } else { ", and is not connected" };
                 Some(format!("reported nothing new for {minutes} minutes{connected}"))
             }
-            Progress::Pending | Progress::Applying(_) | Progress::Running => None,
+            MemberProgress::Pending | MemberProgress::Applying(_) | MemberProgress::Running => None,
         }
     }
 }
@@ -112,14 +112,14 @@ pub fn selects(rollout: &Rollout, node: &Node) -> bool {
 }
 
 /// Returns the next step of the running `rollout` for its `members` at `now`.
-pub fn step(rollout: &Rollout, members: &[Member], now: SystemTime) -> Step {
+pub fn step(rollout: &Rollout, members: &[Member], now: SystemTime) -> RolloutStep {
     let settings = rollout.settings.clone().unwrap_or_default();
     let failed: Vec<_> = members.iter().filter_map(|it| Some((it, it.failure(now)?))).collect();
     let is_late = |member: &Member| failed.iter().any(|(it, _)| it.id == member.id);
     let applying: Vec<_> =
         members.iter().filter_map(|it| applying_since(it, !is_late(it))).collect();
     let mut pending: Vec<_> =
-        members.iter().filter(|it| it.progress == Progress::Pending).collect();
+        members.iter().filter(|it| it.progress == MemberProgress::Pending).collect();
     // A node that is away would hold up the others.
     pending.sort_by_key(|it| (!it.is_connected, it.id.clone()));
     let counts = RolloutCounts {
@@ -144,14 +144,14 @@ pub fn step(rollout: &Rollout, members: &[Member], now: SystemTime) -> Step {
     };
     let assign = pending.into_iter().take(free).map(|it| it.id.clone()).collect();
     let due = applying.into_iter().min().map(|since| since + PROGRESS_TIMEOUT);
-    Step { state, reason: reason(&failed, settings.max_failures), counts, assign, due }
+    RolloutStep { state, reason: reason(&failed, settings.max_failures), counts, assign, due }
 }
 
 /// Returns the time since which `member` applies the version, if it does, and is not late.
 fn applying_since(member: &Member, is_in_time: bool) -> Option<SystemTime> {
     match member.progress {
-        Progress::Applying(since) => Some(since).filter(|_| is_in_time),
-        Progress::Pending | Progress::Running | Progress::Failed(_) => None,
+        MemberProgress::Applying(since) => Some(since).filter(|_| is_in_time),
+        MemberProgress::Pending | MemberProgress::Running | MemberProgress::Failed(_) => None,
     }
 }
 

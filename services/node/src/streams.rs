@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tinwright::node::v1::connect_response::Message;
-use tinwright::node::v1::{ConnectResponse, DesiredStack, NodeCall, NodeCallResult};
+use tinwright::node::v1::{ConnectResponse, DesiredStack, Node, NodeCall, NodeCallResult};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncGuard, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -24,10 +24,10 @@ pub type Response = Result<ConnectResponse, Status>;
 
 /// The streams. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Streams(Arc<Shared>);
+pub struct Streams(Arc<StreamTable>);
 
 #[derive(Debug)]
-struct Shared {
+struct StreamTable {
     table: Mutex<Table>,
     /// Incremented when a stream is added.
     added: watch::Sender<u64>,
@@ -50,6 +50,8 @@ struct Stream {
     end: CancellationToken,
     /// The latest assignment that was sent.
     assignment: i64,
+    /// The instance whose stack was sent; empty if none was.
+    instance_id: String,
 }
 
 /// A stream of an agent, for the task that reads it.
@@ -75,7 +77,11 @@ pub struct SentCall {
 impl Default for Streams {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| AsyncMutex::new(()));
-        Self(Arc::new(Shared { table: Mutex::default(), added: watch::Sender::new(0), shards }))
+        Self(Arc::new(StreamTable {
+            table: Mutex::default(),
+            added: watch::Sender::new(0),
+            shards,
+        }))
     }
 }
 
@@ -108,6 +114,7 @@ impl Streams {
             down: sender,
             end: end.clone(),
             assignment: 0,
+            instance_id: String::new(),
         });
         drop(table);
         self.0.added.send_modify(|added| *added += 1);
@@ -209,11 +216,21 @@ impl Streams {
         streams.any(|stream| stream.assignment < assignment)
     }
 
-    /// Sends `desired` down the streams of `node` that were not sent it.
-    pub fn send_desired(&self, node: &str, desired: &DesiredStack) {
+    /// Sends `desired`, the stack of the instance on `node` or a removal, down the streams of its present boot that were not sent it. A stream
+    /// that was sent the stack of another instance ends instead: its agent connects again, and its identity is checked again.
+    pub fn send_desired(&self, node: &Node, desired: &DesiredStack) {
         let mut table = self.table();
-        let streams = table.nodes.get_mut(node).into_iter().flatten();
+        let streams = table.nodes.get_mut(&node.id).into_iter().flatten();
+        // One of an earlier boot may not have noticed its end yet.
+        let streams = streams.filter(|it| it.boot_id == node.boot_id && !it.end.is_cancelled());
         for stream in streams.filter(|stream| stream.assignment < desired.assignment) {
+            if !desired.stack_id.is_empty() {
+                if !stream.instance_id.is_empty() && stream.instance_id != node.instance_id {
+                    stream.end.cancel();
+                    continue;
+                }
+                stream.instance_id.clone_from(&node.instance_id);
+            }
             let message = Message::DesiredStack(desired.clone());
             match stream.down.try_send(Ok(ConnectResponse { message: Some(message) })) {
                 Ok(()) => stream.assignment = desired.assignment,
@@ -229,6 +246,12 @@ mod tests {
 
     fn call(id: &str) -> NodeCall {
         NodeCall { call_id: id.into(), ..NodeCall::default() }
+    }
+
+    /// The node `n` in the boot `boot` with the instance `instance`.
+    fn node(boot: &str, instance: &str) -> Node {
+        let (boot_id, instance_id) = (boot.to_owned(), instance.to_owned());
+        Node { id: "n".into(), boot_id, instance_id, ..Node::default() }
     }
 
     fn result(id: &str) -> NodeCallResult {
@@ -280,16 +303,41 @@ mod tests {
     #[test]
     fn each_stream_gets_an_assignment_once_and_those_of_other_boots_end() {
         let streams = Streams::default();
-        let (mut first, second) = (streams.add("n", "b1"), streams.add("n", "b2"));
+        let (first, mut second) = (streams.add("n", "b1"), streams.add("n", "b2"));
         let desired = DesiredStack { assignment: 3, ..DesiredStack::default() };
         assert!(streams.wants("n", 3) && !streams.wants("x", 3));
-        streams.send_desired("n", &desired);
-        assert!(!streams.wants("n", 3));
-        streams.send_desired("n", &desired);
-        assert!(first.down.try_recv().is_ok() && first.down.try_recv().is_err());
         streams.end_others("n", "b2");
         assert!(first.end.is_cancelled() && !second.end.is_cancelled());
+        streams.send_desired(&node("b2", ""), &desired);
+        streams.send_desired(&node("b2", ""), &desired);
+        assert!(second.down.try_recv().is_ok() && second.down.try_recv().is_err());
+        assert!(first.down.is_empty(), "it is of another boot, and has not ended yet");
         assert_eq!(streams.nodes(), [("n".to_owned(), "b2".to_owned())]);
+    }
+
+    #[test]
+    fn a_stream_that_had_the_stack_of_another_instance_ends_and_does_not_get_a_stack() {
+        let streams = Streams::default();
+        let stack = |assignment, stack_id: &str| {
+            let stack_id = stack_id.to_owned();
+            DesiredStack { assignment, stack_id, ..DesiredStack::default() }
+        };
+        let assignment = |opened: &mut Opened| match opened.down.try_recv().ok()?.unwrap().message {
+            Some(Message::DesiredStack(desired)) => Some(desired.assignment),
+            other => panic!("{other:?}"),
+        };
+        let mut first = streams.add("n", "b");
+        // Removals belong to no instance: one comes before the first stack, and one after it.
+        for (number, stack_id, instance) in
+            [(1, "", ""), (2, "s", "i"), (3, "t", "i"), (4, "", "i"), (5, "", "")]
+        {
+            streams.send_desired(&node("b", instance), &stack(number, stack_id));
+            assert_eq!(assignment(&mut first), Some(number));
+        }
+        let mut second = streams.add("n", "b");
+        streams.send_desired(&node("b", "j"), &stack(6, "s"));
+        assert_eq!((assignment(&mut first), first.end.is_cancelled()), (None, true));
+        assert_eq!((assignment(&mut second), second.end.is_cancelled()), (Some(6), false));
     }
 
     #[test]

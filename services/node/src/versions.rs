@@ -11,7 +11,7 @@ use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 
 use crate::Error;
-use crate::rollout::{Step, selects};
+use crate::rollout::{RolloutStep, selects};
 
 /// The versions that a stack keeps.
 pub const MAX_VERSIONS: usize = 10;
@@ -109,7 +109,7 @@ fn begin(
 }
 
 /// Returns `stack` after `step` of its rollout at `now`, which gave the version to `assigned` nodes.
-pub fn after_step(stack: &Stack, step: &Step, assigned: usize, now: SystemTime) -> Stack {
+pub fn after_step(stack: &Stack, step: &RolloutStep, assigned: usize, now: SystemTime) -> Stack {
     let mut stack = stack.clone();
     let Some(rollout) = &mut stack.rollout else { return stack };
     let assigned = i32::try_from(assigned).unwrap_or(i32::MAX);

@@ -150,7 +150,7 @@ impl MachineToken {
     }
 
     /// The record of its use by `boot`, with the key of this hash.
-    fn to_spent(&self, key: Vec<u8>, boot: &BootId) -> SpentToken {
+    fn spent_with(self, key: Vec<u8>, boot: &BootId) -> SpentToken {
         let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(self.token.claims.expiry);
         SpentToken {
             nonce: self.token.nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -252,7 +252,7 @@ impl WorkerEnrollment {
             return Ok(self.issuer.issue(&Caller::node(token.machine(), epoch), csr)?);
         }
         let epoch = self.check_epoch(token).await?;
-        self.spend(token.to_spent(key, boot)).await?;
+        self.spend(token.spent_with(key, boot)).await?;
         Ok(self.issuer.issue(&Caller::worker(token.machine(), epoch.number), csr)?)
     }
 

@@ -8,7 +8,7 @@ use tinwright::{HardwareId, InstanceId};
 use super::calls::{self, method};
 use super::site::{Site, TEMPLATE, containers, on_machine};
 
-/// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a node, a power job, an active or failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a node, an instance that names a stack, a power job, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "ClaimService/ReleaseAddresses",
@@ -16,6 +16,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "IdentityService/RotateAuthority",
     "IdentityService/RotateSiteKey",
     "InstanceService/ReinstallInstance",
+    "InstanceService/ReportStackRunning",
     "InstanceService/RestartInstance",
     "InstanceService/RetryInstance",
     "LeaseService/DeleteLease",
@@ -111,7 +112,9 @@ fn instances(site: &Site) -> Vec<(&'static str, Value)> {
     let renamed = json!({"id": id, "hostname": "x"});
     let report =
         json!({"hardware_id": machine, "instance_id": id, "generation": 1, "started": true});
-    let runs = json!({"hardware_id": machine, "instance_id": id, "generation": 1});
+    let runs = json!({
+        "hardware_id": machine, "instance_id": id, "generation": 1, "boot_time": "2026-01-01T00:00:00Z",
+    });
     vec![
         ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": site.id("free")}})),
         ("InstanceService/ReportPhoneHome", json!({"hardware_id": machine, "instance_id": id})),

@@ -1,5 +1,6 @@
 //! The ImageAPI at the gateway.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use reqwest::{Certificate, Identity, Method, StatusCode};
@@ -12,13 +13,14 @@ use super::site::Site;
 use crate::support::{RunningServer, until};
 
 /// A client of the ImageAPI.
-struct ImageApi {
+pub struct ImageApi {
     http: reqwest::Client,
     base: String,
 }
 
 impl ImageApi {
-    fn new(server: &RunningServer, role: Role) -> Self {
+    /// A client with a certificate of `role` at the gateway of `server`.
+    pub fn new(server: &RunningServer, role: Role) -> Self {
         let site = SiteAuthority::open(&server.secrets()).unwrap();
         let authority = Certificate::from_pem(site.authority().as_bytes()).unwrap();
         let own = site.client(&Caller::from(role)).unwrap();
@@ -28,8 +30,14 @@ impl ImageApi {
         Self { http: http.build().unwrap(), base: format!("https://{}", server.gateway) }
     }
 
+    /// A client on a node, at the Unix socket `path`.
+    pub fn at_socket(path: PathBuf) -> Self {
+        let http = reqwest::Client::builder().unix_socket(path).build().unwrap();
+        Self { http, base: "http://localhost".into() }
+    }
+
     /// Makes a request. Returns the status and the body.
-    async fn send(
+    pub async fn send(
         &self,
         method: Method,
         path: &str,

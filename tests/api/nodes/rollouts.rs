@@ -79,8 +79,7 @@ async fn a_rollout_is_for_selected_nodes_and_continues_over_some_failures() {
 #[tokio::test]
 async fn a_node_whose_instance_is_deleted_is_told_to_remove_its_stack() {
     let site = Site::start(2, None).await;
-    let list = site.admin.call("InstanceService/ListInstances", json!({})).await.unwrap();
-    let instances = list["instances"].as_array().unwrap();
+    let instances = site.instances().await;
     let first = instances.iter().find(|it| it["hardware_id"] == site.machines[0].id).unwrap();
     let delete = json!({"id": first["id"], "force": true});
     site.admin.call("InstanceService/DeleteInstance", delete).await.unwrap();
@@ -90,6 +89,25 @@ async fn a_node_whose_instance_is_deleted_is_told_to_remove_its_stack() {
     };
     crate::support::until(is_told, "the node is told").await;
     assert_eq!(site.machines[1].desired.lock().unwrap().len(), 1);
+    site.server.end().await;
+}
+
+#[tokio::test]
+async fn instances_are_active_when_their_stacks_run_and_stay_so_when_a_stack_changes() {
+    let site = Site::start(2, None).await;
+    let are_active = async || {
+        let instances = site.instances().await;
+        instances.iter().all(|it| it["state"] == "STATE_ACTIVE" && it["stack_time"].is_string())
+    };
+    crate::support::until(are_active, "the instances are active").await;
+    // An update of the stack changes nothing of the instances.
+    let before = site.instances().await;
+    let update = json!({
+        "stack": {"id": site.stack, "containers": containers("/sbin/other")}, "update_mask": "containers",
+    });
+    site.admin.call("StackService/UpdateStack", update).await.unwrap();
+    site.until_all("NODE_STATE_RUNNING", 2).await;
+    assert_eq!(site.instances().await, before);
     site.server.end().await;
 }
 

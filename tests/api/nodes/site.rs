@@ -36,6 +36,7 @@ impl Site {
         for n in 0..count {
             machines.push(Arc::new(machine(&admin, n, broken == Some(n)).await));
         }
+        until_booted(&admin, count).await;
         let applying = Arc::new(Applying::default());
         let mut agents = Vec::new();
         for machine in &machines {
@@ -63,6 +64,11 @@ impl Site {
         until(are_so, "each node has the state").await;
     }
 
+    /// Returns the instances.
+    pub async fn instances(&self) -> Vec<Value> {
+        instances(&self.admin).await
+    }
+
     /// Waits for the end of the rollout, and returns it.
     pub async fn rollout_end(&self) -> Value {
         let get = json!({"id": self.stack});
@@ -73,6 +79,20 @@ impl Site {
         until(async || read().await["state"] != "ROLLOUT_STATE_RUNNING", "the rollout ends").await;
         read().await
     }
+}
+
+async fn instances(admin: &Client) -> Vec<Value> {
+    let listed = admin.call("InstanceService/ListInstances", json!({})).await.unwrap();
+    listed["instances"].as_array().cloned().unwrap_or_default()
+}
+
+/// Waits until `count` instances were booted as nodes: boots before that do not get their stacks.
+pub async fn until_booted(admin: &Client, count: usize) {
+    let are_booted = async || {
+        let instances = instances(admin).await;
+        instances.iter().filter(|instance| instance["install_time"].is_string()).count() == count
+    };
+    until(are_booted, "the machines are booted for their instances").await;
 }
 
 /// Creates the machine `n` and its instance.

@@ -72,7 +72,7 @@ impl Service {
             }
             Self::Address => &[Self::Identity, Self::Hardware, Self::Instance],
             Self::Power => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
-            Self::Node => &[Self::Hardware, Self::Instance, Self::Identity],
+            Self::Node => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
             Self::Netboot => {
                 &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Identity]
             }

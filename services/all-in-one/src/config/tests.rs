@@ -184,6 +184,10 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
             "workflow calls instance, which is not served here: set its address in peers",
         ),
         (
+            "only = ['node']\npeers = ['hardware=https://a:1', 'instance=https://a:1']",
+            "node calls workflow, which is not served here: set its address in peers",
+        ),
+        (
             "peers = ['https://a:1']",
             "peers is given, but only is not: every service is served here",
         ),

@@ -49,6 +49,9 @@ hardware() {
     modprobe "$module" || say "cannot load $module: continuing without it"
   done </etc/modules
   [ ! -d /sys/firmware/efi/efivars ] || mount -t efivarfs efivarfs /sys/firmware/efi/efivars
+  # On a machine without a hardware source of random numbers they are ready only after somebody waits by a read; poll(2) on the file, by which
+  # programs wait, too, does not make the kernel collect any (random(4), drivers/char/random.c).
+  dd if=/dev/random of=/dev/null bs=1 count=1 2>/dev/null
   say "kernel $(uname -r), $(wc -l </proc/modules) modules"
 }
 

@@ -154,6 +154,7 @@ mod instances {
             restart_instance: RestartInstanceRequest => RestartInstanceResponse,
             report_phone_home: ReportPhoneHomeRequest => ReportPhoneHomeResponse,
             report_script: ReportScriptRequest => ReportScriptResponse,
+            report_stack_running: ReportStackRunningRequest => ReportStackRunningResponse,
         }
     }
 }

@@ -17,6 +17,8 @@ const ID: &str = "01990000-0000-7000-8000-00000000000a";
 #[derive(Clone)]
 struct Site {
     changes: Arc<Mutex<Vec<String>>>,
+    /// The filters of lists of nodes.
+    lists: Arc<Mutex<Vec<String>>>,
     end: pb::RolloutState,
 }
 
@@ -61,7 +63,7 @@ fn node(name: &str, state: pb::NodeState) -> pb::Node {
 
 impl Site {
     fn new(end: pb::RolloutState) -> Self {
-        Self { changes: Arc::default(), end }
+        Self { changes: Arc::default(), lists: Arc::default(), end }
     }
 
     /// Runs a command. Returns its output, its result, and the changes that it asked for.
@@ -180,11 +182,15 @@ fake! {
 
         async fn list_nodes(
             &self,
-            _: Request<pb::ListNodesRequest>,
+            request: Request<pb::ListNodesRequest>,
         ) -> Result<Response<pb::ListNodesResponse>, Status> {
+            let pb::ListNodesRequest { labels, stack_id, state, .. } = request.into_inner();
+            self.lists.lock().unwrap().push(format!("{labels:?} {stack_id} {state}"));
             let last = match self.end {
                 pb::RolloutState::Stopped => pb::NodeState::Failed,
-                _ => pb::NodeState::Running,
+                pb::RolloutState::Unspecified | pb::RolloutState::Running | pb::RolloutState::Done => {
+                    pb::NodeState::Running
+                }
             };
             let nodes = vec![node("n1", pb::NodeState::Running), node("n7", last)];
             Ok(Response::new(pb::ListNodesResponse { nodes, ..Default::default() }))
@@ -241,6 +247,24 @@ async fn a_stack_that_is_not_there_is_created_and_one_that_is_there_rolled_back(
     assert_eq!((result, changes), (Ok(()), vec![format!("roll back {ID} 0:  2 0")]));
     let (_, _, changes) = site.run("stack rollback web --version 5").await;
     assert_eq!(changes, [format!("roll back {ID} 5:  0 0")]);
+}
+
+#[tokio::test]
+async fn a_list_of_nodes_is_filtered_by_labels_stack_and_state() {
+    let site = Site::new(pb::RolloutState::Done);
+    let failed = pb::NodeState::Failed as i32;
+    for (options, expected) in [
+        ("", "{}  0".to_owned()),
+        ("--stack web --state failed", format!("{{}} {ID} {failed}")),
+        ("--stack 0199", format!("{{}} {ID} 0")),
+        ("-l rack=r1", "{\"rack\": \"r1\"}  0".to_owned()),
+    ] {
+        let (_, result, _) = site.run(format!("node list {options}").trim_end()).await;
+        let lists = std::mem::take(&mut *site.lists.lock().unwrap());
+        assert_eq!((result, lists), (Ok(()), vec![expected]), "{options}");
+    }
+    let (_, result, _) = site.run("node list --stack other").await;
+    assert!(result.is_err(), "there is no such stack");
 }
 
 #[tokio::test]

@@ -88,6 +88,7 @@ fake! {
         delete_workflow: DeleteWorkflowRequest => DeleteWorkflowResponse,
         release_workflow: ReleaseWorkflowRequest => ReleaseWorkflowResponse,
         note_boot: NoteBootRequest => NoteBootResponse,
+        get_boot_epoch: GetBootEpochRequest => GetBootEpochResponse,
         plan_workflow: PlanWorkflowRequest => PlanWorkflowResponse,
     }
 }

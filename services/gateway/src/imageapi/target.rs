@@ -12,7 +12,7 @@ const MAX_NODE_BYTES: usize = 255;
 
 /// The node of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct NodeTarget {
     /// Id or name; empty for the only one that there is.
     pub node: String,
     /// The path below the base path, with a slash at its beginning.
@@ -20,13 +20,13 @@ pub struct Target {
 }
 
 /// Returns the target of a request below `/imageapi/v1`: the header names the node.
-pub fn by_header(parts: &Parts) -> Result<Target, ApiError> {
+pub fn by_header(parts: &Parts) -> Result<NodeTarget, ApiError> {
     let node = text(&parts.headers, &NODE)?.unwrap_or_default();
-    Ok(Target { node: checked(node)?, path: parts.uri.path().to_owned() })
+    Ok(NodeTarget { node: checked(node)?, path: parts.uri.path().to_owned() })
 }
 
 /// Returns the target of a request below `/nodes`: the path names the node.
-pub fn by_path(parts: &Parts) -> Result<Target, ApiError> {
+pub fn by_path(parts: &Parts) -> Result<NodeTarget, ApiError> {
     let whole = parts.uri.path();
     let no_such_path =
         || ApiError::new(StatusCode::NOT_FOUND, format!("path /nodes{whole} was not found"));
@@ -40,7 +40,7 @@ pub fn by_path(parts: &Parts) -> Result<Target, ApiError> {
         return Err(no_such_path());
     }
     let path = if rest.is_empty() { "/" } else { rest };
-    Ok(Target { node: checked(node.into_owned())?, path: path.to_owned() })
+    Ok(NodeTarget { node: checked(node.into_owned())?, path: path.to_owned() })
 }
 
 /// Returns the value of the header `name`, if there is one.

@@ -175,4 +175,20 @@ async fn errors_have_the_documented_codes() {
     assert_eq!(code(home(MACHINE, MACHINE).await), Code::FailedPrecondition);
     assert_eq!(code(home(&made.id, "").await), Code::NotFound);
     assert_eq!(code(home("x", "").await), Code::InvalidArgument);
+    let now = prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 };
+    let stack = |hardware_id: &str, instance_id: &str, boot_time| {
+        let (hardware_id, instance_id) = (hardware_id.to_owned(), instance_id.to_owned());
+        let generation = 1;
+        api.report_stack_running(Request::new(pb::ReportStackRunningRequest {
+            hardware_id,
+            instance_id,
+            generation,
+            boot_time,
+        }))
+    };
+    assert!(stack(MACHINE, &made.id, Some(now)).await.is_ok(), "it is no node: nothing changes");
+    let code = |outcome: Result<_, Status>| outcome.unwrap_err().code();
+    assert_eq!(code(stack(MACHINE, MACHINE, Some(now)).await), Code::FailedPrecondition);
+    assert_eq!(code(stack(&made.id, &made.id, Some(now)).await), Code::NotFound);
+    assert_eq!(code(stack(MACHINE, &made.id, None).await), Code::InvalidArgument);
 }

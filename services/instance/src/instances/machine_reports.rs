@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 
-use crate::check::{self, is_platform};
+use crate::check::{self, is_node, is_platform};
 use crate::state::{Event, State, UnknownState};
 
 /// The last provisioning event of Equinix Metal's installers.
@@ -113,14 +113,40 @@ impl ScriptOutcome {
     }
 }
 
+/// The report that the stack of an instance runs on its machine.
+#[derive(Clone, Copy, Debug)]
+pub struct StackRunning {
+    /// The instance's generation that names the stack.
+    pub generation: i64,
+    /// Time at which the agent of the boot that runs the stack first connected.
+    pub boot_time: SystemTime,
+}
+
+impl StackRunning {
+    /// Returns `old` after this report at `now`. Only the first report since the installation began is recorded, and none of another
+    /// generation or of a boot before the installation.
+    pub fn apply(self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
+        let mut new = old.clone();
+        let state = State::try_from(old)?;
+        let is_current = self.generation == old.generation && is_node(old);
+        let installed = old.install_time.and_then(|time| SystemTime::try_from(time).ok());
+        let is_of_installation = installed.is_some_and(|installed| self.boot_time >= installed);
+        if is_current && is_of_installation && accepts_reports(state) {
+            new.stack_time = old.stack_time.or(Some(now.into()));
+        }
+        Ok(new)
+    }
+}
+
 /// True if the machine was changed for the instance, and the instance is not being deleted.
 fn accepts_reports(state: State) -> bool {
     matches!(state, State::Provisioning | State::Reinstalling | State::Active)
 }
 
-/// True if the machine is to be booted into a script: one that installs it, or that of a platform.
-pub fn boots_script(instance: &pb::Instance) -> bool {
-    is_installed_by_script(instance) || is_platform(instance)
+/// True if the machine boots from the network for the instance, and no template's workflow does that: into the custom script that installs
+/// it, into the script of its platform, or as a node.
+pub fn boots_from_network(instance: &pb::Instance) -> bool {
+    is_installed_by_script(instance) || is_platform(instance) || is_node(instance)
 }
 
 /// True if a custom script installs the machine, and no template.
@@ -133,6 +159,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::time::Duration;
+    use tinwright::instance::v1::ImageStack;
     use tinwright::instance::v1::instance::CustomIpxe;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
@@ -174,6 +201,53 @@ mod tests {
         assert!(report(true, &beside, NOW).script_time.is_some(), "before its template's turn");
         let none = instance(State::Provisioning, false);
         assert_eq!(report(true, &none, NOW), none);
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        NOW + Duration::from_secs(seconds)
+    }
+
+    /// A node whose installation began at second 10.
+    fn node(state: State) -> pb::Instance {
+        let os = Some(Os::ImageStack(ImageStack { stack_id: "web".into() }));
+        let install_time = Some(at(10).into());
+        pb::Instance { os, install_time, ..instance(state, false) }
+    }
+
+    #[test]
+    fn a_running_stack_is_recorded_once_in_states_in_which_the_machine_is_in_use() {
+        let report = StackRunning { generation: 2, boot_time: at(10) };
+        for state in [State::Provisioning, State::Reinstalling, State::Active] {
+            let old = node(state);
+            let new = report.apply(&old, at(20)).unwrap();
+            assert_eq!(new, pb::Instance { stack_time: Some(at(20).into()), ..old }, "{state}");
+            assert_eq!(report.apply(&new, at(30)).unwrap(), new, "{state}");
+        }
+        for state in [
+            State::Queued,
+            State::Failed,
+            State::Released,
+            State::Deprovisioning,
+            State::DeprovisionFailed,
+        ] {
+            assert_eq!(report.apply(&node(state), at(20)).unwrap(), node(state), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_stack_of_another_generation_or_of_a_boot_before_the_installation_is_not_recorded() {
+        let report = StackRunning { generation: 2, boot_time: at(10) };
+        let old = node(State::Provisioning);
+        let early = StackRunning { boot_time: at(9), ..report };
+        let late = StackRunning { generation: 1, ..report };
+        let next = StackRunning { generation: 3, ..report };
+        for report in [early, late, next] {
+            assert_eq!(report.apply(&old, at(20)).unwrap(), old, "{report:?}");
+        }
+        let not_booted = pb::Instance { install_time: None, ..old.clone() };
+        assert_eq!(report.apply(&not_booted, at(20)).unwrap(), not_booted);
+        let other = pb::Instance { os: instance(State::Provisioning, true).os, ..old };
+        assert_eq!(report.apply(&other, at(20)).unwrap(), other, "of another kind");
     }
 
     proptest! {

@@ -105,6 +105,7 @@ async fn output_only_fields_of_a_request_are_ignored() {
                 state_reason: "x".into(),
                 workflow_id: "w".into(),
                 lookup_id: "l".into(),
+                stack_time: Some(prost_types::Timestamp::default()),
                 ..on(MACHINE, "192.0.2.1")
             },
             None,
@@ -113,6 +114,7 @@ async fn output_only_fields_of_a_request_are_ignored() {
         .unwrap();
     assert!(!made.forced && !made.released && made.state_reason.is_empty());
     assert_eq!((made.generation, made.workflow_id.as_str()), (1, ""));
+    assert_eq!(made.stack_time, None);
     assert!(made.lookup_id.len() == 32 && made.lookup_id.bytes().all(|b| b.is_ascii_hexdigit()));
     let active = pb::Instance { state: pb::State::Active.into(), ..on(OTHER, "192.0.2.2") };
     let refused = instances.create(active, None).await.unwrap_err().to_string();

@@ -27,7 +27,8 @@ pub(super) fn after(
     match to {
         State::Queued | State::Reinstalling => {
             new.generation += 1;
-            (new.install_time, new.phone_home_time, new.script_time) = (None, None, None);
+            (new.install_time, new.phone_home_time) = (None, None);
+            (new.script_time, new.stack_time) = (None, None);
             new.host_keys.clear();
             new.power_job_id.clear();
         }

@@ -6,6 +6,7 @@ use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
 
 use super::{Error, boot_gate};
+use crate::check::is_node;
 use crate::state::State;
 
 /// The only field that can be changed while an instance is being deleted: if its template is lost, the machine could not be
@@ -43,6 +44,10 @@ pub(super) fn merge(
     if new.os != old.os {
         // The new script has not run yet.
         new.script_time = None;
+    }
+    // Another stack of a node is applied without a boot, so the instance stays active.
+    if is_node(&new) != is_node(old) {
+        new.stack_time = None;
     }
     Ok(new)
 }

@@ -1,26 +1,28 @@
-//! State provisioning: waits for the workflow and for the installed system's phone-home call.
+//! State provisioning: waits for the workflow, and for the installed system's phone-home call or the running stack of a node.
 //!
 //! | installed by | `install_time` is set | the instance becomes active |
 //! |---|---|---|
 //! | a template | when its workflow succeeds | at once; if policy requires a call: with the call, or after 30 min |
 //! | a custom script | when the script is booted, since its end is unknown | when the machine starts the script; if policy requires a call: with the call, without a time limit |
 //! | nothing, for a platform's system | when its script is booted | when the machine starts the script; policy requires no call, since no system is installed |
+//! | nothing, for a node | when it is booted | when its stack is reported to run in that boot, without a time limit; policy requires no call, since no system is installed |
 //! | nothing | at once | as for a template |
 
 use std::time::{Duration, SystemTime};
 
+use prost_types::Timestamp;
 use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
-use tinwright::instance::v1::instance::PowerManagement;
+use tinwright::instance::v1::instance::{Os, PowerManagement};
 
 use super::provision::check_usable;
 use super::{Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
 use super::{request_id, request_labels};
-use crate::check::is_platform;
-use crate::instances::machine_reports::boots_script;
+use crate::check::{is_node, is_platform};
+use crate::instances::machine_reports::boots_from_network;
 use crate::state::Event;
 
-/// The step's name in the request that boots a custom script.
+/// The step's name in the request that boots the machine.
 const BOOT_STEP: &str = "boot";
 /// Timeout for a required phone-home call.
 const PHONE_HOME_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -31,11 +33,11 @@ impl Reconciler {
     /// Advances an instance in state provisioning, as far as its workflow and its system allow.
     pub(super) async fn install(&self, instance: &Instance) -> Result<Outcome, Error> {
         if instance.install_time.is_some() {
-            return self.await_phone_home(instance).await;
+            return self.await_system(instance).await;
         }
         if instance.workflow_id.is_empty() {
-            return if boots_script(instance) {
-                self.boot_script(instance).await
+            return if boots_from_network(instance) {
+                self.boot(instance).await
             } else {
                 self.record_installed(instance, "").await
             };
@@ -47,9 +49,8 @@ impl Reconciler {
         }
     }
 
-    /// Boots the machine into its custom script, once its own state allows that. An operator must switch on a machine without
-    /// BMC.
-    async fn boot_script(&self, instance: &Instance) -> Result<Outcome, Error> {
+    /// Boots the machine from the network, once its own state allows that. An operator must switch on a machine without BMC.
+    async fn boot(&self, instance: &Instance) -> Result<Outcome, Error> {
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         if let Err(reason) = check_usable(&instance.hardware_id, hardware.as_ref()) {
             return self.wait(instance, &format!("waits: {reason}"), HARDWARE_POLL_INTERVAL).await;
@@ -75,34 +76,56 @@ impl Reconciler {
         }
     }
 
-    /// Releases the power job that boots the script: now that it is recorded, whoever ends the instance's wait cancels it. One that was
+    /// Releases the power job that boots the machine: now that it is recorded, whoever ends the instance's wait cancels it. One that was
     /// cancelled before, or is gone, is created again.
     async fn release_boot(&self, instance: &Instance) -> Result<Outcome, Error> {
-        match self.peers.release_power_job(&instance.power_job_id).await? {
-            true if is_platform(instance) => {
-                self.record_installed(instance, "boots its platform's system").await
-            }
-            true => self.record_installed(instance, "boots its custom script").await,
-            false => self.restart_attempt(instance).await,
+        if !self.peers.release_power_job(&instance.power_job_id).await? {
+            return self.restart_attempt(instance).await;
         }
+        // The job may have been released before, by a process that died: then the machine has booted already. So the time is that at
+        // which the job was recorded.
+        let recorded = instance.update_time.unwrap_or_else(|| self.instances.now().into());
+        self.record_installed_at(instance, recorded, boot_reason(instance)).await
+    }
+
+    /// Records that the installation has ended now.
+    async fn record_installed(&self, instance: &Instance, reason: &str) -> Result<Outcome, Error> {
+        self.record_installed_at(instance, self.instances.now().into(), reason).await
     }
 
     /// Records the end of the installation.
-    async fn record_installed(&self, instance: &Instance, reason: &str) -> Result<Outcome, Error> {
+    async fn record_installed_at(
+        &self,
+        instance: &Instance,
+        time: Timestamp,
+        reason: &str,
+    ) -> Result<Outcome, Error> {
         let mut new = instance.clone();
-        new.install_time = Some(self.instances.now().into());
+        new.install_time = Some(time);
         new.workflow_id.clear();
         reason.clone_into(&mut new.state_reason);
         let new = self.instances.put(instance, new).await?;
-        self.await_phone_home(&new).await
+        self.await_system(&new).await
     }
 
-    /// Makes the instance active once its system has called, if a call is required.
+    /// Makes the instance active once its stack runs, if it is a node; else once its system was started and has called, as far as that is
+    /// required.
+    async fn await_system(&self, instance: &Instance) -> Result<Outcome, Error> {
+        match is_node(instance) {
+            true if instance.stack_time.is_some() => {
+                self.advance(instance, Event::Installed, "").await
+            }
+            true => Ok(Outcome::Done),
+            false => self.await_phone_home(instance).await,
+        }
+    }
+
+    /// Makes the instance active once its system was started, and has called if a call is required.
     async fn await_phone_home(&self, instance: &Instance) -> Result<Outcome, Error> {
         let has_called = instance.phone_home_time.is_some();
         let needs_call =
             !has_called && !is_platform(instance) && self.requires_phone_home(instance).await?;
-        if boots_script(instance) {
+        if boots_from_network(instance) {
             // The machine may be switched on by hand, and a script may take any time: there is no time limit.
             let has_started = has_called || instance.script_time.is_some();
             return if needs_call || !has_started {
@@ -129,6 +152,15 @@ impl Reconciler {
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         let policy = hardware.and_then(|hardware| hardware.policy).unwrap_or_default();
         Ok(policy.phone_home() == PhoneHome::Required)
+    }
+}
+
+/// Returns the state reason of `instance` while its machine boots from the network.
+fn boot_reason(instance: &Instance) -> &'static str {
+    match instance.os {
+        Some(Os::Platform(_)) => "boots its platform's system",
+        Some(Os::ImageStack(_)) => "boots as a node",
+        Some(Os::CustomIpxe(_) | Os::OperatingSystem(_)) | None => "boots its custom script",
     }
 }
 

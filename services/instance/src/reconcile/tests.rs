@@ -2,6 +2,7 @@
 
 mod deprovisioning;
 mod faults;
+mod node;
 mod platform;
 mod provisioning;
 mod reinstalling;

@@ -53,10 +53,15 @@ impl Agent {
 
     /// Starts the program, and does not wait.
     pub(crate) fn launch(host: &Host, flags: &[&str]) -> Self {
+        Self::spawn(host, command(host).args(flags))
+    }
+
+    /// Starts the program by `command`, and does not wait.
+    pub(crate) fn spawn(host: &Host, command: &mut Command) -> Self {
         let log = host.path("agent.log");
         let log_start = std::fs::read(&log).map_or(0, |text| text.len());
         let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
-        let child = command(host).args(flags).stderr(file).spawn().unwrap();
+        let child = command.stderr(file).spawn().unwrap();
         Self { child, client: Client::unix(host.path("socket")), log, log_start }
     }
 

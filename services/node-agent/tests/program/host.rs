@@ -116,6 +116,18 @@ impl Host {
         run(command.args(["-q", "-F", "-d"]).arg(self.path(directory)).arg(target));
     }
 
+    /// Makes the images of the client in Python.
+    pub(crate) fn client_images(&self) {
+        for directory in ["image/proc", "image/dev", "image/sys", "files"] {
+            fs::create_dir_all(self.path(directory)).unwrap();
+        }
+        // Unlike busybox's, it ends at a request to stop: the kernel discards signals to the first process that has no handler for them.
+        let sleep = "#!/bin/sh\ntrap 'exit 0' 15\nbusybox sleep 1000 & wait $!\n";
+        self.script("image", "bin/sleep", sleep);
+        self.squashfs("image", "files/image.sqsh");
+        self.ext4("image", "files/image.ext4");
+    }
+
     /// Returns the loop devices whose file was in this place.
     pub(crate) fn loop_devices(&self) -> BTreeSet<String> {
         let names = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path());

@@ -1,10 +1,12 @@
 //! The client in Python, which sends what a generated Go client sends.
 
-use std::fs;
 use std::process::Command;
 
 use crate::agent::Agent;
-use crate::host::{Host, on_host};
+use crate::host::on_host;
+
+/// Some stops come before the container's program has set its signal handler, and the kernel discards them.
+const STOP_GRACE: &str = "1s";
 
 /// Runs the client, and returns what it printed.
 fn client(arguments: &[&str]) -> String {
@@ -13,20 +15,6 @@ fn client(arguments: &[&str]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
-}
-
-fn images(host: &Host) {
-    for directory in ["image/proc", "image/dev", "image/sys", "files"] {
-        fs::create_dir_all(host.path(directory)).unwrap();
-    }
-    // The stop is answered at once.
-    host.script(
-        "image",
-        "bin/sleep",
-        "#!/bin/sh\ntrap 'exit 0' 15\nbusybox sleep 1000 & wait $!\n",
-    );
-    host.squashfs("image", "files/image.sqsh");
-    host.ext4("image", "files/image.ext4");
 }
 
 #[test]
@@ -38,8 +26,8 @@ fn its_requests_are_byte_for_byte_those_that_were_recorded() {
 #[test]
 fn it_does_the_schemes_of_the_contract_over_http() {
     on_host(|host| {
-        images(host);
-        let agent = Agent::with_flags(host, &["--scheme", "http"]);
+        host.client_images();
+        let agent = Agent::with_flags(host, &["--scheme", "http", "--stop-grace", STOP_GRACE]);
         let address = format!("http://{}", agent.address("http"));
         client(&["journey", &address, &host.root.to_string_lossy()]);
     });
@@ -48,8 +36,9 @@ fn it_does_the_schemes_of_the_contract_over_http() {
 #[test]
 fn it_does_the_schemes_of_the_contract_over_the_unix_socket() {
     on_host(|host| {
-        images(host);
-        let _agent = Agent::start(host);
+        host.client_images();
+        let flags = ["--scheme", "unix", "--stop-grace", STOP_GRACE];
+        let _agent = Agent::with_flags(host, &flags);
         client(&[
             "journey",
             &format!("unix:{}", host.text("socket")),

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::Api;
 use crate::calls::{change_text, scoped_id};
 use crate::connect::Responses;
+use crate::error::Error;
 
 #[tonic::async_trait]
 impl NodeService for Api {
@@ -94,11 +95,11 @@ impl NodeService for Api {
         request: Request<pb::CallNodeRequest>,
     ) -> Result<Response<pb::CallNodeResponse>, Status> {
         let caller = access::request_scope(&request);
-        let pb::CallNodeRequest { node_id, call, call_id } = request.into_inner();
+        let pb::CallNodeRequest { node_id, call, call_id: chosen } = request.into_inner();
         let call = Violations::require("call", call.filter(|it| it.call.is_some()))?;
-        serving::check_request_id(&call_id)
+        serving::check_request_id(&chosen)
             .map_err(|_| Violations::single("call_id", "has more than 128 bytes"))?;
-        let call_id = match call_id.as_str() {
+        let call_id = match chosen.as_str() {
             "" => Uuid::new_v4().simple().to_string(),
             chosen => scoped_id(&caller, chosen),
         };
@@ -106,7 +107,11 @@ impl NodeService for Api {
         let api = self.clone();
         // Its record is to be removed even if the caller goes away.
         let work = async move {
-            let result = api.calls.call(&node, &call_id, &call).await?;
+            let result = match api.calls.call(&node, &call_id, &call).await {
+                // The caller knows its own id only.
+                Err(Error::CallIdReused(_)) => return Err(Error::CallIdReused(chosen).into()),
+                outcome => outcome?,
+            };
             api.record_change(&node, &call, &result).await;
             Ok(result)
         };

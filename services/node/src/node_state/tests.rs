@@ -57,17 +57,29 @@ fn a_later_boot_replaces_an_earlier_one_for_good() {
     let node = connect(&node, "b1", 1, "a").unwrap();
     let node = observed(node, reports(1, NodeState::Running, ""), at(2));
     assert_eq!(node.state(), NodeState::Running);
-    let node = connect(&node, "b2", 1, "b").unwrap();
+    assert_eq!(connect(&node, "b2", 1, "b"), Err(RefusedHello::SameEpoch));
+    let node = connect(&node, "b2", 2, "b").unwrap();
     assert_eq!((node.state(), node.connections.len()), (NodeState::Applying, 1));
-    assert_eq!(connect(&node, "b1", 1, "a"), Err(RefusedHello::Boot));
-    let node = connect(&node, "b3", 2, "b").unwrap();
-    assert_eq!(connect(&node, "b4", 1, "a"), Err(RefusedHello::Epoch));
+    assert_eq!(connect(&node, "b1", 1, "a"), Err(RefusedHello::Epoch));
+    assert_eq!(connect(&node, "b1", 3, "a"), Err(RefusedHello::Boot));
     let mut node = node;
-    for boot in 4..20 {
-        node = connect(&node, &format!("b{boot}"), 2, "b").unwrap();
+    for boot in 3..20 {
+        node = connect(&node, &format!("b{boot}"), boot, "b").unwrap();
     }
     assert_eq!(node.replaced_boot_ids.len(), MAX_REPLACED_BOOTS);
     assert_eq!(node.replaced_boot_ids.last().unwrap(), "b18");
+}
+
+#[test]
+fn a_boot_begins_with_its_first_hello() {
+    let hello_at = |node: &Node, boot: &str, epoch, seconds| {
+        connected(node.clone(), &hello(boot), epoch, "a", at(seconds)).unwrap()
+    };
+    assert_eq!(node().boot_time, None);
+    let first = hello_at(&node(), "b1", 1, 5);
+    let later = hello_at(&disconnected(first.clone(), "a", at(6)), "b1", 1, 7);
+    assert_eq!([first.boot_time, later.boot_time], [Some(at(5).into()); 2]);
+    assert_eq!(hello_at(&later, "b2", 2, 8).boot_time, Some(at(8).into()));
 }
 
 #[test]
@@ -130,7 +142,10 @@ proptest! {
         for (server, boot, connects) in steps {
             let server = format!("s{server}");
             node = match connects {
-                true => connect(&node, &format!("b{boot}"), 0, &server).unwrap_or(node),
+                true => {
+                    let epoch = u64::try_from(boot).unwrap();
+                    connect(&node, &format!("b{boot}"), epoch, &server).unwrap_or(node)
+                }
                 false => disconnected(node, &server, at(2)),
             };
             let mut servers: Vec<_> = node.connections.iter().map(|it| it.server.clone()).collect();

@@ -101,10 +101,10 @@ fn a_roll_back_is_for_the_nodes_that_took_a_newer_version_and_a_repeated_rollout
     let back = Rollout { number: 4, version: 1, roll_back: true, ..forward.clone() };
     let found = members(&back, &nodes);
     assert_eq!((found.len(), found[0].id.as_str()), (1, "id-01"));
-    assert_eq!(found[0].progress, Progress::Pending);
+    assert_eq!(found[0].progress, MemberProgress::Pending);
     let again = Rollout { number: 4, ..forward };
     let found = members(&again, &nodes);
-    assert!(found.iter().all(|it| it.progress == Progress::Pending), "{found:?}");
+    assert!(found.iter().all(|it| it.progress == MemberProgress::Pending), "{found:?}");
     assign(&mut nodes, &back, "id-01", at(1));
     nodes[1].set_state(NodeState::Running);
     let done = step(&back, &members(&back, &nodes), at(2));

@@ -22,7 +22,7 @@ fn with_command(stack: &Stack, command: &str) -> Stack {
 fn done(stack: &Stack) -> Stack {
     let counts = RolloutCounts::default();
     let state = RolloutState::Done;
-    let step = Step { state, reason: String::new(), counts, assign: Vec::new(), due: None };
+    let step = RolloutStep { state, reason: String::new(), counts, assign: Vec::new(), due: None };
     after_step(stack, &step, 0, NOW)
 }
 
@@ -94,7 +94,7 @@ fn counts_have_the_nodes_that_were_assigned_in_the_step() {
     let second = updated(&stack(), with_command(&stack(), "2"), None, NOW);
     let counts = RolloutCounts { nodes: 5, pending: 4, applying: 1, ..RolloutCounts::default() };
     let state = RolloutState::Running;
-    let step = Step { state, reason: "r".into(), counts, assign: Vec::new(), due: None };
+    let step = RolloutStep { state, reason: "r".into(), counts, assign: Vec::new(), due: None };
     let after = after_step(&second, &step, 2, NOW).rollout.unwrap();
     let counts = after.counts.unwrap();
     assert_eq!((counts.nodes, counts.pending, counts.applying), (5, 2, 3));

@@ -149,7 +149,9 @@ async fn an_id_is_the_same_call_for_one_caller_and_another_one_for_others() {
     let call_id = agent.next_call().await.call_id;
     let reused = NodeCallResult { call_id, result: None, id_reused: true };
     agent.send(Up::Result(reused)).await;
-    assert_eq!(result(calling).await.unwrap_err().code(), Code::AlreadyExists);
+    let refused = result(calling).await.unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists);
+    assert_eq!(refused.message(), "call id x was used for another call");
 }
 
 #[tokio::test]

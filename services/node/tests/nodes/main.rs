@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod calls;
+mod instances;
+mod site;
 mod streams;
 mod support;

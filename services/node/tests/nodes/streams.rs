@@ -8,12 +8,14 @@ use store::Store;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::node::v1::connect_request::Message as Up;
+use tinwright::node::v1::get_node_request::By as GetBy;
 use tinwright::node::v1::{
     AgentHello, ContainerStatus, DeleteNodeRequest, GetNodeRequest, NodeObservation, NodeState,
 };
-use tonic::Code;
+use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use super::site::Site;
 use super::support::{Replica, manual};
 
 fn memory() -> Arc<dyn Store> {
@@ -23,19 +25,47 @@ fn memory() -> Arc<dyn Store> {
 #[tokio::test]
 async fn a_later_boot_ends_the_stream_of_an_earlier_one_at_each_process() {
     let (store, machine) = (memory(), HardwareId::new());
-    let first = Replica::start(&store, "a", &Clock::system()).await;
-    let second = Replica::start(&store, "b", &Clock::system()).await;
+    let site = Site::default();
+    let first = Replica::start_at(&site, &store, "a", &Clock::system()).await;
+    let second = Replica::start_at(&site, &store, "b", &Clock::system()).await;
+    site.begin_epoch(machine);
     let mut old = first.try_connect(machine, "boot-1", 1).await.unwrap();
-    let new = second.try_connect(machine, "boot-2", 1).await.unwrap();
+    let other = second.try_connect(machine, "boot-2", 1).await;
+    assert_eq!(other.err().unwrap().code(), Code::PermissionDenied, "a boot has its own epoch");
+    site.begin_epoch(machine);
+    let new = second.try_connect(machine, "boot-2", 2).await.unwrap();
     assert_eq!(old.ended().await.code(), Code::Unavailable);
-    let replaced = first.try_connect(machine, "boot-1", 1).await;
+    let replaced = first.try_connect(machine, "boot-1", 2).await;
     assert_eq!(replaced.err().unwrap().code(), Code::PermissionDenied);
-    let later = first.try_connect(machine, "boot-3", 2).await.unwrap();
-    let earlier = second.try_connect(machine, "boot-4", 1).await;
-    assert_eq!(earlier.err().unwrap().code(), Code::PermissionDenied);
-    let node = first.until(machine, |node| node.boot_id == "boot-3").await;
+    let node = first.until(machine, |node| node.boot_id == "boot-2").await;
     assert_eq!((node.connections.len(), node.boot_epoch), (1, 2));
-    drop((new, later));
+    drop(new);
+}
+
+#[tokio::test]
+async fn only_an_identity_of_the_present_boot_epoch_connects() {
+    let (store, machine, site) = (memory(), HardwareId::new(), Site::default());
+    let replica = Replica::start_at(&site, &store, "a", &Clock::system()).await;
+    for _ in 0..3 {
+        site.begin_epoch(machine);
+    }
+    for epoch in [0, 2, 4] {
+        let refused = replica.try_connect(machine, "boot-1", epoch).await;
+        assert_eq!(refused.err().unwrap().code(), Code::PermissionDenied, "{epoch}");
+    }
+    for (failure, code) in [
+        (Status::unavailable("no leader"), Code::Unavailable),
+        (Status::unimplemented("an older version"), Code::Unavailable),
+        (Status::not_found("no record"), Code::NotFound),
+    ] {
+        site.state().epoch_failures.push_back(failure);
+        let refused = replica.try_connect(machine, "boot-1", 3).await;
+        assert_eq!(refused.err().unwrap().code(), code);
+    }
+    let by = Some(GetBy::Id(machine.to_string()));
+    let none = replica.operator("anna").get_node(GetNodeRequest { by }).await;
+    assert_eq!(none.unwrap_err().code(), Code::NotFound, "nothing is recorded of them");
+    let _agent = replica.try_connect(machine, "boot-1", 3).await.unwrap();
 }
 
 #[tokio::test]
@@ -74,7 +104,7 @@ async fn what_an_agent_observes_is_recorded_and_a_node_is_forgotten_when_it_is_a
     replica.until(machine, |node| !node.connected).await;
     operator.delete_node(delete.clone()).await.unwrap();
     assert_eq!(operator.delete_node(delete).await.unwrap_err().code(), Code::NotFound);
-    let by = Some(tinwright::node::v1::get_node_request::By::Id(machine.to_string()));
+    let by = Some(GetBy::Id(machine.to_string()));
     let gone = operator.get_node(GetNodeRequest { by }).await.unwrap_err();
     assert_eq!(gone.code(), Code::NotFound);
 }

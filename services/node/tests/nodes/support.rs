@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
-use axum::routing::post;
 use node::servers::ServerName;
 use node::{Api, CalledServices};
-use runtime::{Caller, Clock, MachinePurpose, Role, serve};
+use runtime::{Caller, Clock, Role, serve};
 use store::Store;
-use tinwright::hardware::v1::get_hardware_request::By;
-use tinwright::hardware::v1::{GetHardwareRequest, GetHardwareResponse, Hardware};
 use tinwright::node::v1::connect_request::Message as Up;
 use tinwright::node::v1::connect_response::Message as Down;
 use tinwright::node::v1::image_call::{Call, ListMounts};
@@ -26,9 +23,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes;
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status, Streaming};
-use tonic_prost::ProstCodec;
-use tower::service_fn;
+use tonic::{Status, Streaming};
+
+use super::site::Site;
 
 /// The limit of what must happen.
 const SOON: Duration = Duration::from_secs(60);
@@ -42,19 +39,6 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("within a minute")
 }
 
-/// Answers for each machine that it is there.
-async fn get_hardware(request: axum::extract::Request) -> axum::http::Response<tonic::body::Body> {
-    let codec = ProstCodec::<GetHardwareResponse, GetHardwareRequest>::default();
-    let answer = service_fn(async |request: Request<GetHardwareRequest>| {
-        let Some(By::Id(id)) = request.into_inner().by else {
-            return Err(Status::invalid_argument("an id is wanted"));
-        };
-        let hardware = Hardware { name: format!("n-{}", &id[..4]), id, ..Hardware::default() };
-        Ok(Response::new(GetHardwareResponse { hardware: Some(hardware) }))
-    });
-    tonic::server::Grpc::new(codec).unary(answer, request).await
-}
-
 /// A process. It ends when it is dropped.
 pub struct Replica {
     app: Router,
@@ -63,13 +47,17 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts the process `name` with `store`.
+    /// Starts the process `name` with `store`, at a site without instances.
     pub async fn start(store: &Arc<dyn Store>, name: &str, clock: &Clock) -> Self {
+        Self::start_at(&Site::default(), store, name, clock).await
+    }
+
+    /// Starts the process `name` with `store` at `site`.
+    pub async fn start_at(site: &Site, store: &Arc<dyn Store>, name: &str, clock: &Clock) -> Self {
         let stop = CancellationToken::new();
-        let path = "/tinwright.hardware.v1.HardwareService/GetHardware";
-        let peers = Router::new().route(path, post(get_hardware));
-        let peers = channel(peers, Role::Service.into(), &stop);
-        let services = CalledServices { hardware: peers.clone(), instance: peers };
+        let peers = channel(site.router(), Role::Service.into(), &stop);
+        let services =
+            CalledServices { hardware: peers.clone(), instance: peers.clone(), workflow: peers };
         let own = ServerName { name: name.into(), is_only: false };
         let api = Api::new(store.clone(), services, own, clock.clone(), stop.clone());
         let app = Routes::new(api.node_service()).add_service(api.stack_service());
@@ -83,10 +71,14 @@ impl Replica {
         channel(self.app.clone(), caller, &self.stop)
     }
 
+    /// Returns a channel of the operator `name`.
+    pub fn operator_channel(&self, name: &str) -> Channel {
+        self.channel(Caller::new(Role::Operator, &format!("person:{name}")).unwrap())
+    }
+
     /// Returns a client that is the operator `name`.
     pub fn operator(&self, name: &str) -> NodeServiceClient<Channel> {
-        let caller = Caller::new(Role::Operator, &format!("person:{name}")).unwrap();
-        NodeServiceClient::new(self.channel(caller))
+        NodeServiceClient::new(self.operator_channel(name))
     }
 
     /// Opens the stream of the node on `machine`, in the boot `boot` of the epoch `epoch`.
@@ -96,12 +88,7 @@ impl Replica {
         boot: &str,
         epoch: u64,
     ) -> Result<Agent, Status> {
-        let purpose = Role::Machine(machine, MachinePurpose::Node);
-        let uri = match epoch {
-            0 => Caller::from(purpose).to_string(),
-            epoch => format!("{purpose}?epoch={epoch}&purpose=node"),
-        };
-        let mut client = NodeServiceClient::new(self.channel(uri.parse().unwrap()));
+        let mut client = NodeServiceClient::new(self.channel(Caller::node(machine, epoch)));
         let (up, requests) = mpsc::channel(64);
         let hello =
             AgentHello { boot_id: boot.into(), process_id: "p".into(), ..Default::default() };

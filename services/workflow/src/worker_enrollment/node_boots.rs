@@ -26,7 +26,7 @@ impl WorkerEnrollment {
         if boot.0.is_empty() {
             return Err(Error::UnnamedBoot);
         }
-        let spent = token.to_spent(key, boot);
+        let spent = token.spent_with(key, boot);
         let mut attempts = 0;
         loop {
             if let Some(first) = self.records.get(&spent.nonce).await? {

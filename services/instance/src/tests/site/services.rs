@@ -272,6 +272,7 @@ impl WorkflowService for Site {
         read_log(wf::ReadLogRequest) -> Self::ReadLogStream;
         confirm_restart(wf::ConfirmRestartRequest) -> wf::ConfirmRestartResponse;
         note_boot(wf::NoteBootRequest) -> wf::NoteBootResponse;
+        get_boot_epoch(wf::GetBootEpochRequest) -> wf::GetBootEpochResponse;
     }
 }
 

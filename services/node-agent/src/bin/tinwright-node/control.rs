@@ -80,8 +80,8 @@ impl SiteNode {
         let authority = authority.context("the site's certificate authority was not trusted")?;
         let plane = ControlPlane { servers: boot.servers.clone(), authority };
         let client = ControlPlaneClient::new(plane)?;
-        let identity =
-            MachineIdentity::establish(&client, journal, &boot.boot_token, holder).await?;
+        let (token, clock) = (&boot.boot_token, Clock::system());
+        let identity = MachineIdentity::establish(&client, journal, token, holder, clock).await?;
         let mut identity = identity.context("the boot token was refused")?;
         tracing::info!(hardware.id = identity.hardware_id(), "identity established");
         let Holder { boot_id, process_id } = holder.clone();

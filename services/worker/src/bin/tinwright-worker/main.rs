@@ -148,7 +148,8 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
         .with_context(|| arguments.roots.display().to_string())?;
     let plane = ControlPlane { servers: boot.servers.clone(), authority };
     let link = WorkerLink(ControlPlaneClient::new(plane)?);
-    let identity = MachineIdentity::establish(&link, &journal, &boot.boot_token, &holder).await?;
+    let (token, clock) = (&boot.boot_token, Clock::system());
+    let identity = MachineIdentity::establish(&*link, &journal, token, &holder, clock).await?;
     let Some(mut identity) = identity else {
         return Ok(power.end_boot(Terminal::Reboot)?);
     };
@@ -174,7 +175,7 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     let mut actions = pin!(session.run());
     tokio::select! {
         () = &mut actions => return Ok(()),
-        () = identity.renew_until_expired(&link, &journal) => {}
+        () = identity.renew_until_expired(&*link, &journal) => {}
     }
     tracing::error!("certificate expired: the machine reboots as soon as no action is running");
     link.set_expired();
