@@ -131,9 +131,10 @@ impl Services {
                 power::Api::new(jobs, Timing::default(), stop()).with_hardware(directory)
             }),
             workflow: neighbours.map(|neighbours| {
-                let Endpoints { hardware, identity, instance, power, .. } =
+                let Endpoints { hardware, identity, instance, power, node, has_node, .. } =
                     endpoints.of(Service::Workflow);
-                let peers = workflow::CalledServices { hardware, identity, instance, power };
+                let node = has_node.then_some(node);
+                let peers = workflow::CalledServices { hardware, identity, instance, power, node };
                 let timeouts = config.worker_timeouts;
                 let clock = Clock::system();
                 workflow::Api::new(store(), peers, timeouts, tokens, issuer, clock, stop())

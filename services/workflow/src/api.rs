@@ -26,6 +26,7 @@ use crate::dispatch::Dispatcher;
 use crate::lifecycle::WorkerTimeouts;
 use crate::logs::{LogKind, Logs};
 use crate::machine_gate::MachineGate;
+use crate::node_agents::NodeAgents;
 use crate::occupancy::Occupancy;
 use crate::progress::ProgressCache;
 use crate::queue::MachineQueues;
@@ -52,6 +53,8 @@ pub struct CalledServices {
     pub instance: Channel,
     /// The power service, which runs power jobs.
     pub power: Channel,
+    /// The node service, which has the streams of agents; none if the site has no nodes.
+    pub node: Option<Channel>,
 }
 
 /// The gRPC services for templates, workflows and workers.
@@ -61,6 +64,7 @@ pub struct Api {
     workflows: Workflows,
     logs: Logs,
     enrollment: WorkerEnrollment,
+    agents: NodeAgents,
     dispatcher: Dispatcher,
     reconciler: Reconciler,
     queues: Arc<MachineQueues>,
@@ -122,6 +126,7 @@ impl Api {
                 clock: clock.clone(),
             },
             enrollment: WorkerEnrollment::new(store, tokens, issuer),
+            agents: NodeAgents::new(peers.node),
             models: ModelServiceClient::new(peers.hardware.clone()),
             hardware: HardwareServiceClient::new(peers.hardware),
             occupancy: Occupancy::new(peers.instance),

@@ -9,7 +9,7 @@
 //! - [`queue`]: the queues of all machines, in memory. [`dispatch`]: the next action for a worker. [`progress`]: the latest
 //!   progress, in memory. [`machine_enrolments`]: machines without a record that have an identity. [`machine_gate`]: machines on which no step is taken. [`unexpected_boots`]: machines that do not boot
 //!   their disk. [`log_reader`]: reads a growing log.
-//! - [`occupancy`]: the instances that occupy machines. [`worker_enrollment`]: certificates for workers. [`boot_epochs`]: after a
+//! - [`occupancy`]: the instances that occupy machines. [`worker_enrollment`]: certificates for workers and nodes. `node_agents`: the agents of nodes that are connected. [`boot_epochs`]: after a
 //!   machine was switched off, what its tenant got hold of is good for nothing.
 //! - [`reconcile`]: turns, preparation, post, deadlines and garbage collection. [`api`]: gRPC.
 
@@ -24,6 +24,7 @@ pub mod log_reader;
 pub mod logs;
 pub mod machine_enrolments;
 pub mod machine_gate;
+mod node_agents;
 pub mod occupancy;
 pub mod progress;
 pub mod queue;

@@ -144,6 +144,11 @@ impl MachineToken {
         self.token.claims.hardware
     }
 
+    /// True if it is good for an identity of the purpose node.
+    pub fn is_node(&self) -> bool {
+        self.is_node
+    }
+
     /// Time at which it was made, in seconds since 1970.
     fn made_at(&self) -> u64 {
         self.token.claims.expiry.saturating_sub(LIFETIME.as_secs())

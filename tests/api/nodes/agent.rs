@@ -58,14 +58,18 @@ impl Drop for Agent {
 }
 
 impl Agent {
+    /// The caller that the agent of `machine` is in boot epoch 0.
+    pub fn caller(machine: &Machine) -> Caller {
+        Role::Machine(machine.id.parse().unwrap(), MachinePurpose::Node).into()
+    }
+
     /// Connects the agent of `machine`.
     pub async fn connect(
         server: &RunningServer,
         machine: &Arc<Machine>,
         applying: &Arc<Applying>,
     ) -> Self {
-        let role = Role::Machine(machine.id.parse().unwrap(), MachinePurpose::Node);
-        let channel = server.channel_of(Some(Caller::from(role))).await;
+        let channel = server.channel_of(Some(Self::caller(machine))).await;
         let (up, requests) = mpsc::channel(64);
         let hello = AgentHello {
             boot_id: format!("boot-of-{}", machine.name),

@@ -101,10 +101,22 @@ impl Client {
         token: &str,
         key: &KeyPair,
     ) -> anyhow::Result<Result<String, Status>> {
+        self.redeem_in_boot(server, source, token, key, "boot")
+    }
+
+    /// Does the same as a program in the boot `boot_id` of the machine.
+    pub fn redeem_in_boot(
+        &self,
+        server: &Server,
+        source: &str,
+        token: &str,
+        key: &KeyPair,
+        boot_id: &str,
+    ) -> anyhow::Result<Result<String, Status>> {
         let request = RedeemRequest {
             boot_token: token.to_owned(),
             csr: CertificateParams::default().serialize_request(key)?.der().to_vec(),
-            holder: Some(Holder { boot_id: "boot".into(), process_id: "process".into() }),
+            holder: Some(Holder { boot_id: boot_id.into(), process_id: "process".into() }),
         };
         let authority = std::fs::read_to_string(server.data.join("secrets/ca.pem"))?;
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));

@@ -9,7 +9,7 @@
 //!
 //! - [`lab`]: the namespace and its processes; drop ends and removes them.
 //! - [`machines`]: machines run by libvirt; [`bmc`]: their BMCs; [`bare`]: machines without libvirt and BMC.
-//! - [`node`]: a machine that boots as a node of the ImageAPI, without firmware.
+//! - [`node`]: a machine that boots as a node of the ImageAPI, without firmware; [`shell`]: a shell on a node.
 //! - [`client`]: another host on the machines' network; [`switch`]: its switch, by LLDP.
 //! - [`server`]: the Tinwright server in the lab, and its clients.
 //! - [`platform`]: an outside platform: its client of the infrastructure abstraction layer, and its system, which boots from the network.
@@ -27,6 +27,7 @@ pub mod node;
 pub mod platform;
 pub mod provision;
 pub mod server;
+pub mod shell;
 pub mod site;
 pub mod switch;
 

@@ -1,13 +1,16 @@
 //! Machines run by libvirt: firmware, a network interface on the bridge, a disk file, a serial log.
 
+mod disks;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::lab::{Lab, wait};
+pub use disks::{ScsiDisk, reads_as_zeroes};
 use setup::run;
 use tinwright::hardware::v1::{DiskMedium, FirmwareMode, Inventory};
 
@@ -39,6 +42,8 @@ pub struct Machine {
     pub disk_bytes: u64,
     /// Further disks. It boots from them last.
     pub scsi_disks: Vec<ScsiDisk>,
+    /// True if its second serial port is the socket [`Machine::shell`].
+    pub has_shell: bool,
     /// True if it has a TPM 2.0.
     pub has_tpm: bool,
     /// Offset by which its hardware clock is behind at power on.
@@ -47,21 +52,6 @@ pub struct Machine {
     pub boots_from_network: bool,
     /// Its memory, in MiB.
     pub memory_mib: u64,
-}
-
-/// A SCSI disk of a machine.
-#[derive(Clone, Debug)]
-pub struct ScsiDisk {
-    /// The disk image, a sparse file.
-    pub file: PathBuf,
-    /// The serial number that it reports.
-    pub serial: String,
-    /// The World Wide Name that it reports, in hex.
-    pub wwn: String,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// False if it reports that it rotates.
-    pub is_ssd: bool,
 }
 
 /// Size of the disk of a machine of which nothing else is said, in bytes.
@@ -88,6 +78,7 @@ impl Machine {
             disk,
             disk_bytes: DISK_BYTES,
             scsi_disks: Vec::new(),
+            has_shell: false,
             has_tpm: false,
             clock_behind: Duration::ZERO,
             boots_from_network: true,
@@ -115,6 +106,24 @@ impl Machine {
         let old = self.scsi_disks.get_mut(place).context("no such disk")?;
         let new = ScsiDisk::new(lab, &self.name, place + 101, old.bytes, old.is_ssd)?;
         Ok(std::mem::replace(old, new))
+    }
+
+    /// Takes the medium of its disk out: what is left is a drive of size 0, as an empty card reader is. The BMC's emulator refuses to set the boot
+    /// device of a machine without a drive.
+    pub fn without_disk(self) -> anyhow::Result<Self> {
+        std::fs::File::options().write(true).open(&self.disk)?.set_len(0)?;
+        Ok(Self { disk_bytes: 0, ..self })
+    }
+
+    /// Adds a second serial port, for a shell.
+    #[must_use]
+    pub fn with_shell(self) -> Self {
+        Self { has_shell: true, ..self }
+    }
+
+    /// Returns the socket of its second serial port, which is there while it is on.
+    pub fn shell(&self, lab: &Lab) -> PathBuf {
+        lab.path(format!("{}.shell", self.name))
     }
 
     /// Adds a TPM.
@@ -193,7 +202,7 @@ impl Machine {
             false => ("", "<rom enabled='no'/>"),
         };
         let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
-        let tpm = if self.has_tpm { TPM } else { "" };
+        let (shell, tpm) = (self.shell_device(lab), if self.has_tpm { TPM } else { "" });
         let behind = clock_behind.as_secs();
         let scsi_disks: String =
             self.scsi_disks.iter().zip('a'..).zip(3..).map(ScsiDisk::device).collect();
@@ -208,51 +217,19 @@ impl Machine {
 <source file='{disk}'/><target dev='vda' bus='virtio'/><boot order='2'/></disk>{scsi_disks}
 <interface type='bridge'><mac address='{mac}'/><source bridge='br0'/><model type='virtio'/>{order}{rom}</interface>
 {tpm}<controller type='scsi' index='0' model='virtio-scsi'/><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
-<serial type='file'><source path='{serial}' append='on'/></serial></devices></domain>",
+<serial type='file'><source path='{serial}' append='on'/><target port='0'/></serial>{shell}</devices></domain>",
             serial = serial.display()
         )
     }
-}
 
-impl ScsiDisk {
-    /// Creates disk `number` of `machine`, with a serial number and a World Wide Name that no other one has.
-    fn new(
-        lab: &Lab,
-        machine: &str,
-        number: usize,
-        bytes: u64,
-        is_ssd: bool,
-    ) -> anyhow::Result<Self> {
-        let file = lab.path(format!("{machine}-{number}.raw"));
-        std::fs::File::create(&file)?.set_len(bytes)?;
-        let serial = format!("{}-DISK-{number}", machine.to_uppercase());
-        let machine: u8 = machine.trim_start_matches('m').parse()?;
-        let wwn = format!("5000c500a1b2{machine:02x}{number:02x}");
-        Ok(Self { file, serial, wwn, bytes, is_ssd })
-    }
-
-    /// Returns libvirt's description of the disk with this letter and place in the boot order.
-    fn device(((disk, letter), place): ((&Self, char), u8)) -> String {
-        let Self { file, serial, wwn, is_ssd, .. } = disk;
-        // SBC-4 §6.6.10: 1 is a disk that does not rotate, another number its rotations per minute.
-        let rotation = if *is_ssd { 1 } else { 7200 };
-        let file = file.display();
-        format!(
-            "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
-<source file='{file}'/><target dev='sd{letter}' bus='scsi' rotation_rate='{rotation}'/><boot order='{place}'/><serial>{serial}</serial><wwn>{wwn}</wwn></disk>"
-        )
-    }
-}
-
-/// True if the first `length` bytes of `disk` are zero.
-pub fn reads_as_zeroes(disk: &Path, length: u64) -> anyhow::Result<bool> {
-    use std::io::Read as _;
-    let (mut file, mut buffer) = (std::fs::File::open(disk)?.take(length), vec![0; 1 << 20]);
-    loop {
-        let read = file.read(&mut buffer)?;
-        let part = buffer.get(..read).unwrap_or_default();
-        if read == 0 || part.iter().any(|byte| *byte != 0) {
-            return Ok(read == 0);
+    /// Returns libvirt's description of its second serial port.
+    fn shell_device(&self, lab: &Lab) -> String {
+        match self.has_shell {
+            true => format!(
+                "<serial type='unix'><source mode='bind' path='{}'/><target port='1'/></serial>",
+                self.shell(lab).display()
+            ),
+            false => String::new(),
         }
     }
 }

@@ -2,16 +2,15 @@
 //!
 //! Its agent serves the ImageAPI over HTTP on the lab's network. A shell on its second serial port reads the tables of its kernel.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::SERVER;
 use crate::lab::{Lab, wait};
+use crate::shell::Shell;
 use setup::run;
 
 /// The node's address.
@@ -24,8 +23,6 @@ const MEMORY_MIB: &str = "1536";
 const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 /// Maximum time of a call; the agent answers within 28 s.
 const CALL_TIMEOUT: &str = "40";
-/// Maximum time of a command in its shell.
-const SHELL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Builds the node flavour of the environment. Returns the folder of kernel and initramfs.
 pub fn osie() -> anyhow::Result<PathBuf> {
@@ -41,28 +38,8 @@ pub fn osie() -> anyhow::Result<PathBuf> {
 /// A running node. The lab ends it.
 #[derive(Debug)]
 pub struct Node {
-    shell: UnixStream,
-    /// Number of commands so far.
-    commands: u64,
-}
-
-/// What attachments, mounts and containers change on the node: tables of its kernel, and directories.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tables {
-    /// Mounts, without their numbers.
-    pub mounts: String,
-    /// Files of loop devices.
-    pub loop_files: String,
-    /// iSCSI sessions.
-    pub iscsi_sessions: String,
-    /// Mapped images of Ceph.
-    pub rbd_devices: String,
-    /// Mount points, and the directories of overlays.
-    pub directories: String,
-    /// Control groups.
-    pub control_groups: String,
-    /// Names of processes in PID namespaces of containers.
-    pub processes: String,
+    /// Its shell.
+    pub shell: Shell,
 }
 
 impl Node {
@@ -83,9 +60,7 @@ impl Node {
         qemu.args(["-netdev", "tap,id=net,ifname=tap-node,script=no,downscript=no"]);
         qemu.args(["-device", "virtio-net-pci,netdev=net,mac=52:54:00:00:00:10"]);
         lab.start("node", &mut qemu)?;
-        let connected =
-            wait("the node's serial port", SHELL_TIMEOUT, || UnixStream::connect(&socket).ok());
-        let node = Self { shell: connected?, commands: 0 };
+        let node = Self { shell: Shell::connect(&socket)? };
         node.wait_for_agent(lab)?;
         Ok(node)
     }
@@ -127,62 +102,8 @@ impl Node {
     /// Returns the process id of the agent itself, not of its containers' supervisors.
     pub fn agent(&mut self) -> anyhow::Result<u32> {
         let line = "for it in $(pidof tinwright-node); do grep -q allow-insecure-http /proc/$it/cmdline && echo $it; done; true";
-        let printed = self.shell(line)?;
+        let printed = self.shell.run(line)?;
         printed.trim().parse().with_context(|| format!("the agent's process ids: {printed:?}"))
-    }
-
-    /// Runs `line` in the node's shell. Returns what it prints; a status other than 0 is an error.
-    pub fn shell(&mut self, line: &str) -> anyhow::Result<String> {
-        self.commands += 1;
-        let number = self.commands;
-        // The terminal echoes the command: its marks differ from the printed ones.
-        let framed =
-            format!("echo \"=begin $(({number}))=\"; {line}; echo \"=end $(({number}))= $?=\"\n");
-        self.shell.write_all(framed.as_bytes())?;
-        let (begin, end) = (format!("=begin {number}=\r\n"), format!("=end {number}= "));
-        let text = self.read_until(|text| text.split_once(&end)?.1.contains("=\r\n").then_some(()));
-        let text = text.with_context(|| format!("in the node's shell: {line}"))?;
-        let (_, printed) = text.split_once(&begin).context("no begin of the output")?;
-        let (printed, status) = printed.split_once(&end).context("no end of the output")?;
-        let printed = printed.replace('\r', "");
-        anyhow::ensure!(status.starts_with("0="), "in the node's shell: {line}: {printed}{status}");
-        Ok(printed)
-    }
-
-    /// Reads from the shell until `complete` finds all in the text.
-    fn read_until(&mut self, complete: impl Fn(&str) -> Option<()>) -> anyhow::Result<String> {
-        let until = Instant::now() + SHELL_TIMEOUT;
-        self.shell.set_read_timeout(Some(Duration::from_secs(1)))?;
-        let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-        loop {
-            match self.shell.read(&mut buffer) {
-                Ok(0) => anyhow::bail!("the serial port was closed"),
-                Ok(length) => bytes.extend(buffer.iter().take(length)),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            if complete(&text).is_some() {
-                return Ok(text);
-            }
-            anyhow::ensure!(Instant::now() < until, "no complete output: {text}");
-        }
-    }
-
-    /// Reads the kernel's tables.
-    pub fn tables(&mut self) -> anyhow::Result<Tables> {
-        Ok(Tables {
-            mounts: self.shell("cut -d' ' -f3- /proc/1/mountinfo | sort")?,
-            loop_files: self.shell("cat /sys/block/loop*/loop/backing_file 2>/dev/null; true")?,
-            iscsi_sessions: self.shell("ls /sys/class/iscsi_session")?,
-            rbd_devices: self.shell("ls /sys/bus/rbd/devices")?,
-            directories: self.shell("ls /run/imageapi/mounts")?,
-            control_groups: self.shell("find /sys/fs/cgroup -type d | sort")?,
-            processes: self.shell(
-                "for it in /proc/[0-9]*; do p=$(readlink $it/ns/pid) && [ \"$p\" != \"$(readlink /proc/1/ns/pid)\" ] && cat $it/comm; done; true",
-            )?,
-        })
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{alone, lab};
 /// The tests of the package `rack`, which wait for booting machines most of the time, in two parts that run at the same time. Those of one part
 /// run one after another.
 const RACK_TESTS: [&[&str]; 2] = [
-    &["restarts", "ial", "ial_client", "imageapi"],
-    &["provision", "enrolment", "failures", "firmware", "power", "edges"],
+    &["restarts", "ial", "ial_client", "node", "power"],
+    &["provision", "enrolment", "failures", "firmware", "imageapi", "edges"],
 ];
 
 /// The duration of fuzzing for each codec in the long tests.

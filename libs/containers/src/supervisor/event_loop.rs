@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use shared_child::unix::SharedChildExt;
 
 use super::control::Clients;
-use super::handshake::{Handshake, Progress, send};
+use super::handshake::{Handshake, StartProgress, send};
 use super::setup::InitProcess;
 use super::stop::{StopPlan, StopSignal};
 use crate::cgroup::Cgroup;
@@ -122,12 +122,12 @@ impl Supervisor {
     pub(super) fn advance_handshake(&mut self) {
         let Some(handshake) = &mut self.handshake else { return };
         let result = match handshake.advance() {
-            Progress::Pending => return,
-            Progress::MapIds => map_ids(self.init.child.id())
+            StartProgress::Pending => return,
+            StartProgress::MapIds => map_ids(self.init.child.id())
                 .and_then(|()| handshake.confirm_maps())
                 .in_step("id maps"),
-            Progress::Executed => self.record_start().in_step("record"),
-            Progress::Failed(fault) => Err(fault),
+            StartProgress::Executed => self.record_start().in_step("record"),
+            StartProgress::Failed(fault) => Err(fault),
         };
         if let Err(fault) = result {
             self.fault = Some(fault);

@@ -48,7 +48,7 @@ pub(crate) fn send(mut stream: &UnixStream, value: &impl Serialize) -> io::Resul
 
 /// News of the child.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum StartProgress {
     /// Nothing new.
     Pending,
     /// It waits for its id maps.
@@ -85,7 +85,7 @@ impl Handshake {
     }
 
     /// Reads what has arrived.
-    pub(super) fn advance(&mut self) -> Progress {
+    pub(super) fn advance(&mut self) -> StartProgress {
         let mut buffer = [0; 1024];
         let closed = loop {
             match self.stream.read(&mut buffer) {
@@ -96,22 +96,22 @@ impl Handshake {
                 Err(_) => break true,
             }
             if self.received.len() > MAX_MESSAGE_BYTES {
-                return Progress::Failed(fault("message too long"));
+                return StartProgress::Failed(fault("message too long"));
             }
         };
         while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.received.drain(..=end).collect();
             match serde_json::from_slice(&line) {
-                Ok(Message::MapIds) => return Progress::MapIds,
+                Ok(Message::MapIds) => return StartProgress::MapIds,
                 Ok(Message::Executing) => self.executing = true,
-                Ok(Message::Failed(fault)) => return Progress::Failed(fault),
-                Err(error) => return Progress::Failed(fault(&error.to_string())),
+                Ok(Message::Failed(fault)) => return StartProgress::Failed(fault),
+                Err(error) => return StartProgress::Failed(fault(&error.to_string())),
             }
         }
         match (closed, self.executing) {
-            (false, _) => Progress::Pending,
-            (true, true) => Progress::Executed,
-            (true, false) => Progress::Failed(fault("ended before the program was executed")),
+            (false, _) => StartProgress::Pending,
+            (true, true) => StartProgress::Executed,
+            (true, false) => StartProgress::Failed(fault("ended before the program was executed")),
         }
     }
 }
@@ -133,13 +133,13 @@ mod tests {
     #[test]
     fn the_end_of_the_socket_after_executing_means_that_the_program_runs() {
         let (mut handshake, child) = pair();
-        assert_eq!(handshake.advance(), Progress::Pending);
+        assert_eq!(handshake.advance(), StartProgress::Pending);
         send(&child, &Message::MapIds).unwrap();
-        assert_eq!(handshake.advance(), Progress::MapIds);
+        assert_eq!(handshake.advance(), StartProgress::MapIds);
         send(&child, &Message::Executing).unwrap();
-        assert_eq!(handshake.advance(), Progress::Pending);
+        assert_eq!(handshake.advance(), StartProgress::Pending);
         drop(child);
-        assert_eq!(handshake.advance(), Progress::Executed);
+        assert_eq!(handshake.advance(), StartProgress::Executed);
     }
 
     #[test]
@@ -150,9 +150,9 @@ mod tests {
         send(&child, &Message::Executing).unwrap();
         send(&child, &Message::Failed(cause.clone())).unwrap();
         drop(child);
-        assert_eq!(handshake.advance(), Progress::Failed(cause));
+        assert_eq!(handshake.advance(), StartProgress::Failed(cause));
         let (mut handshake, child) = pair();
         drop(child);
-        assert!(matches!(handshake.advance(), Progress::Failed(_)));
+        assert!(matches!(handshake.advance(), StartProgress::Failed(_)));
     }
 }

@@ -139,6 +139,7 @@ pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
             "/tinwright.hardware.v1.ModelService/ListModels",
             "/tinwright.identity.v1.TenantService/GetTenant",
             "/tinwright.instance.v1.InstanceService/GetInstance",
+            "/tinwright.node.v1.NodeService/GetNode",
             "/tinwright.power.v1.PowerService/CancelPowerJob",
             "/tinwright.power.v1.PowerService/CreatePowerJob",
             "/tinwright.power.v1.PowerService/GetPowerJob",

@@ -56,8 +56,8 @@ impl Service {
     ];
 
     /// The services that this one always calls; identity for the revoked certificates. Metadata and address call netboot too if its address is configured, for leases; and so does
-    /// the gateway, which passes on the calls of its clients, with metadata and node. Identity calls node, for events, if it is here or its
-    /// address is configured.
+    /// the gateway, which passes on the calls of its clients, with metadata and node. Identity calls node, for events, and workflow calls it,
+    /// for the streams of agents, if it is here or its address is configured.
     fn calls(self) -> &'static [Self] {
         match self {
             Self::Hardware => {

@@ -52,6 +52,9 @@ impl WorkerService for Api {
         let record = self.record(token.machine()).await?;
         let macs = record.interfaces.iter().filter_map(|interface| interface.mac.parse().ok());
         self.check_neighbour(&record.id, macs, from).await?;
+        if token.is_node() {
+            self.agents.check(token.machine(), &boot).await?;
+        }
         let issued = self.enrollment.redeem(&token, &csr, &boot, self.clock.wall()).await?;
         tracing::info!(hardware.id = record.id, boot = boot.0, "machine identified");
         Ok(Response::new(pb::RedeemResponse {

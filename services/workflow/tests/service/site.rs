@@ -107,7 +107,7 @@ impl Site {
         tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
         let issuer = Arc::new(NameIssuer);
-        let peers = CalledServices { hardware, identity, instance, power: bmcs };
+        let peers = CalledServices { hardware, identity, instance, power: bmcs, node: None };
         let (timeouts, until) = (WorkerTimeouts::DEFAULT, stop.clone());
         let events = EventLog::new(ScopedStore::new(store.clone(), "workflow"), "workflow");
         let api = Api::new(store, peers, timeouts, tokens.clone(), issuer, clock, until);

@@ -19,13 +19,18 @@ pub(crate) fn asset(name: &str) -> PathBuf {
 
 /// Writes the small image to `folder`.
 pub(crate) fn write_plain(folder: &Path) {
+    write_with_init(folder, &asset("plain-init.sh"));
+}
+
+/// Writes an image to `folder`, with busybox and a script as its init.
+pub(crate) fn write_with_init(folder: &Path, script: &Path) {
     create_dir_all(folder.join("bin")).unwrap();
     std::fs::copy("/bin/busybox", folder.join("bin/busybox")).unwrap();
     for name in ["sh", "cat", "sleep"] {
         symlink("busybox", folder.join("bin").join(name)).unwrap();
     }
     let init = folder.join("init");
-    std::fs::copy(asset("plain-init.sh"), &init).unwrap();
+    std::fs::copy(script, &init).unwrap();
     std::fs::set_permissions(init, PermissionsExt::from_mode(0o755)).unwrap();
 }
 

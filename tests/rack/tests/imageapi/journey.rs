@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rack::lab::{Lab, wait};
-use rack::node::{Node, Tables};
+use rack::node::Node;
+use rack::shell::Tables;
 use serde_json::Value;
 
 use crate::schemes::Scheme;
@@ -58,22 +59,22 @@ impl Journey {
 
     /// Creates and starts a container, and waits until its system has started.
     pub(crate) fn start_container(&mut self, scheme: &Scheme) -> Running {
-        let before = self.node.tables().unwrap();
+        let before = self.node.shell.tables().unwrap();
         let created = self.call("POST", "/container", Some(&scheme.body), 201);
         assert_eq!(created["state"], "running", "{created}");
         let root = created["mount"]["mountpoint"].as_str().unwrap();
         let command = format!("cat {root}/report 2>/dev/null || true");
-        let started = || (self.node.shell(&command).unwrap() == scheme.start).then_some(());
+        let started = || (self.node.shell.run(&command).unwrap() == scheme.start).then_some(());
         let has_started = wait(scheme.name, SYSTEM_TIMEOUT, started);
         has_started.unwrap_or_else(|error| panic!("{error}: {}", self.log(&created)));
-        assert_ne!(self.node.tables().unwrap(), before);
+        assert_ne!(self.node.shell.tables().unwrap(), before);
         Running { name: scheme.name, id: created["id"].as_u64().unwrap(), before }
     }
 
     /// Returns the log of a container.
     fn log(&mut self, container: &Value) -> String {
         let path = container["logfile"].as_str().unwrap();
-        self.node.shell(&format!("cat {path}")).unwrap()
+        self.node.shell.run(&format!("cat {path}")).unwrap()
     }
 
     /// Stops and deletes a container, and waits until the kernel's tables are as before.
@@ -83,9 +84,9 @@ impl Journey {
         let ended = || (self.container(name)["state"] == "exited").then_some(());
         wait(&format!("the end of {name}"), SYSTEM_TIMEOUT, ended).unwrap();
         self.call("DELETE", &format!("/container?id={id}"), None, 200);
-        let mut after = self.node.tables().unwrap();
+        let mut after = self.node.shell.tables().unwrap();
         let _unchanged = wait("the end of mounts and attachments", TEARDOWN_TIMEOUT, || {
-            after = self.node.tables().unwrap();
+            after = self.node.shell.tables().unwrap();
             (after == before).then_some(())
         });
         assert_eq!(after, before, "after {name}");
@@ -97,28 +98,28 @@ impl Journey {
     /// Kills the agent while a container with systemd runs. The next agent finds it again, and it has not noticed.
     pub(crate) fn kill_agent(&mut self, running: &Running) {
         let (tables, init) =
-            (self.node.tables().unwrap(), self.node.shell("pidof systemd").unwrap());
+            (self.node.shell.tables().unwrap(), self.node.shell.run("pidof systemd").unwrap());
         let agent = self.node.agent().unwrap();
-        self.node.shell(&format!("kill -9 {agent}")).unwrap();
+        self.node.shell.run(&format!("kill -9 {agent}")).unwrap();
         let next = || self.node.agent().ok().filter(|pid| *pid != agent);
         wait("the next agent", SYSTEM_TIMEOUT, next).unwrap();
         self.node.wait_for_agent(&mut self.lab).unwrap();
         let found = self.container(running.name);
         assert_eq!((&found["id"], &found["state"]), (&running.id.into(), &"running".into()));
-        let after = self.node.tables().unwrap();
+        let after = self.node.shell.tables().unwrap();
         assert_eq!((after.mounts, after.loop_files), (tables.mounts, tables.loop_files));
-        assert_eq!(self.node.shell("pidof systemd").unwrap(), init);
+        assert_eq!(self.node.shell.run("pidof systemd").unwrap(), init);
     }
 
     /// Breaks the connection with the iSCSI target of a running container. The session has another one afterwards.
     pub(crate) fn break_iscsi_connection(&mut self) {
         let log = "dmesg | grep -c 'detected conn error' || true";
-        assert_eq!(self.node.shell(log).unwrap(), "0\n");
+        assert_eq!(self.node.shell.run(log).unwrap(), "0\n");
         self.servers.replace_tgt(&mut self.lab);
-        let has_broken = || (self.node.shell(log).unwrap() != "0\n").then_some(());
+        let has_broken = || (self.node.shell.run(log).unwrap() != "0\n").then_some(());
         wait("the broken connection", SYSTEM_TIMEOUT, has_broken).unwrap();
         let logged_in = || {
-            (self.node.shell("cat /sys/class/iscsi_session/*/state").unwrap() == "LOGGED_IN\n")
+            (self.node.shell.run("cat /sys/class/iscsi_session/*/state").unwrap() == "LOGGED_IN\n")
                 .then_some(())
         };
         wait("another connection", SYSTEM_TIMEOUT, logged_in).unwrap();

@@ -1,6 +1,6 @@
 //! The servers of images, in the lab.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,13 +42,9 @@ impl Servers {
         let folder = lab.path("images");
         let mut servers = Self { folder, ceph: None };
         servers.write_images();
-        let exports = [NODE, IMAGES, SQUASH];
-        let mut ganesha = in_private_mounts(lab, "ganesha.sh");
-        ganesha.arg(SERVER.to_string()).arg(&servers.folder).args(exports);
-        lab.start("ganesha", &mut ganesha).unwrap();
         servers.start_tgt(lab, "tgt");
         servers.ceph = with_ceph.then(|| Ceph::start(lab, &servers.folder.join(IMAGES)));
-        wait("Ganesha", START_TIMEOUT, || is_open(lab, 2049)).unwrap();
+        start_ganesha(lab, &servers.folder, &[NODE, IMAGES, SQUASH]);
         servers
     }
 
@@ -111,6 +107,14 @@ impl Servers {
     pub(crate) fn ceph(&self) -> &Ceph {
         self.ceph.as_ref().unwrap()
     }
+}
+
+/// Starts Ganesha, which exports these folders in `folder` under their names, and waits until it listens.
+pub(crate) fn start_ganesha(lab: &mut Lab, folder: &Path, exports: &[&str]) {
+    let mut ganesha = in_private_mounts(lab, "ganesha.sh");
+    ganesha.arg(SERVER.to_string()).arg(folder).args(exports);
+    lab.start("ganesha", &mut ganesha).unwrap();
+    wait("Ganesha", START_TIMEOUT, || is_open(lab, 2049)).unwrap();
 }
 
 /// Returns a command that runs a script of this test's assets in the lab, with mounts of its own.
