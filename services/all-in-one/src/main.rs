@@ -123,7 +123,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
 
 #[tokio::main]
 async fn check(config: &Config, mend: bool) -> anyhow::Result<ExitCode> {
-    let report = maintenance::check(config, mend).await?;
+    let report = Box::pin(maintenance::check(config, mend)).await?;
     println!("{}", maintenance::format_report(&report));
     let good = if mend { report.is_repairable() } else { report.is_clean() };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

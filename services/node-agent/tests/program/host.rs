@@ -201,7 +201,7 @@ impl Host {
 
     /// Returns the mounts that were not there when `before` was read, and those of this place that are gone. Mounts of other programs
     /// end when these remove their directories.
-    fn other_mounts(&self, before: &str) -> Vec<String> {
+    pub(crate) fn other_mounts(&self, before: &str) -> Vec<String> {
         let now = own_mounts();
         let new = now.lines().filter(|line| !before.lines().any(|earlier| earlier == *line));
         let root = self.root.to_str().unwrap();
