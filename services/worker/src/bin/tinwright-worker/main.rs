@@ -6,8 +6,8 @@
 //!            ─▶ session: NextAction ─▶ action ─▶ FinishAction ─▶ …      meanwhile the certificate is renewed
 //! ```
 //!
-//! - [`link`], [`retry_policy`]: calls, which are repeated while the control plane is not reachable.
-//! - [`journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
+//! - [`link`], [`machine::retry_policy`]: calls, which are repeated while the control plane is not reachable.
+//! - [`machine::journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
 //! - [`inventory`]: the report of this machine's parts and neighbours, and the links to its disks.
 //! - [`power`]: the end of this boot.
 //!
