@@ -101,8 +101,9 @@ mod machines {
                 &self,
                 _: Request<pb::ListHardwareRequest>,
             ) -> Result<Response<pb::ListHardwareResponse>, Status> {
-                let hardware = self.0.lock().unwrap().machines.values().cloned();
-                let hardware = hardware.map(|it| it.without_secrets()).collect();
+                let stored = self.0.lock().unwrap();
+                let machines = stored.machines.values().cloned();
+                let hardware = machines.map(|it| it.without_secrets()).collect();
                 Ok(Response::new(pb::ListHardwareResponse { hardware, ..Default::default() }))
             }
 
