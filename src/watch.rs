@@ -1,5 +1,8 @@
 //! The events of a watch: all objects, then synced, then each change.
 
+/// The message of the status `UNAVAILABLE` with which a server ends its streams when it stops.
+pub const SERVER_STOPS: &str = "the server is ending";
+
 /// An event of a watch's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent<T> {

@@ -9,7 +9,8 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 6] = [
+const LIBRARIES: [(&str, &[&str]); 7] = [
+    ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
     ("dhcp", &[]),
@@ -18,8 +19,8 @@ const LIBRARIES: [(&str, &[&str]); 6] = [
     ("containers", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 7] =
-    ["fleet", "dhcp", "tftp", "imageapi", "mounts", "containers", "machine"];
+const SERVICE_LIBRARIES: [&str; 8] =
+    ["actions", "fleet", "dhcp", "tftp", "imageapi", "mounts", "containers", "machine"];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// Programs on machines and in clouds of other people, and the libraries they are made of: they contain no store.
@@ -37,7 +38,7 @@ const STORELESS: [&str; 11] = [
     "gateway",
 ];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 3] = ["dhcp", "tftp", "imageapi"];
+const PURE: [&str; 4] = ["actions", "dhcp", "tftp", "imageapi"];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];

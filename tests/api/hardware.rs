@@ -147,7 +147,8 @@ async fn an_occupied_machine_cannot_be_deleted_and_a_deleted_ones_addresses_are_
     ready.hardware.as_mut().unwrap().state = pb::State::Provisionable.into();
     let created =
         hardware.create_hardware(ready.clone()).await.unwrap().into_inner().hardware.unwrap();
-    let instance = Instance { hardware_id: created.id.clone(), ..Instance::default() };
+    let hardware_id = created.id.clone();
+    let instance = Instance { hardware_id, reserve_only: true, ..Instance::default() };
     let request = CreateInstanceRequest { instance: Some(instance), ..Default::default() };
     let instance = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
     wait_until_started(&mut instances, &instance.id).await;
@@ -174,7 +175,7 @@ tasks:
 - name: os
   worker: "{{ .device_1 }}"
   actions:
-  - {name: configure, image: cexec}
+  - {name: configure, image: cexec, environment: {BLOCK_DEVICE: /dev/sda1, FS_TYPE: ext4, CMD_LINE: ls}}
 "#;
 
 /// A machine with a BMC that does not respond, and clients of the services that know it.

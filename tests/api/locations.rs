@@ -196,7 +196,8 @@ async fn the_machines_of_a_model_are_counted_with_those_that_instances_occupy() 
         machines.push(made.unwrap().id);
     }
     let mut instances = InstanceServiceClient::new(site.server.channel(Some(Role::Admin)).await);
-    let instance = Instance { hardware_id: machines[0].clone(), ..Instance::default() };
+    let hardware_id = machines[0].clone();
+    let instance = Instance { hardware_id, reserve_only: true, ..Instance::default() };
     let request = CreateInstanceRequest { instance: Some(instance), ..Default::default() };
     instances.create_instance(request).await.unwrap();
     let failed = pb::SetHardwareStateRequest {

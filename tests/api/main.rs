@@ -4,6 +4,7 @@
 mod access;
 mod addresses;
 mod events;
+mod given_back;
 mod hardware;
 mod ial;
 mod identity;

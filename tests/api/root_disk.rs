@@ -3,14 +3,14 @@
 use runtime::Role;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{self as inst, get_instance_request::By};
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::Code;
 use tonic::transport::Channel;
-use tonic_types::StatusExt as _;
+use tonic::{Code, Status};
 
 use crate::support::{RunningServer, start, until};
 
@@ -20,7 +20,7 @@ tasks:
 - name: os
   worker: "{{ .device_1 }}"
   actions:
-  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}"}}
+  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}", IMG_URL: "http://127.0.0.1/d"}}
 "#;
 
 /// A machine with two SSDs, and clients of the services that know it.
@@ -41,6 +41,7 @@ impl Machine {
         let mac = "02:00:00:00:00:01".into();
         let hardware = hw::Hardware {
             interfaces: vec![hw::Interface { mac, ..Default::default() }],
+            name: "node-1".into(),
             state: hw::State::Provisionable.into(),
             ..Default::default()
         };
@@ -72,67 +73,49 @@ impl Machine {
         self.instances.get_instance(request).await.unwrap().into_inner().instance.unwrap()
     }
 
-    /// Waits until the instance has failed, and returns the reason.
-    async fn failure(&mut self) -> String {
-        let failed = async || self.instance().await.state() == inst::State::Failed;
-        until(failed, "a failed instance").await;
-        self.instance().await.state_reason
-    }
-
-    /// Sets the hint of the instance, and repeats its installation.
-    async fn retry(&mut self, hint: &str) {
-        let root_disk = Some(Box::new(hint.parse().unwrap()));
-        let id = self.instance().await.id;
-        let instance = Some(inst::Instance { id: id.clone(), root_disk, ..Default::default() });
-        let update_mask = Some(prost_types::FieldMask { paths: vec!["root_disk".into()] });
-        let request = inst::UpdateInstanceRequest { instance, update_mask };
-        self.instances.update_instance(request).await.unwrap();
-        self.instances.retry_instance(inst::RetryInstanceRequest { id }).await.unwrap();
-    }
-
-    /// Returns the refusal of a workflow for the machine's occupant.
-    async fn refusal(&mut self) -> String {
-        let request = wf::CreateWorkflowRequest {
+    /// Orders an instance with this hint. People switch the machine on.
+    async fn order(&mut self, hint: &str) -> Result<(), Status> {
+        let instance = inst::Instance {
             hardware_id: self.id.clone(),
             template_id: self.template.clone(),
-            occupied_by: self.instance().await.id,
+            root_disk: hint.parse().ok().map(Box::new),
+            power_management: PowerManagement::None.into(),
             ..Default::default()
         };
-        let refused = self.workflows.create_workflow(request).await.unwrap_err();
+        let request =
+            inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+        self.instances.create_instance(request).await.map(drop)
+    }
+
+    /// Returns the text with which such an order is refused.
+    async fn refusal(&mut self, hint: &str) -> String {
+        let refused = self.order(hint).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-        refused.get_details_error_info().unwrap().reason
+        refused.message().to_owned()
     }
 }
 
 #[tokio::test]
-async fn an_instance_fails_with_the_list_of_disks_and_is_installed_once_a_hint_names_one() {
+async fn an_instance_is_refused_with_the_list_of_disks_and_is_installed_once_a_hint_names_one() {
     let server = start().await;
     let mut machine = Machine::new(&server).await;
-    let instance = inst::Instance {
-        hardware_id: machine.id.clone(),
-        template_id: machine.template.clone(),
-        ..Default::default()
-    };
-    let request = inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
-    machine.instances.create_instance(request).await.unwrap();
-    let reason = machine.failure().await;
-    assert!(reason.contains("the machine has no inventory"), "{reason}");
-    assert_eq!(machine.refusal().await, "ROOT_DISK_MISSING");
+    let reason = machine.refusal("").await;
+    assert!(reason.starts_with("node-1: the machine has no inventory"), "{reason}");
 
     machine.report(&server).await;
-    assert_eq!(machine.refusal().await, "ROOT_DISK_AMBIGUOUS");
-    machine.retry("serial=C3").await;
-    let reason = machine.failure().await;
     let disks = "sda (serial A1, 480 GB), sdb (serial B2, 480 GB)";
+    let reason = machine.refusal("").await;
+    assert!(reason.starts_with("node-1: several disks can be the root disk"), "{reason}");
+    let reason = machine.refusal("serial=C3").await;
     assert!(reason.ends_with(&format!("(hint serial=C3): the machine has {disks}")), "{reason}");
 
-    machine.retry("serial=B2").await;
+    machine.order("serial=B2").await.unwrap();
     let has_workflow = async || !machine.instance().await.workflow_ids.is_empty();
     until(has_workflow, "a workflow").await;
     let id = machine.instance().await.workflow_ids.pop().unwrap();
     let request = wf::GetWorkflowRequest { id, view: View::Full.into() };
     let found = machine.workflows.get_workflow(request).await.unwrap().into_inner();
     let environment = &found.workflow.unwrap().actions[0].environment;
-    assert_eq!(environment, &["DEST_DISK=/dev/disk/by-id/ata-X_B2"]);
+    assert_eq!(environment[0], "DEST_DISK=/dev/disk/by-id/ata-X_B2");
     server.end().await;
 }

@@ -226,6 +226,7 @@ const CALLS: &[(&str, Audience)] = &[
     ("/tinwright.workflow.v1.TemplateService/DeleteTemplate", Audience::Operators),
     ("/tinwright.workflow.v1.TemplateService/GetTemplate", Audience::Viewers),
     ("/tinwright.workflow.v1.TemplateService/ListTemplates", Audience::Viewers),
+    ("/tinwright.workflow.v1.TemplateService/RenderTemplate", Audience::Operators),
     ("/tinwright.workflow.v1.TemplateService/UpdateTemplate", Audience::Operators),
     ("/tinwright.workflow.v1.TemplateService/WatchTemplates", Audience::Viewers),
     ("/tinwright.workflow.v1.WorkerService/AppendLog", Audience::Workers),

@@ -13,6 +13,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tonic::{Code, Status};
@@ -27,6 +28,13 @@ use crate::identity::Caller;
 struct Method {
     grpc_service: &'static str,
     grpc_method: &'static str,
+}
+
+impl Method {
+    /// True if the call streams changes until its caller leaves.
+    fn is_watch(self) -> bool {
+        self.grpc_method.starts_with("Watch")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,18 +52,26 @@ pub struct CallMetrics(Arc<Metrics>);
 struct Metrics {
     handled: Family<Handled, Counter>,
     seconds: Family<Method, Histogram, fn() -> Histogram>,
+    /// Open streams of watches.
+    watchers: Family<Method, Gauge>,
 }
 
 impl CallMetrics {
     /// Registers the metrics in `registry`, which should add no prefix: other gRPC servers use the same names.
     pub fn new(registry: &mut Registry) -> Self {
         let handled = Family::default();
-        let help = "Calls that have ended, by status code";
+        let help = "Calls that have ended, by call and status code";
         registry.register("grpc_server_handled", help, handled.clone());
         let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_1, 4.0, 10));
         let seconds = Family::new_with_constructor(histogram);
-        registry.register("grpc_server_handling_seconds", "Duration of calls", seconds.clone());
-        Self(Arc::new(Metrics { handled, seconds }))
+        registry.register(
+            "grpc_server_handling_seconds",
+            "Duration of calls, in seconds, by call",
+            seconds.clone(),
+        );
+        let watchers = Family::default();
+        registry.register("tinwright_watchers", "Open watches, by call", watchers.clone());
+        Self(Arc::new(Metrics { handled, seconds, watchers }))
     }
 
     /// Begins to measure the call `path`.
@@ -64,9 +80,13 @@ impl CallMetrics {
         let known = access::known_path(path).and_then(|known| known.strip_prefix('/'));
         let (grpc_service, grpc_method) =
             known.and_then(|known| known.split_once('/')).unwrap_or(("unknown", "unknown"));
+        let method = Method { grpc_service, grpc_method };
+        if method.is_watch() {
+            self.0.watchers.get_or_create(&method).inc();
+        }
         RunningCall {
             metrics: self.0.clone(),
-            method: Method { grpc_service, grpc_method },
+            method,
             began: Clock::system().monotonic(),
             is_counted: false,
         }
@@ -96,7 +116,10 @@ impl RunningCall {
         let handled = Handled { grpc_service, grpc_method, grpc_code: code_name(code) };
         self.metrics.handled.get_or_create(&handled).inc();
         self.metrics.seconds.get_or_create(&self.method).observe(elapsed.as_secs_f64());
-        tracing::debug!(?code, ?elapsed, "call ended");
+        if self.method.is_watch() {
+            self.metrics.watchers.get_or_create(&self.method).dec();
+        }
+        tracing::debug!(?code, seconds = elapsed.as_secs_f64(), "call ended");
     }
 }
 
@@ -266,7 +289,10 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_the_client_leaves_is_counted_as_cancelled() {
         let (body, registry) = call(WATCH, vec![trailers("0")]).await;
+        let watchers = "tinwright_watchers{grpc_service=\"tinwright.hardware.v1.HardwareService\",grpc_method=\"WatchHardware\"}";
+        assert!(page(&registry).contains(&format!("{watchers} 1\n")), "{}", page(&registry));
         drop(body);
+        assert!(page(&registry).contains(&format!("{watchers} 0\n")), "{}", page(&registry));
         assert!(page(&registry).contains("grpc_code=\"Canceled\"} 1"), "{}", page(&registry));
     }
 

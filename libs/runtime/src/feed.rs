@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 pub use tinwright::watch::FeedEvent;
-use tinwright::watch::{WatchEvent, WatchResponse};
+use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::retry::Backoff;
 
@@ -40,7 +40,7 @@ pub async fn follow_with_backoff<
         loop {
             let mut live = false;
             let Err(status) = once(open(), &mut handle, &mut live).await;
-            tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
+            log_end(noun, &status);
             handle(FeedEvent::Disconnected);
             if live {
                 backoff.reset();
@@ -49,6 +49,15 @@ pub async fn follow_with_backoff<
         }
     };
     stop.run_until_cancelled(endless).await;
+}
+
+/// Logs the end of a stream. A server that stops says so: this one too, whose feeds end a moment before it does.
+fn log_end(noun: &str, status: &Status) {
+    if status.code() == Code::Unavailable && status.message() == SERVER_STOPS {
+        tracing::debug!(noun, "feed ended: its server stops");
+    } else {
+        tracing::warn!(noun, code = ?status.code(), reason = status.message(), "feed cut");
+    }
 }
 
 /// Reads one stream, from its opening to its end.

@@ -34,12 +34,12 @@ impl ProcessCollector {
         };
         let resident = stat.rss * procfs::page_size();
         let gauges = [
-            ("process_start_time_seconds", "Start time since 1970", start_time),
-            ("process_resident_memory_bytes", "Resident memory", resident as f64),
-            ("process_virtual_memory_bytes", "Virtual memory", stat.vsize as f64),
-            ("process_threads", "Threads", stat.num_threads as f64),
-            ("process_open_fds", "Open file descriptors", process.fd_count()? as f64),
-            ("process_max_fds", "Limit on open file descriptors", max_files),
+            ("process_start_time_seconds", "Start time, in seconds since 1970.", start_time),
+            ("process_resident_memory_bytes", "Resident memory, in bytes.", resident as f64),
+            ("process_virtual_memory_bytes", "Virtual memory, in bytes.", stat.vsize as f64),
+            ("process_threads", "Threads.", stat.num_threads as f64),
+            ("process_open_fds", "Open file descriptors.", process.fd_count()? as f64),
+            ("process_max_fds", "Limit on open file descriptors.", max_files),
         ];
         Ok((seconds(stat.utime + stat.stime), gauges))
     }
@@ -49,7 +49,7 @@ impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // Without /proc there are no such metrics.
         let Ok((cpu_seconds, gauges)) = Self::read() else { return Ok(()) };
-        let (cpu, help) = (ConstCounter::new(cpu_seconds), "User and system CPU time");
+        let (cpu, help) = (ConstCounter::new(cpu_seconds), "User and system CPU time, in seconds.");
         let kind = cpu.metric_type();
         cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, kind)?)?;
         for (name, help, value) in gauges {

@@ -1,5 +1,9 @@
 //! Logs, metrics and health.
 
+mod filter;
+mod format;
+
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,8 +16,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
+pub use self::filter::{InvalidFilter, parse_filter};
 use crate::process_metrics;
 
 /// The format of log lines.
@@ -26,15 +30,18 @@ pub enum Format {
     Json,
 }
 
-/// Begins logging to standard error. `filter` is in `tracing`'s notation, such as `info,store=debug`.
+/// Begins logging to standard error. `filter` is in `tracing`'s notation, such as `info,store=debug`. Levels have colours at a
+/// terminal, unless the variable `NO_COLOR` is set (no-color.org).
 pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::builder().parse(filter)?;
-    let colours = std::io::stderr().is_terminal();
+    let filter = parse_filter(filter)?;
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colours = std::io::stderr().is_terminal() && !refused;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     let log = log.with_writer(std::io::stderr);
     let started = match format {
-        Format::Human => log.try_init(),
-        Format::Json => log.json().try_init(),
+        Format::Human => log.fmt_fields(format::Fields).event_format(format::Lines).try_init(),
+        // The list of all spans has the current one, too.
+        Format::Json => log.json().with_current_span(false).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!(error))
 }
@@ -57,8 +64,28 @@ pub struct Diagnostics {
     /// Without a prefix; [`register`](Self::register) adds ours.
     registry: Arc<Mutex<Registry>>,
     readiness: Arc<watch::Sender<Readiness>>,
-    /// Problems that do not keep the process from being ready.
-    details: Arc<Mutex<Vec<String>>>,
+    details: Details,
+}
+
+/// Returns the present problems of one kind, each in a line.
+type Check = dyn Fn() -> Vec<String> + Send + Sync;
+
+/// Checks for problems that do not keep a process from being ready.
+#[derive(Clone, Default)]
+struct Details(Arc<Mutex<Vec<Arc<Check>>>>);
+
+impl Details {
+    /// Returns the present problems.
+    fn get(&self) -> Vec<String> {
+        let checks = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        checks.iter().flat_map(|check| check()).collect()
+    }
+}
+
+impl fmt::Debug for Details {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Details").finish_non_exhaustive()
+    }
 }
 
 impl Default for Diagnostics {
@@ -68,7 +95,7 @@ impl Default for Diagnostics {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("tinwright_build", "Version of this program", build);
         let registry = Arc::new(Mutex::new(registry));
-        Self { registry, readiness: Arc::default(), details: Arc::default() }
+        Self { registry, readiness: Arc::default(), details: Details::default() }
     }
 }
 
@@ -88,9 +115,11 @@ impl Diagnostics {
         self.readiness.send_replace(readiness);
     }
 
-    /// Replaces the problems that the answer of `/readyz` names, one per line, when the process is ready nevertheless.
-    pub fn set_details(&self, details: Vec<String>) {
-        *self.details.lock().unwrap_or_else(PoisonError::into_inner) = details;
+    /// Adds a check for problems, which `/readyz` names, one per line, when the process is ready nevertheless. It is made at each
+    /// request, and must be fast.
+    pub fn add_details(&self, check: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        let mut checks = self.details.0.lock().unwrap_or_else(PoisonError::into_inner);
+        checks.push(Arc::new(check));
     }
 
     /// `/metrics` (OpenMetrics text), `/healthz` and `/readyz`.
@@ -118,8 +147,7 @@ async fn metrics(State(diagnostics): State<Diagnostics>) -> Response {
 async fn readiness(State(diagnostics): State<Diagnostics>) -> (StatusCode, String) {
     match *diagnostics.readiness.borrow() {
         Readiness::Ready => {
-            let details = diagnostics.details.lock().unwrap_or_else(PoisonError::into_inner);
-            let lines = details.iter().map(|detail| format!("{detail}\n"));
+            let lines = diagnostics.details.get().into_iter().map(|detail| format!("{detail}\n"));
             (StatusCode::OK, ["ready\n".to_owned()].into_iter().chain(lines).collect())
         }
         Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n".into()),
@@ -131,6 +159,8 @@ async fn readiness(State(diagnostics): State<Diagnostics>) -> (StatusCode, Strin
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[tokio::test]
@@ -148,7 +178,16 @@ mod tests {
             let reported = (reported.0, reported.1.to_owned());
             assert_eq!(readiness(State(diagnostics.clone())).await, reported);
         }
-        diagnostics.set_details(vec!["a contradiction".into()]);
+        let is_solved = Arc::new(AtomicBool::default());
+        let solved = is_solved.clone();
+        diagnostics.add_details(|| vec!["a contradiction".into()]);
+        diagnostics.add_details(move || match solved.load(Ordering::Relaxed) {
+            true => Vec::new(),
+            false => vec!["a file is missing".into()],
+        });
+        let reported = (ok, "ready\na contradiction\na file is missing\n".to_owned());
+        assert_eq!(readiness(State(diagnostics.clone())).await, reported);
+        is_solved.store(true, Ordering::Relaxed);
         let reported = (ok, "ready\na contradiction\n".to_owned());
         assert_eq!(readiness(State(diagnostics)).await, reported);
     }

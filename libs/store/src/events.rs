@@ -18,7 +18,8 @@ use tinwright::event::v1::{Event, EventKind};
 
 pub use self::feed::{EventFeed, EventWatcher, MissedEvents};
 pub use self::log::{EventLog, RETENTION};
-pub use self::origin::{Origin, current_origin, with_origin};
+pub(crate) use self::origin::record_changed;
+pub use self::origin::{ChangedObjects, Origin, current_origin, with_origin};
 use crate::Write;
 use crate::records::Kind;
 
@@ -73,6 +74,15 @@ pub(crate) fn of_change<K: Kind>(
         origin.write(&mut event);
     }
     Some(event)
+}
+
+/// Returns the name of a record for the log: its noun, its name if it has one, and its id.
+pub(crate) fn object_name<K: Kind>(record: &K::Record) -> String {
+    match (K::name(record), K::id(record)) {
+        ("", id) => format!("{} {id}", K::NOUN),
+        (name, id) if name == id => format!("{} {id}", K::NOUN),
+        (name, id) => format!("{} {name} {id}", K::NOUN),
+    }
 }
 
 /// Returns the states before and after a change.

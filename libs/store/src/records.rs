@@ -26,7 +26,7 @@ pub use self::change::Change;
 pub use self::check::CheckReport;
 pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES, RecordSource};
 use self::requests::{IdempotentRequest, RequestState};
-use crate::{Expect, Page, Revision, ScopedStore, Store, Versioned, seal};
+use crate::{Expect, Page, Revision, ScopedStore, Store, Versioned, events, seal};
 
 /// Records that one part of a filtered list reads at most.
 const MAX_SCANNED_RECORDS: usize = 2000;
@@ -51,6 +51,11 @@ pub trait Kind: fmt::Debug + 'static {
 
     /// The field that carries the revision to callers. The stored bytes leave it at zero.
     fn revision_mut(record: &mut Self::Record) -> &mut i64;
+
+    /// Returns the name that people gave a record; empty if it has none.
+    fn name(_: &Self::Record) -> &str {
+        ""
+    }
 
     /// Returns the index entries of a record.
     fn indexes(_: &Self::Record) -> Vec<Index> {
@@ -351,11 +356,15 @@ impl<K: Kind> Records<K> {
     }
 
     /// Commits `change`, all of it or nothing.
-    pub async fn commit(&self, change: Change) -> Result<Revision, Error> {
+    pub async fn commit(&self, mut change: Change) -> Result<Revision, Error> {
+        let objects = change.take_objects();
         let commit = change.into_commit()?;
         let expect = commit.expect.clone();
         match self.store.commit(commit).await {
-            Ok(revision) => Ok(revision),
+            Ok(revision) => {
+                events::record_changed(objects);
+                Ok(revision)
+            }
             Err(crate::Error::Conflict(key)) => Err(self.clash(&expect, key).await?),
             Err(error) => Err(error.into()),
         }

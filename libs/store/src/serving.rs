@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt as _, future, stream};
 use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant;
-use tinwright::watch::{WatchEvent, WatchResponse};
+use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
 use tinwright::{TenantName, check};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -212,7 +212,7 @@ async fn until<T>(
     let unconfirmed = async { drop(confirmation.wait_for(|confirmed| !confirmed).await) };
     tokio::select! {
         biased;
-        () = stop.cancelled() => Err(Status::unavailable("the server is ending")),
+        () = stop.cancelled() => Err(Status::unavailable(SERVER_STOPS)),
         () = unconfirmed => Err(Status::unavailable("the store does not answer: begin again")),
         next = next => Ok(next),
     }

@@ -84,7 +84,7 @@ impl Certificates {
             let own = self.clone();
             if let Err(error) = tokio::task::spawn_blocking(move || own.renew()).await? {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "certificates not renewed; trying again later");
+                tracing::warn!(target: "tinwright", error, "certificates not renewed; trying again later");
             }
         }
         Ok(())
@@ -106,6 +106,7 @@ impl Certificates {
             self.site.renew_stored_certificates(names)?;
         } else if self.site.needs_service_certificate() {
             tracing::warn!(
+                target: "tinwright",
                 is_edge = self.site.is_edge(),
                 "the certificate of this process nears its end: copy service.pem anew, with its key, from a process that has ca-key.pem, or issue the edge again"
             );

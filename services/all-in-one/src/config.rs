@@ -5,13 +5,14 @@
 //!
 //! - [`command_line`]: merges all sources. [`Options`]: the options that are not in a section of the file.
 //! - `boot_http`, `dhcp`, `etcd`, `gateway`, `links`, `metadata`, `pools`: check the options of these subjects.
-//! - `split`: the services of this process, and the addresses of the others.
+//! - `help`: groups of options in the help. `split`: the services of this process, and the addresses of the others.
 
 mod boot_http;
 pub mod command_line;
 mod dhcp;
 mod etcd;
 mod gateway;
+mod help;
 mod links;
 mod metadata;
 mod pools;
@@ -22,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use netboot::site::Syslog;
 use runtime::neighbour::SourceCheck;
@@ -30,7 +32,7 @@ use serde::Deserialize;
 use tonic::transport::Uri;
 use workflow::lifecycle::WorkerTimeouts;
 
-pub use self::command_line::CommandLine;
+pub use self::command_line::{CommandLine, StoreOptions, full_help};
 pub use self::gateway::{Gateway, GatewayTransport};
 pub use self::links::NetbootLink;
 pub use self::metadata::{Metadata, Paths, Source};
@@ -359,6 +361,7 @@ impl Config {
 
     fn checked(self) -> anyhow::Result<Self> {
         anyhow::ensure!(self.drain <= Duration::from_secs(600), "drain_seconds is over 600");
+        runtime::telemetry::parse_filter(&self.log).context("log")?;
         let exposed = self.listen.iter().find(|address| !address.ip().is_loopback());
         if let (false, Some(exposed)) = (self.tls, exposed) {
             anyhow::bail!("insecure is for loopback only, but listen is {exposed}");

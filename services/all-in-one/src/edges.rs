@@ -140,11 +140,21 @@ impl Edges {
                 endpoints.of(Service::Netboot);
             let peers = Peers { hardware, instance, workflow, address };
             vitals.register(|registry| netboot.metrics().register(registry));
+            report_environments(&netboot, vitals);
             tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));
             index
         });
         EdgeReadiness { netboot, leases }
     }
+}
+
+/// Warns if no machine can boot the worker's environment now, and lets readiness name it for as long as it is so.
+fn report_environments(netboot: &Netboot, vitals: &Diagnostics) {
+    let environments = netboot.environments().clone();
+    if let Some(problem) = environments.problem() {
+        tracing::warn!(target: "tinwright", "{problem}");
+    }
+    vitals.add_details(move || environments.problem().into_iter().collect());
 }
 
 /// Binds the ports of every link.

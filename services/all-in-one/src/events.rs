@@ -22,6 +22,7 @@ use tinwright::event::v1::owner_event_service_server::{
 };
 use tinwright::event::v1::watch_owner_events_response::Event as WatchEvent;
 use tinwright::status;
+use tinwright::watch::SERVER_STOPS;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -69,7 +70,7 @@ impl OwnerEvents {
 
 #[tonic::async_trait]
 impl OwnerEventService for OwnerEvents {
-    #[tracing::instrument(skip_all)]
+    #[tracing::instrument(target = "tinwright", skip_all)]
     async fn list_owner_events(
         &self,
         request: Request<pb::ListOwnerEventsRequest>,
@@ -85,7 +86,7 @@ impl OwnerEventService for OwnerEvents {
     type WatchOwnerEventsStream =
         Pin<Box<dyn Stream<Item = Result<pb::WatchOwnerEventsResponse, Status>> + Send>>;
 
-    #[tracing::instrument(skip_all)]
+    #[tracing::instrument(target = "tinwright", skip_all)]
     async fn watch_owner_events(
         &self,
         request: Request<pb::WatchOwnerEventsRequest>,
@@ -108,7 +109,7 @@ fn responses(
         match stop.run_until_cancelled(watcher.next()).await.flatten() {
             Some(Ok(event)) => Some((respond(WatchEvent::Added(event)), Some((watcher, stop)))),
             Some(Err(missed)) => Some((Err(Status::out_of_range(missed.to_string())), None)),
-            None => Some((Err(Status::unavailable("the server is ending")), None)),
+            None => Some((Err(Status::unavailable(SERVER_STOPS)), None)),
         }
     });
     futures_util::StreamExt::chain(synced, events)

@@ -7,8 +7,9 @@
 //! - `overdue`: alarms for objects that stay in a state for too long.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
-//!   `sealing`: the secret fields of records are stored encrypted. `site_keys`: the key for that is replaced while the process runs.
-//!   `store_health`: the health of a process follows its store.
+//!   `secrets`: the site's, opened or created. `sealing`: the secret fields of records are stored encrypted. `site_keys`: the key for that is replaced while the process runs.
+//!   `store_health`: the health of a process follows its store. `store_lock`: the process that uses a store. `capabilities`: those that
+//!   are missing.
 //! - [`maintenance`]: checks and repairs of the store. [`open_files`]: the limit on open sockets. `api_limits`: the limits on
 //!   connections to the API. `certificates`: those of this process, renewed while it runs. `metrics`: those of objects, store
 //!   and certificates.
@@ -16,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod api_limits;
+mod capabilities;
 mod certificates;
 pub mod config;
 mod edges;
@@ -29,10 +31,12 @@ mod migrations;
 pub mod open_files;
 mod overdue;
 mod sealing;
+mod secrets;
 mod services;
 mod site_identity;
 mod site_keys;
 mod store_health;
+mod store_lock;
 mod subnet_import;
 
 use std::net::SocketAddr;
@@ -41,7 +45,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::FleetCache;
-use runtime::access::EDGE_SERVICES;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::overdue_metric::OverdueMetric;
@@ -62,7 +65,7 @@ use crate::config::{Config, Service, Storage};
 use crate::edges::{Edges, Metadata};
 use crate::endpoints::{CallerEndpoints, Pipe};
 use crate::events::refusals::Refusals;
-use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics};
+use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics, StoreSize};
 use crate::services::Services;
 use crate::site_keys::KeyRotation;
 use crate::store_health::Health;
@@ -94,6 +97,11 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Binds every port, then opens the content of the data directory, or creates it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
+        let explained = config.clone();
+        Self::open_all(config).await.map_err(|error| capabilities::explain(error, &explained))
+    }
+
+    async fn open_all(config: Config) -> anyhow::Result<Self> {
         let mut sockets = Sockets::from_env();
         let mut grpc = sockets.inherited("grpc")?;
         for address in &config.listen {
@@ -101,7 +109,7 @@ impl Server {
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let gateway = gateway::Bound::bind(&config, &mut sockets).await?;
-        let site = Arc::new(open_site(&config)?);
+        let site = Arc::new(secrets::open_site(&config)?);
         let edges = Edges::bind(&config, &site).await?;
         let store =
             if config.split.uses_store() { Some(store_of(&config, &site).await?) } else { None };
@@ -145,6 +153,10 @@ impl Server {
         let store = store.map(|store| measured(store, &vitals));
         let certificates = Certificates::open(&config, &site)?;
         vitals.register(|registry| CertificateMetrics::register(certificates.clone(), registry));
+        if let (Storage::Sled, true) = (&config.store, store.is_some()) {
+            let directory = config.data.join("store");
+            vitals.register(|registry| StoreSize::register(directory, registry));
+        }
         let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
         let revocations = follow_revocations(&config, &endpoints, &mut edges);
         let services = match &store {
@@ -201,7 +213,7 @@ impl Server {
                 revocations.ready().await;
             }
             health.set(Readiness::Ready).await;
-            tracing::info!("ready");
+            tracing::info!(target: "tinwright", "ready");
             if let Some(store) = followed_store {
                 health.follow(&*store).await;
             }
@@ -261,7 +273,7 @@ fn serve_grpc(
 async fn revocations_known(revocations: &Revocations, stop: &CancellationToken) {
     let known = tokio::time::timeout(REVOCATIONS_TIMEOUT, revocations.ready());
     if let Some(Err(_)) = stop.run_until_cancelled(known).await {
-        tracing::warn!("revoked certificates are not known yet; serving without");
+        tracing::warn!(target: "tinwright", "revoked certificates are not known yet; serving without");
     }
 }
 
@@ -293,51 +305,6 @@ async fn until_stopped(
     Ok(())
 }
 
-/// Opens the site's secrets. The first process creates them; edges need a copy.
-fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
-    let folder = config.secrets();
-    let owns_records = config.split.owns_records();
-    anyhow::ensure!(
-        owns_records || folder.join("ca.pem").exists(),
-        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it, or --role door for a gateway",
-        folder.display()
-    );
-    let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
-    if site.is_edge() {
-        check_services_of_edge(config)?;
-        return Ok(site);
-    }
-    if site.is_door() {
-        anyhow::ensure!(
-            config.split.is_gateway_only(),
-            "{} has the secrets of a door, which serves gateway only: set only",
-            config.secrets().display()
-        );
-        return Ok(site);
-    }
-    if owns_records {
-        site.ensure_admin_certificate().context("writing the operator's certificate")?;
-        site.ensure_document_key().context("writing the key for identity documents")?;
-        site.ensure_service_certificate(&config.names())
-            .context("writing the certificate of split-off processes")?;
-    }
-    Ok(site)
-}
-
-/// Fails if this process, which has the secrets of an edge, is to serve something else.
-fn check_services_of_edge(config: &Config) -> anyhow::Result<()> {
-    let served = config.split.served().map(|service| service.to_string());
-    let others: Vec<_> = served.filter(|it| !EDGE_SERVICES.contains(&it.as_str())).collect();
-    anyhow::ensure!(
-        others.is_empty(),
-        "{} has the secrets of an edge, which serves {} only: {} is refused; set only, or copy site.key, ca.pem and ca-key.pem from a process that has them",
-        config.secrets().display(),
-        EDGE_SERVICES.join(" and "),
-        others.join(", ")
-    );
-    Ok(())
-}
-
 /// Opens the store of this process. An edge starts without a store that is not reachable: it serves machines from the feeds,
 /// and records boots later.
 async fn store_of(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<Arc<dyn Store>> {
@@ -346,6 +313,7 @@ async fn store_of(config: &Config, site: &Arc<SiteAuthority>) -> anyhow::Result<
         outcome => return outcome,
     };
     tracing::warn!(
+        target: "tinwright",
         error = AsRef::<dyn std::error::Error>::as_ref(&unreachable),
         "starting without the store"
     );
@@ -385,8 +353,15 @@ pub(crate) async fn open_engine(config: &Config) -> anyhow::Result<Arc<dyn Store
             let path = config.data.join("store");
             let opened =
                 tokio::task::spawn_blocking(move || store::sled::Sled::open(&path)).await?;
-            let opening = || format!("opening the store in {}", config.data.display());
-            Arc::new(opened.with_context(opening)?)
+            let directory = config.data.display();
+            Arc::new(opened.or_else(|error| {
+                match store_lock::holder(&config.data.join("store")) {
+                    Some(pid) => {
+                        anyhow::bail!("a server is using {directory} (pid {pid}): stop it first")
+                    }
+                    None => Err(error).with_context(|| format!("opening the store in {directory}")),
+                }
+            })?)
         }
         Storage::Etcd(options) => {
             let opened = store::etcd::Etcd::connect(options).await;

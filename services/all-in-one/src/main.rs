@@ -1,13 +1,19 @@
 //! The program `tinwright`: the server, and the client's commands.
 
+mod examples;
+#[cfg(test)]
+mod help_tests;
+
 use std::fs::File;
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use all_in_one::config::{CommandLine, Config};
+use all_in_one::config::{CommandLine, Config, StoreOptions, full_help};
 use all_in_one::{Server, maintenance, open_files};
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -18,26 +24,27 @@ static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// A configuration that cannot be used (sysexits.h).
 const EX_CONFIG: u8 = 78;
 
-/// Turns a rack of bare machines into a cloud
+/// Turn a rack of bare machines into a cloud
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(name = "tinwright", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    #[command(flatten)]
-    serve: CommandLine,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Serve every service in one process (the default without a command)
+    /// Run the server: all services in one process
+    #[command(
+        after_long_help = "Print the options that few sites need: tinwright serve --help-all"
+    )]
     Serve(CommandLine),
     /// Back up, restore and check the store of a server
     #[command(subcommand)]
     Store(StoreCommand),
     /// Print completions for a shell
     Completions {
-        /// The shell
+        /// Print the script for this shell
         shell: cli::Shell,
     },
     #[command(flatten)]
@@ -58,7 +65,7 @@ enum StoreCommand {
         /// Read this file; - for standard input
         file: PathBuf,
         #[command(flatten)]
-        command_line: CommandLine,
+        options: StoreOptions,
     },
     /// Compare all records with their indexes, while no server uses the store
     Check {
@@ -66,13 +73,36 @@ enum StoreCommand {
         #[arg(long)]
         mend: bool,
         #[command(flatten)]
-        command_line: CommandLine,
+        options: StoreOptions,
     },
 }
 
 fn main() -> ExitCode {
-    let Arguments { command, serve } = Arguments::parse();
-    match command.unwrap_or(Command::Serve(serve)) {
+    let mut program = examples::with_examples(Arguments::command());
+    let matches = program.clone().get_matches();
+    program.build();
+    let help = match matches.subcommand() {
+        None => Some(program.render_long_help().to_string()),
+        Some((name, matches)) => {
+            program.find_subcommand(name).and_then(|command| full_help(command, matches))
+        }
+    };
+    if let Some(help) = help {
+        return print(&help);
+    }
+    let Arguments { command } = Arguments::from_arg_matches(&matches)
+        .unwrap_or_else(|error| error.format(&mut program).exit());
+    command.map_or(ExitCode::SUCCESS, execute)
+}
+
+/// Prints `text`. An error means that nobody reads it.
+fn print(text: &str) -> ExitCode {
+    drop(std::io::stdout().write_all(text.as_bytes()));
+    ExitCode::SUCCESS
+}
+
+fn execute(command: Command) -> ExitCode {
+    match command {
         Command::Serve(command_line) => configured(command_line, |config| {
             runtime::telemetry::init_logging(config.log_format, &config.log)?;
             run(config).map(|()| ExitCode::SUCCESS)
@@ -80,11 +110,11 @@ fn main() -> ExitCode {
         Command::Store(StoreCommand::Backup { file, connection }) => {
             cli::backup(&connection, &file)
         }
-        Command::Store(StoreCommand::Restore { file, command_line }) => {
-            configured(command_line, |config| restore(&config, &file))
+        Command::Store(StoreCommand::Restore { file, options }) => {
+            configured(options.0, |config| restore(&config, &file))
         }
-        Command::Store(StoreCommand::Check { mend, command_line }) => {
-            configured(command_line, |config| check(&config, mend))
+        Command::Store(StoreCommand::Check { mend, options }) => {
+            configured(options.0, |config| check(&config, mend))
         }
         Command::Completions { shell } => {
             cli::completions(shell, &mut Arguments::command());
@@ -116,9 +146,18 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tokio::spawn(cancel_on_signal(stop.clone()));
     let files = open_files::raise();
     let server = Server::open(config).await?;
-    let gateway = server.gateway()?;
-    tracing::info!(grpc = ?server.grpc()?, ?gateway, metrics = %server.vitals()?, ?files, "listening");
-    Box::pin(server.run(stop)).await
+    let (api, gateway) = (list(&server.grpc()?), list(&server.gateway()?));
+    let metrics = server.vitals()?;
+    tracing::info!(target: "tinwright", api, gateway, %metrics, files, "listening");
+    Box::pin(server.run(stop)).await?;
+    tracing::info!(target: "tinwright", "stopped");
+    Ok(())
+}
+
+/// Returns `addresses` for the log; none if there are none.
+fn list(addresses: &[SocketAddr]) -> Option<String> {
+    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(","))
 }
 
 #[tokio::main]
@@ -147,7 +186,8 @@ async fn cancel_on_signal(stop: CancellationToken) {
     else {
         return stop.cancel();
     };
-    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+    let signal = tokio::select! { _ = int.recv() => "SIGINT", _ = term.recv() => "SIGTERM" };
+    tracing::info!(target: "tinwright", signal, "stopping");
     stop.cancel();
 }
 
@@ -161,10 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn no_command_is_no_error_and_starts_no_server() {
+        assert!(Arguments::try_parse_from(["tinwright"]).unwrap().command.is_none());
+        assert!(Arguments::try_parse_from(["tinwright", "--data", "/nowhere"]).is_err());
+        let version = Arguments::command().render_version();
+        assert_eq!(version, concat!("tinwright ", env!("CARGO_PKG_VERSION"), "\n"));
+    }
+
+    #[test]
     fn the_servers_options_and_those_of_client_commands_do_not_collide() {
         for line in [
             "hardware list --data /nowhere",
-            "--data /nowhere",
+            "serve --data /nowhere",
             "store check --data /nowhere",
             "store backup --data /nowhere b",
             "store restore --data /nowhere b",

@@ -17,6 +17,7 @@ use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
 pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
+    ensure_exists(config)?;
     let site =
         Arc::new(SiteAuthority::open(&config.secrets()).context("opening the site's secrets")?);
     let store = crate::open_store(config, &site).await?;
@@ -28,6 +29,24 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     let boots =
         netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));
     Ok(services.check(mend).await?.and(boots.check(mend).await?).and(leases))
+}
+
+/// Fails if there is nothing to check: opening the store would create it.
+fn ensure_exists(config: &Config) -> anyhow::Result<()> {
+    let data = config.data.display();
+    let has_store = match config.store {
+        Storage::Sled => crate::secrets::has_store(config),
+        Storage::Memory => anyhow::bail!("a store in memory cannot be checked"),
+        Storage::Etcd(_) => true,
+    };
+    anyhow::ensure!(has_store, "no store in {data}: give --data");
+    let secrets = config.secrets();
+    anyhow::ensure!(
+        secrets.join("ca.pem").exists(),
+        "{} has no ca.pem: first copy the directory of secrets of the server",
+        secrets.display()
+    );
+    Ok(())
 }
 
 /// Restores the backup in `from` into the store of `config`, which has to be empty. The secrets of the site have to be there.

@@ -1,16 +1,21 @@
-//! The metrics of a process's objects, store and certificates (docs/reference/metrics.md).
+//! The metrics of a process's objects, store, workers and certificates (docs/reference/metrics.md).
 //!
-//! - `objects`: the states of workflows, instances and power jobs, and how long they took; pure.
+//! - `objects`: the states of machines, workflows, instances and power jobs, and how long they took; pure.
 //! - `follow`: follows the watches of this process's services.
-//! - `store`: a store whose commits are measured.
+//! - `store`: a store whose commits are measured; `store_size`: its bytes.
+//! - `workers`: the workers that are alive.
 //! - `certificates`: the ends of the certificates.
 
 mod certificates;
 mod follow;
 mod objects;
 mod store;
+mod store_size;
+mod workers;
 
 pub(crate) use self::certificates::CertificateMetrics;
 pub(crate) use self::follow::ObjectFeeds;
 pub(crate) use self::objects::ObjectMetrics;
 pub(crate) use self::store::MeasuredStore;
+pub(crate) use self::store_size::StoreSize;
+pub(crate) use self::workers::WorkerMetrics;

@@ -14,6 +14,7 @@ pub fn raise() -> Option<u64> {
         // The previous limit stays in force.
         Err(error) => {
             tracing::warn!(
+                target: "tinwright",
                 error = &error as &dyn std::error::Error,
                 "the limit on open files was not raised"
             );

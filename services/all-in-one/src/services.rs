@@ -36,7 +36,7 @@ use crate::config::{Config, Service, Storage};
 use crate::endpoints::{CallerEndpoints, Endpoints};
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
-use crate::metrics::ObjectFeeds;
+use crate::metrics::{ObjectFeeds, WorkerMetrics};
 use crate::overdue;
 use crate::site_keys::KeyRotation;
 use crate::subnet_import;
@@ -200,13 +200,16 @@ impl Services {
             (routes.routes().into_axum_router(), vitals.register_common(CallMetrics::new));
         let admission = vitals.register(Admission::new);
         let (refusals, revocations) = (refusals.clone(), revocations.clone());
-        let checks = Arc::new(CallChecks { metrics, refusals, admission, revocations });
+        let workers = vitals.register(|registry| WorkerMetrics::new(registry, Clock::system()));
+        let checks = CallChecks { metrics, refusals, admission, revocations, workers };
+        let checks = Arc::new(checks);
         Ok(app.layer(from_fn_with_state(checks, checked)))
     }
 
     /// Returns `channel` for each service of this process whose objects are counted.
     pub(crate) fn object_feeds(&self, channel: &Channel) -> ObjectFeeds {
         ObjectFeeds {
+            hardware: self.hardware.as_ref().map(|_| channel.clone()),
             workflow: self.workflow.as_ref().map(|_| channel.clone()),
             instance: self.instance.as_ref().map(|_| channel.clone()),
             power: self.power.as_ref().map(|_| channel.clone()),
@@ -296,6 +299,7 @@ struct CallChecks {
     refusals: Refusals,
     admission: Admission,
     revocations: Revocations,
+    workers: WorkerMetrics,
 }
 
 /// Makes a call behind all checks. They are one middleware: if each were its own, each would allocate its future and a copy of
@@ -305,7 +309,8 @@ async fn checked(
     request: Request,
     service: Next,
 ) -> Response {
-    let CallChecks { metrics, refusals, admission, revocations } = &*checks;
+    let CallChecks { metrics, refusals, admission, revocations, workers } = &*checks;
+    workers.record(request.extensions().get());
     // The innermost first.
     let next = |request| origin::record(request, |request| service.run(request));
     let next = |request| refuse_revoked(revocations, request, next);

@@ -7,6 +7,9 @@ use runtime::authority::SiteAuthority;
 use store::backup::SITE_KEY as KEY;
 use store::{Commit, Error, Expect, Store, Write};
 
+/// The error of a store whose secrets are not these.
+pub(crate) const FOREIGN_STORE: &str = "the store belongs to another site than these secrets: copy the directory of secrets of a server that uses it";
+
 /// Checks that `store` belongs to `site`. A store without a mark is marked as this site's.
 pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyhow::Result<()> {
     let keys = site.keys().get();
@@ -24,7 +27,7 @@ pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyh
     let found = read().await?.map(|found| found.value);
     anyhow::ensure!(
         found.map(|found| is_own(&found, site)).transpose()? == Some(true),
-        "the store belongs to another site than these secrets: copy the directory of secrets of a server that uses it"
+        FOREIGN_STORE
     );
     Ok(())
 }

@@ -62,7 +62,7 @@ impl KeyRotation {
             };
             if let Err(error) = followed.await {
                 let error = AsRef::<dyn std::error::Error>::as_ref(&error);
-                tracing::warn!(error, "the site's keys are not followed; trying again");
+                tracing::warn!(target: "tinwright", error, "the site's keys are not followed; trying again");
             }
             let pause = tokio::time::sleep(RELOAD_INTERVAL);
             if stop.run_until_cancelled(pause).await.is_none() {
@@ -79,7 +79,7 @@ impl KeyRotation {
         })
         .await??;
         if changed {
-            tracing::info!(accepted = self.site.keys().get().all().count(), "site keys changed");
+            tracing::info!(target: "tinwright", accepted = self.site.keys().get().all().count(), "site keys changed");
         }
         let newest = self.site.keys().get().newest.clone();
         if old.is_none() || resealed.as_ref() == Some(&newest) {
@@ -102,7 +102,7 @@ impl KeyRotation {
         if trusted == *before {
             return Ok(());
         }
-        tracing::info!(issuer = trusted.first(), trusted = trusted.len(), "authority changed");
+        tracing::info!(target: "tinwright", issuer = trusted.first(), trusted = trusted.len(), "authority changed");
         if let Some(store) = &self.store {
             site_identity::mark_again(&**store, &self.site).await?;
         }
@@ -129,7 +129,7 @@ impl KeyRotation {
             let requests = requests::reseal(&ScopedStore::new(store.clone(), service)).await;
             requests.with_context(|| format!("encrypting the results of requests to {service}"))?;
         }
-        tracing::info!(records, "records are encrypted with the newest site key");
+        tracing::info!(target: "tinwright", records, "records are encrypted with the newest site key");
         Ok(records)
     }
 }

@@ -59,7 +59,7 @@ async fn check(store: &dyn Store) -> Readiness {
             Ok(Err(error)) => error.into(),
             Err(elapsed) => elapsed.into(),
         };
-    tracing::warn!(error = &*error as &dyn std::error::Error, "the store is out of reach");
+    tracing::warn!(target: "tinwright", error = &*error as &dyn std::error::Error, "the store is out of reach");
     Readiness::StoreUnreachable
 }
 

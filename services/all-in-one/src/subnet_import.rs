@@ -17,12 +17,13 @@ pub(crate) async fn run(grants: Grants, subnets: Vec<Subnet>, vitals: Diagnostic
         match grants.import(&subnets).await {
             Ok(contradictions) => {
                 for contradiction in &contradictions {
-                    tracing::error!(contradiction, "the file contradicts the stored subnets");
+                    tracing::error!(target: "tinwright", contradiction, "the file contradicts the stored subnets");
                 }
-                return vitals.set_details(contradictions);
+                return vitals.add_details(move || contradictions.clone());
             }
             Err(error) => {
                 tracing::warn!(
+                    target: "tinwright",
                     error = &error as &dyn std::error::Error,
                     "the subnets of the file were not imported; trying again"
                 );

@@ -17,7 +17,8 @@ use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_line, print_list};
 use crate::range::subnet_id;
 use crate::resource::{
-    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+    self, ListOutput, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
 };
 use crate::{input, location};
 
@@ -63,9 +64,9 @@ pub enum AddressCommand {
         /// Options of the list
         #[command(flatten)]
         query: ListQuery<GrantFilter>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
 }
 
@@ -135,7 +136,7 @@ pub struct AttachOptions {
 }
 
 /// Options that filter a list.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct GrantFilter {
     /// List only grants that are not confirmed
     #[arg(long)]
@@ -224,7 +225,7 @@ async fn grant(
     };
     let request = pb::CreateGrantRequest { grant: Some(wanted) };
     let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
-    print_list(out, std::slice::from_ref(&granted), output)?;
+    print_list(out, std::slice::from_ref(&granted), &output)?;
     match pending {
         true => Ok(()),
         false => confirm(channel, &granted).await,
@@ -290,8 +291,9 @@ impl Resource for pb::Grant {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "grant";
     const NAMES: &'static str = "ADDRESS|ID";
+    const FIRST: &'static str = "grant one with `tinwright address grant --subnet SUBNET`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         let by = match name.parse::<GrantId>() {
             Ok(_) => By::Id(name.into()),
             Err(_) => By::Block(name.into()),
@@ -308,7 +310,7 @@ impl Resource for pb::Grant {
         let request = pb::ListGrantsRequest {
             page_size: PAGE_SIZE,
             page_token,
-            labels: query.labels.iter().cloned().collect(),
+            labels: query.labels(),
             tenant: query.filter.tenant.clone(),
             subnet_id: subnet_id(channel, query.filter.subnet.as_deref()).await?,
             state: state.into(),

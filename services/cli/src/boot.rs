@@ -12,12 +12,13 @@ use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 use tinwright::{HardwareId, Mac, check};
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::output::{self, Format, Row, print_list, print_one};
 use crate::resource::{PAGE_SIZE, pages, required};
+use crate::{failure, hardware};
 
 /// Commands on network boot.
 #[derive(Debug, clap::Subcommand)]
@@ -25,7 +26,7 @@ pub enum BootCommand {
     /// Explain what a machine would boot now, and why
     Explain {
         /// The machine
-        #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
+        #[arg(value_name = "NAME|MAC|ADDRESS|HOST|ID")]
         machine: String,
         /// Options of the simulated request
         #[command(flatten)]
@@ -37,7 +38,7 @@ pub enum BootCommand {
     /// List the stored boots of one machine, or of all
     List {
         /// The machine
-        #[arg(value_name = "ID|MAC|ADDRESS|HOST")]
+        #[arg(value_name = "NAME|MAC|ADDRESS|HOST|ID")]
         machine: Option<String>,
         /// List boots of machines without a record
         #[arg(long, conflicts_with = "machine")]
@@ -49,7 +50,7 @@ pub enum BootCommand {
     /// Show one boot, step by step: by its id, or a machine's latest
     Get {
         /// The boot, or the machine
-        #[arg(value_name = "BOOT|ID|MAC|ADDRESS|HOST")]
+        #[arg(value_name = "BOOT|NAME|MAC|ADDRESS|HOST|ID")]
         name: String,
         /// Print in this format
         #[arg(short, long, default_value = "table")]
@@ -58,7 +59,7 @@ pub enum BootCommand {
     /// Print the syslog of a machine
     Log {
         /// The machine
-        #[arg(value_name = "ID|MAC|ADDRESS|HOST", required_unless_present = "unknown")]
+        #[arg(value_name = "NAME|MAC|ADDRESS|HOST|ID", required_unless_present = "unknown")]
         machine: Option<String>,
         /// Print lines from addresses without a machine
         #[arg(long, conflicts_with = "machine")]
@@ -122,18 +123,19 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         BootCommand::Explain { machine, request, output } => {
-            let response = explain(channel, explain_request(&machine, request)?).await?;
-            print_one(out, &response, output, explain_text::explanation)
+            let by = by(channel, &machine).await?;
+            let response = explain(channel, explain_request(by, request)).await?;
+            print_one(out, &response, &output, explain_text::explanation)
         }
         BootCommand::List { machine, unknown, output } => {
             let hardware_id = match machine {
                 Some(name) => id(channel, &name).await?,
                 None => String::new(),
             };
-            print_list(out, &boots(channel, hardware_id, unknown).await?, output)
+            print_list(out, &boots(channel, hardware_id, unknown).await?, &output)
         }
         BootCommand::Get { name, output } => {
-            print_one(out, &find(channel, &name).await?, output, timeline::text)
+            print_one(out, &find(channel, &name).await?, &output, timeline::text)
         }
         BootCommand::Log { machine, unknown: _, follow, lines } => {
             log::print(channel, machine.as_deref(), lines, follow, out).await
@@ -141,15 +143,15 @@ pub async fn run(
     }
 }
 
-fn explain_request(name: &str, options: RequestOptions) -> anyhow::Result<pb::ExplainBootRequest> {
+fn explain_request(by: By, options: RequestOptions) -> pb::ExplainBootRequest {
     let RequestOptions { class, architecture, relay, circuit_id, remote_id } = options;
     let relay = relay.map(|address| pb::RelayAgent {
         address: address.to_string(),
         circuit_id: circuit_id.unwrap_or_default(),
         remote_id: remote_id.unwrap_or_default(),
     });
-    let (by, client_class) = (Some(by(name)?), class as i32);
-    Ok(pb::ExplainBootRequest { by, client_class, architecture, relay })
+    let (by, client_class) = (Some(by), class as i32);
+    pb::ExplainBootRequest { by, client_class, architecture, relay }
 }
 
 async fn explain(
@@ -162,8 +164,11 @@ async fn explain(
 /// Returns the id of the machine with the name `name`.
 async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     let client_class = ClientClass::Ipxe as i32;
-    let request =
-        pb::ExplainBootRequest { by: Some(by(name)?), client_class, ..Default::default() };
+    let by = match by(channel, name).await? {
+        By::HardwareId(id) => return Ok(id),
+        by => Some(by),
+    };
+    let request = pb::ExplainBootRequest { by, client_class, ..Default::default() };
     let id = explain(channel, request).await?.inputs.unwrap_or_default().hardware_id;
     anyhow::ensure!(!id.is_empty(), "no machine {name} has a record: see boot list --unknown");
     Ok(id)
@@ -186,7 +191,7 @@ async fn boots(
 
 /// Returns the boot with the id `name`, or the latest boot of the machine `name`.
 async fn find(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
-    if by(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
+    if host(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
         let request = pb::GetBootRequest { id: name.to_owned() };
         let response = client(channel).get_boot(request).await.map_err(add_hint)?;
         return required(response.into_inner().boot);
@@ -200,7 +205,18 @@ fn is_owner(text: &str) -> bool {
     text.parse::<HardwareId>().is_ok() || text.starts_with("unknown-")
 }
 
-fn by(name: &str) -> anyhow::Result<By> {
+/// Returns what the machine `name` is looked up by: a name of its record, else one of DHCP.
+async fn by(channel: &Channel, name: &str) -> anyhow::Result<By> {
+    match host(name)? {
+        By::Hostname(host) => Ok(match hardware::known_id(channel, name).await {
+            Some(id) => By::HardwareId(id),
+            None => By::Hostname(host),
+        }),
+        other => Ok(other),
+    }
+}
+
+fn host(name: &str) -> anyhow::Result<By> {
     if name.parse::<HardwareId>().is_ok() {
         Ok(By::HardwareId(name.into()))
     } else if name.parse::<Mac>().is_ok() {
@@ -215,12 +231,7 @@ fn by(name: &str) -> anyhow::Result<By> {
 
 /// Replaces the status of a server without netboot.
 fn add_hint(status: Status) -> Status {
-    if status.code() != Code::Unimplemented {
-        return status;
-    }
-    Status::failed_precondition(
-        "this server does not boot machines: connect to the one with --netboot-interface",
-    )
+    failure::if_unimplemented(status, failure::WITHOUT_NETBOOT)
 }
 
 fn client(channel: &Channel) -> NetbootServiceClient<Channel> {
@@ -260,7 +271,7 @@ mod tests {
         assert!(is_owner("unknown-02-00-00-00-00-01"));
         assert!(is_owner("5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10"));
         assert!(!is_owner("web-1"));
-        assert_eq!(by("web-1.lab").unwrap(), By::Hostname("web-1.lab".into()));
-        assert!(by("rack 1").is_err());
+        assert_eq!(host("web-1.lab").unwrap(), By::Hostname("web-1.lab".into()));
+        assert!(host("rack 1").is_err());
     }
 }

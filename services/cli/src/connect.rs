@@ -4,10 +4,14 @@
 //! trust, and `admin.pem` with `admin-key.pem`, the caller's certificate. A context ([`crate::context`]) names a server with its
 //! files; options replace parts of it.
 
+mod diagnose;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use runtime::Clock;
 use runtime::connect::{Servers, client_config};
+use rustls::ClientConfig;
 use tinwright::common::v1 as common;
 use tonic::transport::{Channel, Uri};
 
@@ -69,13 +73,28 @@ impl Connection {
     /// Connects to the server.
     pub async fn open(&self) -> anyhow::Result<Channel> {
         let site = self.site(Contexts::open)?;
-        let servers = site.servers.join(",");
-        let channel = site.server()?.connect().await;
-        let hint = match self.is_context_used() {
-            true => "is it running, and is the context right?",
-            false => "is it running, and is --server right?",
-        };
-        channel.with_context(|| format!("no server at {servers}: {hint}"))
+        let connected = site.server()?.connect().await;
+        match connected {
+            Ok(channel) => Ok(channel),
+            Err(error) if site.servers.len() == 1 => Err(cause_of(&site, error).await),
+            Err(error) => {
+                let servers = site.servers.join(",");
+                let hint = match self.is_context_used() {
+                    true => "is it running, and is the context right?",
+                    false => "is it running, and is --server right?",
+                };
+                Err(error.context(format!("no server at {servers}: {hint}")))
+            }
+        }
+    }
+
+    /// Returns `error`; if it is a broken connection, its cause in place of it.
+    pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let is_broken = error.chain().any(|cause| cause.is::<tonic::transport::Error>());
+        match self.site(Contexts::open) {
+            Ok(site) if is_broken => cause_of(&site, error).await,
+            Ok(_) | Err(_) => error,
+        }
     }
 
     /// True if the server and its files are those of a context.
@@ -109,6 +128,14 @@ impl Connection {
     }
 }
 
+/// Returns the cause of `error` of a connection to `site`, if it can be found.
+async fn cause_of(site: &Site, error: anyhow::Error) -> anyhow::Error {
+    match diagnose::cause(site, Clock::system().wall()).await {
+        Some(cause) => anyhow::anyhow!(cause),
+        None => error,
+    }
+}
+
 impl Site {
     /// The server on this host, with the files of the operator in `directory`.
     pub(crate) fn in_directory(directory: &Path) -> Self {
@@ -124,18 +151,21 @@ impl Site {
         };
         let urls = self.servers.iter().map(parse).collect::<anyhow::Result<Vec<_>>>()?;
         let is_secure = urls.iter().any(|url| url.scheme_str() == Some("https"));
-        let tls = is_secure.then(|| {
-            let read = |path: &Path| {
-                let hint = "give --context, --data or --secrets, or copy the file from the server";
-                let text = std::fs::read_to_string(path);
-                text.with_context(|| format!("reading {}: {hint}", path.display()))
-            };
-            let (ca, certificate) = (read(&self.ca)?, read(&self.certificate)?);
-            let files = [&self.ca, &self.certificate, &self.key].map(|path| path.display());
-            client_config(&ca, &certificate, &read(&self.key)?)
-                .with_context(|| format!("{}, {} or {}", files[0], files[1], files[2]))
-        });
+        let tls = is_secure.then(|| self.tls());
         Servers::new(&urls, tls.transpose()?).context("the server")
+    }
+
+    /// Returns the settings of TLS that the files make.
+    pub(crate) fn tls(&self) -> anyhow::Result<ClientConfig> {
+        let read = |path: &Path| {
+            let hint = "give --context, --data or --secrets, or copy the file from the server";
+            let text = std::fs::read_to_string(path);
+            text.with_context(|| format!("reading {}: {hint}", path.display()))
+        };
+        let (ca, certificate) = (read(&self.ca)?, read(&self.certificate)?);
+        let files = [&self.ca, &self.certificate, &self.key].map(|path| path.display());
+        client_config(&ca, &certificate, &read(&self.key)?)
+            .with_context(|| format!("{}, {} or {}", files[0], files[1], files[2]))
     }
 }
 

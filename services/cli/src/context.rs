@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::output::{fields, print_line, table_of};
+use crate::output::{Table, fields, print_line};
 
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 63;
@@ -253,7 +253,7 @@ impl Contexts {
             let mark = if self.current.as_ref() == Some(name) { "*" } else { "" };
             vec![mark.to_owned(), name.clone(), site.servers.join(",")]
         };
-        table_of(&["USED", "NAME", "SERVERS"], self.contexts.iter().map(row))
+        Table::new(&["USED", "NAME", "SERVERS"], self.contexts.iter().map(row)).render(false, true)
     }
 }
 

@@ -79,7 +79,7 @@ pub async fn run(
     }
     let (output, request) = request(options, channel).await?;
     let enrolled = client(channel).enrol_bmc(request).await?.into_inner();
-    print_list(out, &[enrolled], output)
+    print_list(out, &[enrolled], &output)
 }
 
 /// Returns the request that enrols one machine. The password is asked for once all else is known to be right.

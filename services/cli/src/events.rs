@@ -75,16 +75,16 @@ pub async fn run(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let (follow, output) = (command.follow, command.output);
+    let (follow, output) = (command.follow, command.output.clone());
     let filter = filter(command, Clock::system().wall());
     if follow {
         return self::follow(channel, filter, output, out).await;
     }
     let events = list(channel, filter).await?;
-    if events.is_empty() && output == Format::Table {
+    if events.is_empty() && output.is_for_people() {
         return print_line(out, "no events; --since sets how far back to look");
     }
-    print_list(out, &events, output)
+    print_list(out, &events, &output)
 }
 
 fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
@@ -135,8 +135,10 @@ async fn follow(
             let Some(WatchEvent::Added(event)) = response.event else { continue };
             if printed.insert(event.id.clone()) {
                 let text = match output {
-                    Format::Table => line(&event),
-                    Format::Json | Format::Yaml => tinwright::json::write(&event)?.to_string(),
+                    Format::Table | Format::Wide | Format::Name => line(&event),
+                    Format::Json | Format::Yaml | Format::JsonPath(_) => {
+                        tinwright::json::write(&event)?.to_string()
+                    }
                 };
                 print_line(out, &text)?;
             }

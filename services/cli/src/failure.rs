@@ -1,6 +1,95 @@
 //! Errors in one line, with a hint.
 
+use std::fmt;
+
 use tonic::{Code, Status};
+
+/// The longest line of an error, in bytes.
+const MAX_LINE_BYTES: usize = 700;
+
+/// There is no such object.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Missing(pub String);
+
+/// The errors of a command on several objects.
+#[derive(Debug)]
+pub struct Failures {
+    errors: Vec<anyhow::Error>,
+    /// The number of objects, with those that did not fail.
+    total: usize,
+}
+
+impl Failures {
+    /// Returns the errors of a command on `total` objects, none so far.
+    pub fn new(total: usize) -> Self {
+        Self { errors: Vec::new(), total }
+    }
+
+    /// Adds the error of an object.
+    pub fn push(&mut self, error: anyhow::Error) {
+        self.errors.push(error);
+    }
+
+    /// Sets the number of objects.
+    pub fn set_total(&mut self, total: usize) {
+        self.total = total;
+    }
+
+    /// True if there was no error.
+    pub fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// Returns an error if there was one.
+    pub fn into_result(mut self) -> anyhow::Result<()> {
+        match self.errors.pop() {
+            None => Ok(()),
+            Some(only) if self.errors.is_empty() && self.total <= 1 => Err(only),
+            Some(last) => {
+                self.errors.push(last);
+                Err(self.into())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} objects failed", self.errors.len(), self.total)
+    }
+}
+
+impl std::error::Error for Failures {}
+
+/// True if `error` says that there is no such object.
+pub fn is_not_found(error: &anyhow::Error) -> bool {
+    error.is::<Missing>() || code(error) == Some(Code::NotFound)
+}
+
+/// The error of a server that does not boot machines.
+pub const WITHOUT_NETBOOT: &str =
+    "this server does not boot machines: connect to the one with --netboot-interface";
+
+/// Replaces the status of a server without a service by one with `message`.
+pub fn if_unimplemented(status: Status, message: &str) -> Status {
+    match status.code() == Code::Unimplemented {
+        true => Status::failed_precondition(message),
+        false => status,
+    }
+}
+
+/// Returns the status code in `error`.
+pub fn code(error: &anyhow::Error) -> Option<Code> {
+    error.chain().find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code)
+}
+
+/// Renders `error` in one line for each object that failed, and one for their number.
+pub fn lines(error: &anyhow::Error) -> Vec<String> {
+    let failures = error.downcast_ref::<Failures>();
+    let each = failures.into_iter().flat_map(|failures| failures.errors.iter().map(line));
+    each.chain([line(error)]).collect()
+}
 
 /// Renders `error` in one line. The message of a server is followed by a hint on its status code.
 pub fn line(error: &anyhow::Error) -> String {
@@ -10,12 +99,21 @@ pub fn line(error: &anyhow::Error) -> String {
             None => parts.push(cause.to_string()),
             Some(status) => {
                 let hint = hint(status.code()).map_or(String::new(), |hint| format!(" ({hint})"));
-                parts.push(format!("{}{hint}", status.message()));
+                parts.push(format!("{}{hint}", cut(status.message())));
                 break; // the causes of a status describe its transport
             }
         }
     }
-    parts.join(": ").lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    cut(&parts.join(": ").lines().map(str::trim).collect::<Vec<_>>().join(" "))
+}
+
+/// Returns the beginning of a text that is too long.
+fn cut(text: &str) -> String {
+    if text.len() <= MAX_LINE_BYTES {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(MAX_LINE_BYTES - 50);
+    format!("{}… ({} more bytes)", &text[..end], text.len() - end)
 }
 
 fn hint(code: Code) -> Option<&'static str> {
@@ -26,7 +124,6 @@ fn hint(code: Code) -> Option<&'static str> {
             Some("use --context or --secrets of a caller with the permission")
         }
         Code::NotFound => Some("see the existing ones: list"),
-        Code::Aborted => Some("it was changed: get it, and try again"),
         Code::OutOfRange => Some("the stream was too slow: try again"),
         Code::Unimplemented => Some("the server has another version"),
         Code::DataLoss => Some("look at the server's log"),
@@ -34,6 +131,8 @@ fn hint(code: Code) -> Option<&'static str> {
         Code::Unknown => Some("the connection broke: is the server running?"),
         Code::Ok
         | Code::Cancelled
+        // The server says to read it again.
+        | Code::Aborted
         | Code::InvalidArgument
         | Code::AlreadyExists
         | Code::ResourceExhausted
@@ -50,9 +149,30 @@ mod tests {
     #[test]
     fn a_status_is_one_line_with_its_context_and_a_hint() {
         let status: Result<(), _> = Err(Status::invalid_argument("hardware.mac:\n wrong"));
-        let error = status.context("rack.yaml, object 2").unwrap_err();
-        assert_eq!(line(&error), "rack.yaml, object 2: hardware.mac: wrong");
+        let error = status.context("rack.yaml:2").unwrap_err();
+        assert_eq!(line(&error), "rack.yaml:2: hardware.mac: wrong");
         let unavailable = anyhow::Error::from(Status::unavailable("no store"));
         assert_eq!(line(&unavailable), "no store (try again in a moment)");
+    }
+
+    #[test]
+    fn a_line_has_a_largest_length() {
+        let line = line(&anyhow::anyhow!("ä".repeat(20_000_000)));
+        assert!(line.len() <= MAX_LINE_BYTES, "{}", line.len());
+        assert!(line.ends_with("more bytes)"), "{line}");
+    }
+
+    #[test]
+    fn each_object_that_failed_has_a_line_and_their_number_one() {
+        let mut failures = Failures::new(10);
+        failures.push(anyhow::anyhow!("a: wrong"));
+        failures.push(Status::not_found("b").into());
+        let error = failures.into_result().unwrap_err();
+        let wanted = ["a: wrong", "b (see the existing ones: list)", "2 of 10 objects failed"];
+        assert_eq!(lines(&error), wanted);
+        let mut only = Failures::new(1);
+        only.push(anyhow::anyhow!("wrong"));
+        assert_eq!(lines(&only.into_result().unwrap_err()), ["wrong"]);
+        assert!(Failures::new(3).into_result().is_ok());
     }
 }

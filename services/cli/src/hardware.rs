@@ -4,24 +4,25 @@ mod effective_state;
 mod enrolment;
 mod update;
 
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use prost_types::FieldMask;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::workflow::v1::Template;
 use tinwright::{HardwareId, Mac, check};
 use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::failure::{self, Missing};
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row, Table, print_list};
 use crate::resource::{
-    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable,
+    Query, Resource, ResourceCommand, required,
 };
-use crate::{enrol, input, location, model, tinkerbell};
+use crate::{enrol, location, model};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
@@ -100,13 +101,15 @@ pub enum HardwareCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the machines in files, or replace those that have the id, the name or a MAC
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Hardware>),
 }
 
 /// Options of a list, besides labels.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct HardwareFilter {
     /// List only machines whose own state this is, without regard to their instances
     #[arg(long)]
@@ -163,27 +166,32 @@ pub async fn run(
         HardwareCommand::Enrol(options) => enrol::run(*options, channel, out).await,
         HardwareCommand::Update(options) => update::run(options, channel, out).await,
         HardwareCommand::Accept { names, output } => {
-            print_list(out, &enrolment::accept(&names, channel).await?, output)
+            let accepted = enrolment::accept(&names, channel).await?;
+            resource::print(&accepted, output, channel, out).await
         }
         HardwareCommand::Discover { output } => {
-            print_list(out, &enrolment::discover(channel).await?, output)
+            print_list(out, &enrolment::discover(channel).await?, &output)
         }
         HardwareCommand::Forget { macs } => enrolment::forget(&macs, channel, out).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
             let (id, state) = (id(channel, &machine).await?, state as i32);
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
             let response = client(channel).set_hardware_state(request).await?.into_inner();
-            print_list(out, response.hardware.as_slice(), output)
+            resource::print(response.hardware.as_slice(), output, channel, out).await
         }
         HardwareCommand::SetLocation { names, location, zone, output } => {
             let place = (location.as_deref(), zone.unwrap_or_default());
-            print_list(out, &set_location(&names, place, channel).await?, output)
+            let moved = set_location(&names, place, channel).await?;
+            resource::print(&moved, output, channel, out).await
         }
         HardwareCommand::Protect { names, output } => {
             resource::protect::<pb::Hardware>(&names, true, output, channel, out).await
         }
         HardwareCommand::Unprotect { names, output } => {
             resource::protect::<pb::Hardware>(&names, false, output, channel, out).await
+        }
+        HardwareCommand::Apply(options) => {
+            resource::apply::<pb::Hardware>(options, channel, out).await
         }
         HardwareCommand::Resource(command) => resource::run(command, channel, out).await,
     }
@@ -218,6 +226,36 @@ pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
         Ok(id) => Ok(id.to_string()),
         Err(_) => Ok(pb::Hardware::find(channel, name, View::Basic).await?.id),
     }
+}
+
+/// Returns the names of the machines with these ids. Those that cannot be read have none.
+pub(crate) async fn names<'a>(
+    channel: &Channel,
+    ids: impl Iterator<Item = &'a str>,
+) -> HashMap<String, String> {
+    /// More are read by pages of the list.
+    const MAX_GETS: usize = 20;
+    let ids: BTreeSet<_> = ids.filter(|id| !id.is_empty()).collect();
+    if ids.len() > MAX_GETS {
+        let query = Query::<pb::Hardware>::default();
+        let all = resource::pages(async |token| pb::Hardware::page(channel, &query, token).await);
+        return all.await.unwrap_or_default().into_iter().map(|it| (it.id, it.name)).collect();
+    }
+    let mut names = HashMap::new();
+    for id in ids {
+        match pb::Hardware::get(channel, id, View::Basic).await {
+            Ok(machine) => drop(names.insert(machine.id, machine.name)),
+            Err(error) if failure::is_not_found(&error) => {}
+            // Whoever may not read machines sees their ids.
+            Err(_) => break,
+        }
+    }
+    names
+}
+
+/// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
+pub(crate) async fn known_id(channel: &Channel, name: &str) -> Option<String> {
+    pb::Hardware::find(channel, name, View::Basic).await.ok().map(|machine| machine.id)
 }
 
 /// Returns the id of the machine `name`, or an empty id, which stands for all machines.
@@ -273,15 +311,17 @@ impl Resource for pb::Hardware {
     type WatchOptions = NoOptions;
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "hardware";
-    const NAMES: &'static str = "ID|NAME|MAC|ADDRESS";
+    const NAMES: &'static str = "NAME|MAC|ADDRESS|ID";
+    const FIRST: &'static str =
+        "create one with `tinwright hardware create -f FILE`, or see `tinwright hardware discover`";
 
-    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         let request = pb::GetHardwareRequest { by: Some(by(name)?), view: view as i32 };
         required(client(channel).get_hardware(request).await?.into_inner().hardware)
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
+        let (labels, view) = (query.labels(), query.view as i32);
         let HardwareFilter { state, location, zone, model } = &query.filter;
         let mut request = pb::ListHardwareRequest {
             page_size: PAGE_SIZE,
@@ -314,8 +354,12 @@ impl Resource for pb::Hardware {
         effective_state::describe(channel, self).await
     }
 
-    async fn table(channel: &Channel, machines: &[Self]) -> String {
-        effective_state::table(channel, machines).await
+    async fn table(channel: &Channel, machines: &[Self], now: SystemTime) -> Table {
+        effective_state::table(channel, machines, now).await
+    }
+
+    fn title(&self) -> String {
+        if self.name.is_empty() { self.id.clone() } else { self.name.clone() }
     }
 }
 
@@ -326,13 +370,43 @@ impl Protectable for pb::Hardware {
 }
 
 impl FromFiles for pb::Hardware {
-    fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
-        resource::messages(path, input::objects(path)?, |object| {
-            match tinkerbell::is_hardware(&object) {
-                true => tinkerbell::hardware(&object),
-                false => input::message(object),
+    async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
+        names.resolve::<pb::Location>(&mut self.location_id).await?;
+        match &mut self.policy {
+            Some(policy) => names.resolve::<Template>(&mut policy.deprovision_template_id).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Finds it by its id, else by its name, else by a MAC: a machine that has enrolled may have another name.
+    async fn stored(&self, channel: &Channel, view: View) -> anyhow::Result<Option<Self>> {
+        if !self.id.is_empty() {
+            return resource::optional(Self::get(channel, &self.id, view).await);
+        }
+        let macs = self.interfaces.iter().map(|it| it.mac.as_str());
+        for key in std::iter::once(self.name.as_str()).chain(macs).filter(|it| !it.is_empty()) {
+            if let Some(found) = resource::optional(Self::get(channel, key, view).await)? {
+                return Ok(Some(found));
             }
-        })
+        }
+        let has_key = !self.name.is_empty() || self.interfaces.iter().any(|it| !it.mac.is_empty());
+        anyhow::ensure!(has_key, "it has neither an id, nor a name, nor a MAC");
+        Ok(None)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A machine that was found by its MAC keeps its name.
+    fn adopt(&mut self, stored: &Self) {
+        if self.name.is_empty() {
+            self.name.clone_from(&stored.name);
+        }
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
     }
 
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
@@ -355,8 +429,8 @@ fn by(name: &str) -> anyhow::Result<pb::get_hardware_request::By> {
     } else if name.parse::<std::net::IpAddr>().is_ok() {
         Ok(By::Address(name.into()))
     } else {
-        let invalid = || format!("{name:?} is not the id, name, MAC or address of a machine");
-        Ok(By::Name(check::label(name).with_context(invalid)?))
+        let invalid = format!("{name:?} is not the id, name, MAC or address of a machine");
+        Ok(By::Name(check::label(name).map_err(|_| Missing(invalid))?))
     }
 }
 

@@ -110,7 +110,7 @@ pub async fn run(
                 let page = client(channel).list_certificates(request).await?.into_inner();
                 Ok((page.certificates, page.next_page_token))
             };
-            print_list(out, &resource::pages(page).await?, output)
+            print_list(out, &resource::pages(page).await?, &output)
         }
         IdentityCommand::Revoke { serials } => {
             for serial in serials {
@@ -165,7 +165,7 @@ async fn issue(
         write(file, &issued.edge_key)?;
     }
     files.keep();
-    print_list(out, &[required(issued.certificate)?], Format::Table)
+    print_list(out, &[required(issued.certificate)?], &Format::Table)
 }
 
 /// The files of a certificate.

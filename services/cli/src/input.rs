@@ -1,28 +1,47 @@
-//! Objects from files: YAML or JSON, one or several. The file `-` is standard input.
+//! Texts from files, and values of options. The file `-` is standard input.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use prost::{Message, Name};
-use serde::Deserialize as _;
-use serde_json::Value;
-use tinwright::json;
+use indicatif::HumanBytes;
 
-/// Reads all objects in the file at `path`: its YAML documents, or the elements of a list.
-pub fn objects(path: &Path) -> anyhow::Result<Vec<Value>> {
-    parse(&text(path)?).with_context(|| path.display().to_string())
-}
+/// The largest file that is read, in bytes: more than the largest object that the server takes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// The longest part of a value that an error quotes, in characters.
+const MAX_QUOTED: usize = 60;
 
-/// Reads the file at `path`.
+/// Reads the file at `path`, without a byte order mark.
 pub fn text(path: &Path) -> anyhow::Result<String> {
     if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-        return Ok(text);
+        return limited(&mut std::io::stdin(), MAX_FILE_BYTES).context("reading standard input");
     }
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    let reading = || format!("reading {}", path.display());
+    let mut file = File::open(path).with_context(reading)?;
+    let metadata = file.metadata().with_context(reading)?;
+    anyhow::ensure!(!metadata.is_dir(), "{}: it is a folder", reading());
+    let (bytes, limit) = (metadata.len(), HumanBytes(MAX_FILE_BYTES));
+    let size = HumanBytes(bytes);
+    anyhow::ensure!(bytes <= MAX_FILE_BYTES, "{}: it has {size}, and may have {limit}", reading());
+    limited(&mut file, MAX_FILE_BYTES).with_context(reading)
+}
+
+fn limited(reader: &mut dyn Read, limit: u64) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    reader.take(limit + 1).read_to_end(&mut bytes)?;
+    let is_short = u64::try_from(bytes.len()).is_ok_and(|length| length <= limit);
+    anyhow::ensure!(is_short, "it has more than {}", HumanBytes(limit));
+    let text = String::from_utf8(bytes).context("it is not text in UTF-8")?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// Returns the beginning of `text` for an error, in one line.
+pub fn short(text: &str) -> String {
+    let line: String = text.chars().take(MAX_QUOTED).collect();
+    let line = line.replace(['\n', '\r'], " ");
+    if text.chars().nth(MAX_QUOTED).is_some() { line + "…" } else { line }
 }
 
 /// Parses an option of the form KEY=VALUE.
@@ -47,26 +66,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
-/// Parses all objects in `text`.
-pub fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
-    let mut objects = Vec::new();
-    for document in yaml_serde::Deserializer::from_str(text) {
-        let value = Value::deserialize(document)?;
-        if let Value::Array(members) = value {
-            objects.extend(members);
-        } else if !value.is_null() {
-            objects.push(value);
-        }
-    }
-    anyhow::ensure!(!objects.is_empty(), "no object in it");
-    Ok(objects)
-}
-
-/// Converts `object` into a message.
-pub fn message<M: Message + Name + Default>(object: Value) -> anyhow::Result<M> {
-    Ok(json::read(object)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,13 +81,23 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_lists_are_split_into_objects() {
-        let names = |text: &str| -> Vec<String> {
-            let name = |v: &Value| v["name"].as_str().unwrap().to_owned();
-            parse(text).unwrap().iter().map(name).collect()
-        };
-        assert_eq!(names("name: a\n---\nname: b\n"), ["a", "b"]);
-        assert_eq!(names(r#"[{"name": "a"}, {"name": "b"}]"#), ["a", "b"]);
-        assert!(parse("").is_err());
+    fn a_file_has_a_largest_size_and_is_text_without_a_byte_order_mark() {
+        let read = |bytes: &[u8]| limited(&mut &bytes[..], 10).map_err(|error| error.to_string());
+        assert_eq!(read("\u{feff}name: a".as_bytes()), Ok("name: a".into()));
+        assert_eq!(read(b"0123456789"), Ok("0123456789".into()));
+        assert_eq!(read(b"0123456789a"), Err("it has more than 10 B".into()));
+        assert_eq!(read(b"\xff\xfe"), Err("it is not text in UTF-8".into()));
+        let folder = tempfile::tempdir().unwrap();
+        let large = folder.path().join("large.yaml");
+        File::create(&large).unwrap().set_len(41 << 20).unwrap();
+        let error = text(&large).unwrap_err().to_string();
+        assert!(error.ends_with("it has 41.00 MiB, and may have 16.00 MiB"), "{error}");
+        assert!(text(folder.path()).unwrap_err().to_string().ends_with("it is a folder"));
+    }
+
+    #[test]
+    fn a_quoted_value_is_one_short_line() {
+        assert_eq!(short("a\nb"), "a b");
+        assert_eq!(short(&"ä".repeat(1000)), "ä".repeat(60) + "…");
     }
 }

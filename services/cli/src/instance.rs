@@ -3,25 +3,29 @@
 mod create;
 mod reinstall;
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
 use prost_types::FieldMask;
 use tinwright::InstanceId;
+use tinwright::hardware::v1::{Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
+use tinwright::workflow::v1::Template;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::failure::Missing;
 use crate::follow::{self, Watch, Watchable};
-use crate::hardware;
 use crate::output::{self, Format, Row, print_line, print_list};
 use crate::resource::{
-    self, FromFiles, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource, ResourceCommand,
-    UpdateOptions, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
+    ResourceCommand, UpdateOptions, required,
 };
+use crate::{failure, hardware};
 
 /// Commands on instances.
 #[derive(Debug, clap::Subcommand)]
@@ -79,6 +83,8 @@ pub enum InstanceCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the instances in files, or replace those that have the id, the external id or the machine
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Instance>),
@@ -95,9 +101,33 @@ pub enum Goal {
     Gone,
 }
 
+/// States of instances.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum ListedState {
+    /// Waits for its machine
+    Queued = pb::State::Queued as isize,
+    /// Its machine is being installed
+    Provisioning = pb::State::Provisioning as isize,
+    /// Its machine is being installed again
+    Reinstalling = pb::State::Reinstalling as isize,
+    /// Installed
+    Active = pb::State::Active as isize,
+    /// The installation failed
+    Failed = pb::State::Failed as isize,
+    /// Its machine is being cleaned
+    Deprovisioning = pb::State::Deprovisioning as isize,
+    /// The cleaning failed
+    DeprovisionFailed = pb::State::DeprovisionFailed as isize,
+    /// Deleted, with --show-deleted
+    Deleted = pb::State::Deleted as isize,
+}
+
 /// Options of a list, besides labels.
 #[derive(Debug, Default, clap::Args)]
 pub struct InstanceFilter {
+    /// List only instances in this state
+    #[arg(long)]
+    state: Option<ListedState>,
     /// List only instances of this tenant
     #[arg(long)]
     tenant: Option<String>,
@@ -132,7 +162,7 @@ pub async fn run(
         InstanceCommand::Retry { name, output } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
             let retried = client(channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
-            print_list(out, retried.into_inner().instance.as_slice(), output)
+            print_list(out, retried.into_inner().instance.as_slice(), &output)
         }
         InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, channel, out).await,
         InstanceCommand::Restart { name, force } => {
@@ -154,6 +184,9 @@ pub async fn run(
         }
         InstanceCommand::Unprotect { names, output } => {
             resource::protect::<pb::Instance>(&names, false, output, channel, out).await
+        }
+        InstanceCommand::Apply(options) => {
+            resource::apply::<pb::Instance>(options, channel, out).await
         }
         InstanceCommand::Resource(command) => resource::run(command, channel, out).await,
     }
@@ -232,27 +265,69 @@ impl Resource for pb::Instance {
     type WatchOptions = NoOptions;
     type DeleteOptions = DeleteInstanceOptions;
     const RESOURCE: &'static str = "instance";
-    const NAMES: &'static str = "ID|ADDRESS|MACHINE";
+    const NAMES: &'static str = "MACHINE|ADDRESS|ID";
+    const FIRST: &'static str =
+        "create one with `tinwright instance create --hardware MACHINE --template TEMPLATE`";
 
-    /// Finds an instance by its id or address, else by its machine.
-    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
-        let by = match (name.parse::<InstanceId>(), name.parse::<std::net::IpAddr>()) {
-            (Ok(_), _) => By::Id(name.into()),
-            (_, Ok(_)) => By::Address(name.into()),
-            (Err(_), Err(_)) => By::HardwareId(hardware::id(channel, name).await?),
+    /// Finds an instance by its id or address, else by its machine, which may have an address that the instance has not.
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        let own = match (name.parse::<InstanceId>(), name.parse::<std::net::IpAddr>()) {
+            (Ok(_), _) => vec![By::Id(name.into()), By::HardwareId(name.into())],
+            (_, Ok(_)) => vec![By::Address(name.into())],
+            (Err(_), Err(_)) => Vec::new(),
         };
-        let found = match get(channel, by.clone(), view).await {
-            Err(status) if status.code() == Code::NotFound && matches!(by, By::Id(_)) => {
-                get(channel, By::HardwareId(name.into()), view).await.map_err(|_| status)?
+        for by in own {
+            match get(channel, by, view).await {
+                Err(status) if status.code() == Code::NotFound => {}
+                other => return required(other?),
             }
-            other => other?,
+        }
+        if name.parse::<InstanceId>().is_ok() {
+            return Err(Missing(format!("no instance {name}, and none on a machine {name}")).into());
+        }
+        let machine = Hardware::get(channel, name, View::Basic).await.map_err(|error| {
+            match failure::is_not_found(&error) {
+                true => Missing(format!("no instance and no machine {name}")).into(),
+                false => error,
+            }
+        })?;
+        match get(channel, By::HardwareId(machine.id.clone()), view).await {
+            Err(status) if status.code() == Code::NotFound => {
+                Err(Missing(format!("machine {} has no instance", machine.title())).into())
+            }
+            other => required(other?),
+        }
+    }
+
+    fn matches(&self, filter: &InstanceFilter) -> bool {
+        filter.state.is_none_or(|state| state as i32 == self.state)
+    }
+
+    fn title(&self) -> String {
+        if self.hostname.is_empty() { self.id.clone() } else { self.hostname.clone() }
+    }
+
+    fn deletion(&self, options: &DeleteInstanceOptions) -> String {
+        let what = match (options.force, options.wait) {
+            (true, _) => "released without erasing disks; its machine is in maintenance",
+            (false, true) => "deleted; its machine is free",
+            (false, false) if self.reserve_only => {
+                "deleted: its machine was only kept, and stays as it is"
+            }
+            (false, false) => {
+                "deprovisioning begins: the disks are erased, then the machine is free"
+            }
         };
-        required(found)
+        format!("instance {} {what}", self.title())
+    }
+
+    async fn names(channel: &Channel, instances: &[Self]) -> HashMap<String, String> {
+        hardware::names(channel, instances.iter().map(|it| it.hardware_id.as_str())).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
-        let InstanceFilter { tenant, show_deleted } = &query.filter;
+        let (labels, view) = (query.labels(), query.view as i32);
+        let InstanceFilter { tenant, show_deleted, state: _ } = &query.filter;
         let (tenant, show_deleted) = (tenant.clone().unwrap_or_default(), *show_deleted);
         let page_size = PAGE_SIZE;
         let request =
@@ -280,6 +355,39 @@ impl Protectable for pb::Instance {
 }
 
 impl FromFiles for pb::Instance {
+    async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
+        names.resolve::<Hardware>(&mut self.hardware_id).await?;
+        names.resolve::<Template>(&mut self.template_id).await?;
+        names.resolve::<Template>(&mut self.deprovision_template_id).await?;
+        if let Some(placement) = &mut self.placement {
+            names.resolve::<Location>(&mut placement.location_id).await?;
+            names.resolve::<Model>(&mut placement.model_id).await?;
+        }
+        Ok(())
+    }
+
+    /// An instance has no name of its own: its machine has at most one.
+    async fn stored(&self, channel: &Channel, view: View) -> anyhow::Result<Option<Self>> {
+        let by = if !self.id.is_empty() {
+            By::Id(self.id.clone())
+        } else if !self.external_id.is_empty() {
+            let (tenant, external_id) = (self.tenant.clone(), self.external_id.clone());
+            By::ExternalId(pb::ExternalId { tenant, external_id })
+        } else if !self.hardware_id.is_empty() {
+            By::HardwareId(self.hardware_id.clone())
+        } else {
+            anyhow::bail!(
+                "without hardware_id it needs an external_id: each apply would take another machine"
+            );
+        };
+        let found = get(channel, by, view).await.map_err(Into::into);
+        Ok(resource::optional(found)?.flatten())
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateInstanceRequest { instance: Some(self), ..Default::default() };
         required(client(channel).create_instance(request).await?.into_inner().instance)

@@ -9,8 +9,10 @@ use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::get_lease_request::By;
 use tinwright::netboot::v1::lease::State;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
+use tonic::Status;
 use tonic::transport::Channel;
 
+use crate::failure;
 use crate::output::{self, Format, Row, print_line, print_list};
 use crate::resource::{PAGE_SIZE, pages, required};
 
@@ -42,13 +44,14 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let mut client = LeaseServiceClient::new(channel.clone());
     match command {
-        LeaseCommand::List { output } => print_list(out, &list(&client).await?, output),
+        LeaseCommand::List { output } => print_list(out, &list(&client).await?, &output),
         LeaseCommand::Delete { names, force } => {
             // All are found before the first is deleted.
             let mut leases = Vec::new();
             for name in &names {
                 let request = pb::GetLeaseRequest { by: Some(by(name)) };
-                let lease = required(client.get_lease(request).await?.into_inner().lease)?;
+                let found = client.get_lease(request).await.map_err(add_hint)?.into_inner();
+                let lease = required(found.lease)?;
                 check_ended(&lease, force)?;
                 leases.push(lease);
             }
@@ -65,10 +68,15 @@ pub async fn run(
 async fn list(client: &LeaseServiceClient<Channel>) -> anyhow::Result<Vec<pb::Lease>> {
     let page = async |page_token| {
         let request = pb::ListLeasesRequest { page_size: PAGE_SIZE, page_token };
-        let page = client.clone().list_leases(request).await?.into_inner();
+        let page = client.clone().list_leases(request).await.map_err(add_hint)?.into_inner();
         Ok((page.leases, page.next_page_token))
     };
     pages(page).await
+}
+
+/// Replaces the status of a server without netboot.
+fn add_hint(status: Status) -> Status {
+    failure::if_unimplemented(status, failure::WITHOUT_NETBOOT)
 }
 
 fn by(name: &str) -> By {

@@ -11,13 +11,16 @@
 //! - [`boot`]: explanations, timelines and syslog of network boots.
 //! - [`events`]: what changed, when, and who asked for it.
 //! - [`metadata`]: explanations of the metadata service.
-//! - [`input`]: objects from YAML and JSON files; [`tinkerbell`]: hardware in Tinkerbell's JSON.
+//! - [`apply`]: objects of all kinds from files.
+//! - [`files`]: objects from YAML and JSON files; [`tinkerbell`]: those of Tinkerbell; [`input`]: texts, and values of options.
+//! - [`selector`]: selectors of labels.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
 //! - [`store`]: backups of a server's store.
 //! - [`osie`]: building the installation environment; with `context` the only commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod address;
+pub mod apply;
 mod bmc_address;
 pub mod boot;
 pub mod connect;
@@ -26,6 +29,7 @@ mod csv;
 pub mod enrol;
 pub mod events;
 pub mod failure;
+pub mod files;
 pub mod follow;
 pub mod hardware;
 pub mod identity;
@@ -42,6 +46,7 @@ mod password;
 pub mod power;
 pub mod range;
 pub mod resource;
+pub mod selector;
 pub mod stack;
 pub mod store;
 pub mod subnet;
@@ -57,10 +62,13 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 pub use clap_complete::Shell;
 use connect::Connection;
+use tonic::transport::Channel;
 
 /// The client commands.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// Create or change the objects in files, of all kinds
+    Apply(ApplyArguments),
     /// Manage the site's machines
     #[command(visible_alias = "hw")]
     Hardware(ServerCommand<hardware::HardwareCommand>),
@@ -124,6 +132,15 @@ pub struct EventsArguments {
     command: events::EventsCommand,
 }
 
+/// The command `apply`, which has no subcommands.
+#[derive(Debug, clap::Args)]
+pub struct ApplyArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    command: resource::ApplyOptions,
+}
+
 /// Runs `command`, and prints an error as one line on standard error.
 pub fn run(command: Command) -> ExitCode {
     finish(run_command(command, &mut std::io::stdout()))
@@ -131,7 +148,7 @@ pub fn run(command: Command) -> ExitCode {
 
 /// Writes a backup of the store of the server at `connection` to `file`, or to standard output for `-`.
 pub fn backup(connection: &Connection, file: &Path) -> ExitCode {
-    finish(async { store::backup(&connection.open().await?, file).await })
+    finish(connected(connection, async |channel| store::backup(channel, file).await))
 }
 
 /// Runs `work`, and prints an error as one line on standard error.
@@ -139,7 +156,9 @@ fn finish(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.context("starting").and_then(|runtime| runtime.block_on(work)) {
         Err(error) if !error.is::<output::Closed>() => {
-            eprintln!("tinwright: {}", failure::line(&error));
+            for line in failure::lines(&error) {
+                eprintln!("tinwright: {line}");
+            }
             ExitCode::FAILURE
         }
         Ok(()) | Err(_) => ExitCode::SUCCESS,
@@ -147,48 +166,49 @@ fn finish(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
 }
 
 async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
-    // The largest ones are boxed: each caller's future has room for the largest.
+    /// Runs the command of a module on a channel to its server.
+    macro_rules! connected {
+        ($arguments:ident, $module:ident) => {{
+            let run =
+                async |channel: &Channel| $module::run($arguments.command, channel, out).await;
+            connected(&$arguments.connection, run).await
+        }};
+    }
     match command {
-        Command::Hardware(it) => {
-            Box::pin(hardware::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Location(it) => {
-            Box::pin(location::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Model(it) => {
-            Box::pin(model::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Instance(it) => {
-            Box::pin(instance::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Template(it) => template::run(it.command, &it.connection.open().await?, out).await,
-        Command::Workflow(it) => {
-            Box::pin(workflow::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Power(it) => power::run(it.command, &it.connection.open().await?, out).await,
-        Command::Node(it) => node::run(it.command, &it.connection.open().await?, out).await,
-        Command::Stack(it) => {
-            Box::pin(stack::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Subnet(it) => {
-            Box::pin(subnet::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Range(it) => {
-            Box::pin(range::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Address(it) => {
-            Box::pin(address::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Lease(it) => lease::run(it.command, &it.connection.open().await?, out).await,
-        Command::Tenant(it) => tenant::run(it.command, &it.connection.open().await?, out).await,
-        Command::Identity(it) => identity::run(it.command, &it.connection.open().await?, out).await,
-        Command::Boot(it) => boot::run(it.command, &it.connection.open().await?, out).await,
-        Command::Events(it) => {
-            Box::pin(events::run(it.command, &it.connection.open().await?, out)).await
-        }
-        Command::Metadata(it) => metadata::run(it.command, &it.connection.open().await?, out).await,
+        Command::Apply(it) => connected!(it, apply),
+        Command::Hardware(it) => connected!(it, hardware),
+        Command::Location(it) => connected!(it, location),
+        Command::Model(it) => connected!(it, model),
+        Command::Instance(it) => connected!(it, instance),
+        Command::Template(it) => connected!(it, template),
+        Command::Workflow(it) => connected!(it, workflow),
+        Command::Power(it) => connected!(it, power),
+        Command::Node(it) => connected!(it, node),
+        Command::Stack(it) => connected!(it, stack),
+        Command::Subnet(it) => connected!(it, subnet),
+        Command::Range(it) => connected!(it, range),
+        Command::Address(it) => connected!(it, address),
+        Command::Lease(it) => connected!(it, lease),
+        Command::Tenant(it) => connected!(it, tenant),
+        Command::Identity(it) => connected!(it, identity),
+        Command::Boot(it) => connected!(it, boot),
+        Command::Events(it) => connected!(it, events),
+        Command::Metadata(it) => connected!(it, metadata),
         Command::Context(command) => context::run(command, out),
         Command::Osie(command) => osie::run(command),
+    }
+}
+
+/// Runs `command` on a connected channel. If the connection breaks, the error is the cause of that.
+async fn connected(
+    connection: &Connection,
+    command: impl AsyncFnOnce(&Channel) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let channel = connection.open().await?;
+    // Each caller's future has room for the largest command.
+    match Box::pin(command(&channel)).await {
+        Err(error) => Err(connection.explain(error).await),
+        Ok(()) => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod settings;
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -11,14 +12,13 @@ use tinwright::hardware::v1::get_location_request::By;
 use tinwright::hardware::v1::location_service_client::LocationServiceClient;
 use tinwright::{LocationId, check};
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
 use crate::output::{self, Row, print_list};
 use crate::resource::{
-    self, Applicable, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
 };
 
 /// Commands on locations.
@@ -27,7 +27,7 @@ pub enum LocationCommand {
     /// Create locations, from files or from options
     Create(Box<settings::CreateLocation>),
     /// Create the locations in files, or replace those that have the id or the name
-    Apply(FileOptions),
+    Apply(ApplyOptions),
     /// Change the settings that are given
     Update(Box<settings::UpdateLocation>),
     /// Commands that every resource has
@@ -47,18 +47,27 @@ pub async fn run(
             let Some(location) = location else {
                 return resource::create::<pb::Location>(files, channel, out).await;
             };
-            print_list(out, &[location.create(channel).await?], files.output)
+            print_list(out, &[location.create(channel).await?], &files.output)
         }
-        LocationCommand::Apply(files) => resource::apply::<pb::Location>(files, channel, out).await,
+        LocationCommand::Apply(options) => {
+            resource::apply::<pb::Location>(options, channel, out).await
+        }
         LocationCommand::Update(update) => {
             let output = update.output();
             let stored = pb::Location::find(channel, update.name(), View::Basic).await?;
             let (location, paths) = update.write(stored)?;
             let updated = location.update(channel, Some(FieldMask { paths })).await?;
-            print_list(out, &[updated], output)
+            print_list(out, &[updated], &output)
         }
         LocationCommand::Resource(command) => resource::run(command, channel, out).await,
     }
+}
+
+/// Returns the names of all locations by their ids; none if they cannot be listed.
+pub(crate) async fn names(channel: &Channel) -> HashMap<String, String> {
+    let query = Query::<pb::Location>::default();
+    let locations = resource::pages(async |token| pb::Location::page(channel, &query, token).await);
+    locations.await.unwrap_or_default().into_iter().map(|it| (it.id, it.name)).collect()
 }
 
 /// Returns the id of the location `name`: a name, an id or the beginning of one.
@@ -104,16 +113,24 @@ impl Resource for pb::Location {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "location";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str = "create one with `tinwright location create NAME`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        match get(channel, name).await? {
-            Ok(location) => Ok(location),
-            Err(missing) => resource::by_prefix(channel, name, missing).await,
-        }
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = match (name.parse::<LocationId>(), check::label(name)) {
+            (Ok(id), _) => By::Id(id.to_string()),
+            (Err(_), Ok(name)) => By::Name(name),
+            (Err(_), Err(_)) => return Err(resource::no_name(name, Self::RESOURCE)),
+        };
+        let request = pb::GetLocationRequest { by: Some(by) };
+        required(client(channel).get_location(request).await?.into_inner().location)
+    }
+
+    fn title(&self) -> String {
+        self.name.clone()
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let request = pb::ListLocationsRequest { page_size: PAGE_SIZE, page_token, labels };
         let page = client(channel).list_locations(request).await?.into_inner();
         Ok((page.locations, page.next_page_token))
@@ -127,6 +144,14 @@ impl Resource for pb::Location {
 }
 
 impl FromFiles for pb::Location {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateLocationRequest { location: Some(self), ..Default::default() };
         required(client(channel).create_location(request).await?.into_inner().location)
@@ -135,34 +160,6 @@ impl FromFiles for pb::Location {
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
         let request = pb::UpdateLocationRequest { location: Some(self), update_mask: mask };
         required(client(channel).update_location(request).await?.into_inner().location)
-    }
-}
-
-impl Applicable for pb::Location {
-    fn key(&self) -> &str {
-        if self.id.is_empty() { &self.name } else { &self.id }
-    }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, ..self }
-    }
-
-    async fn stored_id(channel: &Channel, key: &str) -> anyhow::Result<Option<String>> {
-        Ok(get(channel, key).await?.ok().map(|location| location.id))
-    }
-}
-
-/// Returns the location with this name or id, or the status that says that there is none.
-async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Location, Status>> {
-    let by = match (name.parse::<LocationId>(), check::label(name)) {
-        (Ok(_), _) => By::Id(name.into()),
-        (Err(_), Ok(name)) => By::Name(name),
-        (Err(_), Err(_)) => anyhow::bail!("{name:?} is neither the name nor the id of a location"),
-    };
-    let request = pb::GetLocationRequest { by: Some(by) };
-    match client(channel).get_location(request).await {
-        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
-        found => required(found?.into_inner().location).map(Ok),
     }
 }
 

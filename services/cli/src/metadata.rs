@@ -9,6 +9,10 @@ use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
 use tonic::transport::Channel;
 
 use crate::output::{self, Format, print_one};
+use crate::{failure, hardware};
+
+/// The error of a server without the service.
+const WITHOUT_METADATA: &str = "this server serves no metadata: connect to the one with --metadata-listen or --metadata-link-local";
 
 /// Commands on the metadata service.
 #[derive(Debug, clap::Subcommand)]
@@ -16,7 +20,7 @@ pub enum MetadataCommand {
     /// Explain what a machine would get from the metadata service now, and why
     Explain {
         /// The machine
-        #[arg(value_name = "ID|ADDRESS|HOST")]
+        #[arg(value_name = "NAME|MAC|ADDRESS|HOST|ID")]
         machine: String,
         /// Print in this format
         #[arg(short, long, default_value = "table")]
@@ -31,9 +35,15 @@ pub async fn run(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     let MetadataCommand::Explain { machine, output } = command;
-    let request = pb::ExplainMetadataRequest { by: Some(by(machine)) };
-    let response = MetadataServiceClient::new(channel.clone()).explain_metadata(request).await?;
-    print_one(out, response.get_ref(), output, explanation)
+    let by = match hardware::known_id(channel, &machine).await {
+        Some(id) => By::HardwareId(id),
+        None => by(machine),
+    };
+    let request = pb::ExplainMetadataRequest { by: Some(by) };
+    let response = MetadataServiceClient::new(channel.clone()).explain_metadata(request).await;
+    let response =
+        response.map_err(|status| failure::if_unimplemented(status, WITHOUT_METADATA))?;
+    print_one(out, response.get_ref(), &output, explanation)
 }
 
 fn by(name: String) -> By {

@@ -9,22 +9,20 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost_types::FieldMask;
-use runtime::Clock;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_model_request::By;
 use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::{ModelId, check};
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
-use crate::failure;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Row, print_list};
+use crate::output::{self, Row, Table, print_list};
 use crate::resource::{
-    self, Applicable, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, from_files, required,
 };
+use crate::{failure, files};
 
 /// The columns of a list.
 const COLUMNS: [&str; 8] =
@@ -36,7 +34,7 @@ pub enum ModelCommand {
     /// Create models from files
     Create(settings::CreateModel),
     /// Create the models in files, or replace those that have the id or the name
-    Apply(FileOptions),
+    Apply(ApplyOptions),
     /// Change settings of a model, or replace models from files; each must have its id
     Update(settings::UpdateModel),
     /// List the models of which machines stand in each location, and the numbers that can be had
@@ -54,7 +52,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         ModelCommand::Create(options) => create(options, channel, out).await,
-        ModelCommand::Apply(files) => resource::apply::<pb::Model>(files, channel, out).await,
+        ModelCommand::Apply(options) => resource::apply::<pb::Model>(options, channel, out).await,
         ModelCommand::Update(options) => update(options.split()?, channel, out).await,
         ModelCommand::Offers(options) => offers::list(options, channel, out).await,
         ModelCommand::Resource(command) => resource::run(command, channel, out).await,
@@ -67,11 +65,13 @@ async fn create(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut created = Vec::new();
-    for (position, mut model) in resource::read::<pb::Model>(&files.files)? {
+    let objects: anyhow::Result<Vec<_>> = files::read_all(&files.files).into_iter().collect();
+    for object in objects? {
+        let mut model: pb::Model = from_files::read(&object)?;
         settings.write(channel, &mut model).await?;
-        created.push(model.create(channel).await.context(position)?);
+        created.push(model.create(channel).await.context(object.position)?);
     }
-    print_list(out, &created, files.output)
+    print_list(out, &created, &files.output)
 }
 
 async fn update(
@@ -96,7 +96,7 @@ async fn update(
     anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
     let mask = Some(FieldMask { paths });
     let updated = pb::Model { revision: 0, ..model }.update(channel, mask).await?;
-    print_list(out, &[updated], output)
+    print_list(out, &[updated], &output)
 }
 
 /// Returns the id of the model `name`: a name, an id or the beginning of one.
@@ -147,16 +147,24 @@ impl Resource for pb::Model {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "model";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str = "create one with `tinwright model create -f FILE`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        match get(channel, name).await? {
-            Ok(model) => Ok(model),
-            Err(missing) => resource::by_prefix(channel, name, missing).await,
-        }
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = match (name.parse::<ModelId>(), check::label(name)) {
+            (Ok(id), _) => By::Id(id.to_string()),
+            (Err(_), Ok(name)) => By::Name(name),
+            (Err(_), Err(_)) => return Err(resource::no_name(name, Self::RESOURCE)),
+        };
+        let request = pb::GetModelRequest { by: Some(by) };
+        required(client(channel).get_model(request).await?.into_inner().model)
+    }
+
+    fn title(&self) -> String {
+        self.name.clone()
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let page_size = PAGE_SIZE;
         let request = pb::ListModelsRequest { page_size, page_token, labels, ..Default::default() };
         let page = client(channel).list_models(request).await?.into_inner();
@@ -170,14 +178,13 @@ impl Resource for pb::Model {
     }
 
     /// Shows the numbers of machines, if the caller may see them.
-    async fn table(channel: &Channel, models: &[Self]) -> String {
+    async fn table(channel: &Channel, models: &[Self], now: SystemTime) -> Table {
         let print = |error: &anyhow::Error| {
             eprintln!("tinwright: without numbers of machines: {}", failure::line(error));
         };
         let Ok(counts) = counts(channel).await.inspect_err(print) else {
-            return output::table(models);
+            return Table::of(models, now);
         };
-        let now = Clock::system().wall();
         let rows = models.iter().map(|model| {
             let count = counts.get(&model.id).copied().unwrap_or_default();
             let pb::ModelCounts { machines, free, occupied, failed } = count;
@@ -187,11 +194,26 @@ impl Resource for pb::Model {
                     .map(Clone::clone);
             [id, name].into_iter().chain(numbers).chain([age, description]).collect()
         });
-        output::table_of(&COLUMNS, rows)
+        Table::new(&COLUMNS, rows)
     }
 }
 
 impl FromFiles for pb::Model {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
+        match &mut self.accept_enrolled {
+            Some(accept) => names.resolve_all::<pb::Location>(&mut accept.location_ids).await,
+            None => Ok(()),
+        }
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateModelRequest { model: Some(self), ..Default::default() };
         required(client(channel).create_model(request).await?.into_inner().model)
@@ -200,34 +222,6 @@ impl FromFiles for pb::Model {
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
         let request = pb::UpdateModelRequest { model: Some(self), update_mask: mask };
         required(client(channel).update_model(request).await?.into_inner().model)
-    }
-}
-
-impl Applicable for pb::Model {
-    fn key(&self) -> &str {
-        if self.id.is_empty() { &self.name } else { &self.id }
-    }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, ..self }
-    }
-
-    async fn stored_id(channel: &Channel, key: &str) -> anyhow::Result<Option<String>> {
-        Ok(get(channel, key).await?.ok().map(|model| model.id))
-    }
-}
-
-/// Returns the model with this name or id, or the status that says that there is none.
-async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Model, Status>> {
-    let by = match (name.parse::<ModelId>(), check::label(name)) {
-        (Ok(_), _) => By::Id(name.into()),
-        (Err(_), Ok(name)) => By::Name(name),
-        (Err(_), Err(_)) => anyhow::bail!("{name:?} is neither the name nor the id of a model"),
-    };
-    let request = pb::GetModelRequest { by: Some(by) };
-    match client(channel).get_model(request).await {
-        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
-        found => required(found?.into_inner().model).map(Ok),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands on nodes.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -8,7 +9,6 @@ use tinwright::node::v1 as pb;
 use tinwright::node::v1::get_node_request::By;
 use tinwright::node::v1::node_service_client::NodeServiceClient;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
@@ -108,19 +108,31 @@ impl Resource for pb::Node {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "node";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str =
+        "a machine is one after its instance with an image_stack has booted";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        match get(channel, name).await? {
-            Ok(node) => Ok(node),
-            Err(missing) => resource::by_prefix(channel, name, missing).await,
-        }
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let by = match name.parse::<NodeId>() {
+            Ok(id) => By::Id(id.to_string()),
+            Err(_) => By::Name(name.into()),
+        };
+        let request = pb::GetNodeRequest { by: Some(by) };
+        required(client(channel).get_node(request).await?.into_inner().node)
+    }
+
+    fn title(&self) -> String {
+        display_name(self).to_owned()
+    }
+
+    async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
+        stack::names(channel).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let NodeFilter { stack, state } = &query.filter;
         let mut request = pb::ListNodesRequest {
             page_token,
-            labels: query.labels.iter().cloned().collect(),
+            labels: query.labels(),
             state: state.map_or(0, |state| state as i32),
             ..pb::ListNodesRequest::default()
         };
@@ -150,19 +162,6 @@ async fn list(channel: &Channel, request: pb::ListNodesRequest) -> Page<pb::Node
     let request = pb::ListNodesRequest { page_size: PAGE_SIZE, ..request };
     let page = client(channel).list_nodes(request).await?.into_inner();
     Ok((page.nodes, page.next_page_token))
-}
-
-/// Returns the node with this name or id, or the status that says that there is none.
-async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Node, Status>> {
-    let by = match name.parse::<NodeId>() {
-        Ok(id) => By::Id(id.to_string()),
-        Err(_) => By::Name(name.into()),
-    };
-    let request = pb::GetNodeRequest { by: Some(by) };
-    match client(channel).get_node(request).await {
-        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
-        found => required(found?.into_inner().node).map(Ok),
-    }
 }
 
 fn client(channel: &Channel) -> NodeServiceClient<Channel> {

@@ -1,26 +1,24 @@
 //! Output of commands: tables for people, JSON and YAML for programs.
+//!
+//! - `format`: the formats.
+//! - `table`: tables with names and short ids.
+
+mod format;
+mod table;
 
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use comfy_table::{ContentArrangement, Table, presets};
 use prost::{Message, Name};
 use prost_types::Timestamp;
 use runtime::Clock;
 use serde_json::Value;
 use tinwright::json;
 
-/// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// Table or text, for people
-    Table,
-    /// One JSON document
-    Json,
-    /// One YAML document
-    Yaml,
-}
+pub use self::format::Format;
+pub use self::table::Table;
+use crate::files::{descriptor, human};
 
 /// An object with a row in a table.
 pub trait Row {
@@ -53,58 +51,88 @@ pub fn print_bytes(out: &mut dyn Write, bytes: &[u8]) -> anyhow::Result<()> {
 pub fn print_list<M: Message + Name + Row>(
     out: &mut dyn Write,
     objects: &[M],
-    format: Format,
+    format: &Format,
 ) -> anyhow::Result<()> {
-    if format == Format::Table {
-        return print_line(out, &table(objects));
+    match format {
+        Format::Table | Format::Wide => {
+            let table = Table::of(objects, Clock::system().wall());
+            print_line(out, &table.render(*format == Format::Wide, true))
+        }
+        Format::Name => {
+            let names: Result<Vec<_>, _> = objects.iter().map(reference).collect();
+            print_line(out, &names?.join("\n"))
+        }
+        Format::Json | Format::Yaml | Format::JsonPath(_) => print_objects(out, objects, format),
     }
-    let values: Result<Vec<_>, _> = objects.iter().map(json::write).collect();
-    print_line(out, &render(&Value::Array(values?), format)?)
+}
+
+/// Prints `objects` for programs, as a list.
+pub fn print_objects<M: Message + Name>(
+    out: &mut dyn Write,
+    objects: &[M],
+    format: &Format,
+) -> anyhow::Result<()> {
+    let values: Result<Vec<_>, _> = objects.iter().map(|object| value(object, format)).collect();
+    print_line(out, &format.render(&Value::Array(values?))?)
 }
 
 /// Prints one object: as `text` for people.
 pub fn print_one<M: Message + Name>(
     out: &mut dyn Write,
     object: &M,
-    format: Format,
+    format: &Format,
     text: impl FnOnce(&M) -> String,
 ) -> anyhow::Result<()> {
-    let text = if format == Format::Table { text(object) } else { one(object, format)? };
+    let text = if format.is_for_people() { text(object) } else { one(object, format)? };
     print_line(out, &text)
 }
 
 /// Prints `values` as a list; as a table, it is YAML.
-pub fn print_values(out: &mut dyn Write, values: Vec<Value>, format: Format) -> anyhow::Result<()> {
-    print_line(out, &render(&Value::Array(values), format)?)
+pub fn print_values(
+    out: &mut dyn Write,
+    values: Vec<Value>,
+    format: &Format,
+) -> anyhow::Result<()> {
+    print_line(out, &format.render(&Value::Array(values))?)
 }
 
 /// Renders one object; as a table, it is YAML.
-pub fn one<M: Message + Name>(object: &M, format: Format) -> anyhow::Result<String> {
-    render(&json::write(object)?, format)
+pub fn one<M: Message + Name>(object: &M, format: &Format) -> anyhow::Result<String> {
+    match format {
+        Format::Name => reference(object),
+        other => other.render(&value(object, other)?),
+    }
 }
 
-fn render(value: &Value, format: Format) -> anyhow::Result<String> {
-    Ok(match format {
-        Format::Json => serde_json::to_string_pretty(value)?,
-        Format::Table | Format::Yaml => yaml_serde::to_string(value)?,
-    })
+/// Returns `object` with its kind: in JSON as the API has it, else as people write it.
+fn value<M: Message + Name>(object: &M, format: &Format) -> anyhow::Result<Value> {
+    let (descriptor, mut value) = (descriptor::<M>()?, json::write(object)?);
+    if *format != Format::Json {
+        value = human::value(&descriptor, value);
+    }
+    let Value::Object(mut fields) = value else { return Ok(value) };
+    if human::is_range(&descriptor)
+        && let Some(own) = fields.shift_remove("kind")
+    {
+        fields.insert(human::RANGE_KIND.to_owned(), own);
+    } else if descriptor.get_field_by_name("kind").is_some() {
+        return Ok(Value::Object(fields));
+    }
+    let kind = ("kind".to_owned(), Value::from(M::NAME));
+    Ok(Value::Object([kind].into_iter().chain(fields).collect()))
+}
+
+/// Returns the reference to `object` that scripts use: `hardware/node-1`.
+fn reference<M: Message + Name>(object: &M) -> anyhow::Result<String> {
+    let value = json::write(object)?;
+    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let name = text("name").or_else(|| text("id")).unwrap_or_default();
+    Ok(format!("{}/{name}", M::NAME.to_lowercase()))
 }
 
 /// Renders `objects` as a table.
 pub fn table<R: Row>(objects: &[R]) -> String {
-    let now = Clock::system().wall();
-    table_of(R::COLUMNS, objects.iter().map(|object| object.row(now)))
-}
-
-/// Renders `rows` as a table with the names of its `columns`.
-pub fn table_of(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns).add_rows(rows);
-    table.column_iter_mut().for_each(|column| {
-        column.set_padding((0, 2));
-    });
-    table.trim_fmt()
+    Table::of(objects, Clock::system().wall()).render(false, true)
 }
 
 /// Renders the fields of one object, one per line. Empty ones are left out.

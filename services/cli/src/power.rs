@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::output::{self, Format, Row, print_one};
+use crate::resource::{ListOutput, ListQuery};
 use crate::{hardware, input};
 
 /// Commands on power.
@@ -25,7 +26,7 @@ pub enum PowerCommand {
     /// Show the power state and the boot override of a machine, read from its BMC
     Status {
         /// The machine
-        #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
+        #[arg(value_name = "NAME|MAC|ADDRESS|ID")]
         machine: String,
         /// Print in this format
         #[arg(short, long, default_value = "table")]
@@ -45,6 +46,7 @@ pub enum PowerCommand {
         limit: Option<Duration>,
     },
     /// Switch a machine off, then on
+    #[command(visible_alias = "reboot")]
     Cycle(JobOptions),
     /// Restart a machine without waiting for its system
     Reset(JobOptions),
@@ -91,12 +93,15 @@ pub enum PowerCommand {
     },
     /// List power jobs, of all machines or of one
     Jobs {
-        /// The machine
-        #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
+        /// List only jobs of this machine
+        #[arg(value_name = "NAME|MAC|ADDRESS|ID")]
         machine: Option<String>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// Options of the list
+        #[command(flatten)]
+        query: ListQuery<job::JobFilter>,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
     /// Cancel a job before its next step
     Cancel {
@@ -113,7 +118,7 @@ pub enum PowerCommand {
 #[derive(Debug, clap::Args)]
 pub struct JobOptions {
     /// The machine
-    #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
+    #[arg(value_name = "NAME|MAC|ADDRESS|ID")]
     machine: String,
     /// Wait until the job is verified; fail if it fails
     #[arg(long)]
@@ -161,12 +166,13 @@ pub async fn run(
         PowerCommand::Status { machine, output } => {
             let hardware_id = hardware::id(channel, &machine).await?;
             let request = pb::GetPowerStateRequest { hardware_id };
-            let state = client(channel).get_power_state(request).await?.into_inner();
+            let state = client(channel).get_power_state(request).await;
+            let state = state.map_err(|status| bmc::with_hint(status, &machine))?.into_inner();
             let table = |state: &_| output::table(std::slice::from_ref(state));
-            return print_one(out, &state, output, table);
+            return print_one(out, &state, &output, table);
         }
-        PowerCommand::Jobs { machine, output } => {
-            return job::list(machine, channel, output, out).await;
+        PowerCommand::Jobs { machine, query, output } => {
+            return job::list(machine, query, output, channel, out).await;
         }
         PowerCommand::Cancel { id, output } => return job::cancel(id, channel, output, out).await,
         PowerCommand::On(options) => (options, What::Power(Power::On.into())),

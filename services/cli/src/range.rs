@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use prost_types::FieldMask;
 use tinwright::RangeId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_range_request::By;
@@ -14,7 +15,8 @@ use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
-    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, required,
 };
 use crate::subnet::client;
 
@@ -44,13 +46,15 @@ pub enum RangeCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the ranges in files, or replace those that have the id or the name
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Range>),
 }
 
 /// Options that filter a list.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct RangeFilter {
     /// List only ranges of this subnet
     #[arg(long, value_name = "NAME|ID")]
@@ -85,10 +89,9 @@ pub async fn run(
                 labels: labels.into_iter().collect(),
                 ..pb::Range::default()
             };
-            let request = pb::CreateRangeRequest { range: Some(range), ..Default::default() };
-            let created = client(channel).create_range(request).await?.into_inner();
-            print_list(out, &[required(created.range)?], output)
+            print_list(out, &[range.create(channel).await?], &output)
         }
+        RangeCommand::Apply(options) => resource::apply::<pb::Range>(options, channel, out).await,
         RangeCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -124,8 +127,10 @@ impl Resource for pb::Range {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "range";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str =
+        "create one with `tinwright range create NAME FIRST-LAST --subnet SUBNET`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         let by = match name.parse::<RangeId>() {
             Ok(_) => By::Id(name.into()),
             Err(_) => By::Name(name.into()),
@@ -134,8 +139,12 @@ impl Resource for pb::Range {
         required(client(channel).get_range(request).await?.into_inner().range)
     }
 
+    fn title(&self) -> String {
+        self.name.clone()
+    }
+
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
         let request = pb::ListRangesRequest { page_size: PAGE_SIZE, page_token, labels, subnet_id };
         let page = client(channel).list_ranges(request).await?.into_inner();
@@ -146,6 +155,34 @@ impl Resource for pb::Range {
         let request = pb::DeleteRangeRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_range(request).await?;
         Ok(())
+    }
+}
+
+impl FromFiles for pb::Range {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
+        names.resolve::<pb::Subnet>(&mut self.subnet_id).await
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateRangeRequest { range: Some(self), ..Default::default() };
+        required(client(channel).create_range(request).await?.into_inner().range)
+    }
+
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateRangeRequest { range: Some(self), update_mask };
+        required(client(channel).update_range(request).await?.into_inner().range)
     }
 }
 

@@ -2,21 +2,34 @@
 //!
 //! A resource implements its calls: [`Resource`], and [`FromFiles`] if its objects are created from files. Its own commands
 //! flatten [`ResourceCommand`].
+//!
+//! - `from_files`: creating, replacing and applying the objects of files.
+//! - `compare`: the fields in which an object differs from the stored one.
+//! - `delete`, `list`: these commands.
 
+pub mod compare;
+mod delete;
+pub mod from_files;
+mod list;
+
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost::{Message, Name};
 use prost_types::FieldMask;
-use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::connect::View;
+use crate::failure::{self, Missing};
 use crate::follow::{self, Watchable};
-use crate::input;
-use crate::output::{self, Format, Row, print_line, print_list};
+use crate::output::{self, Format, Row, Table, print_line};
+pub use from_files::{
+    ApplyOptions, FileOptions, FromFiles, Names, UpdateOptions, apply, create, update,
+};
+pub use list::ListOutput;
 
 /// Objects per page of a list: few enough that a page of the largest ones fits a message.
 pub const PAGE_SIZE: i32 = 100;
@@ -31,7 +44,7 @@ pub type Page<T> = anyhow::Result<(Vec<T>, String)>;
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
 pub trait Resource: Watchable + Row {
     /// Options that filter a list, besides labels.
-    type Filter: clap::Args + Debug;
+    type Filter: clap::Args + Debug + Default;
     /// Options of a watch.
     type WatchOptions: clap::Args + Debug;
     /// Options of a delete.
@@ -41,9 +54,11 @@ pub trait Resource: Watchable + Row {
     const RESOURCE: &'static str;
     /// Names by which an object can be found, for help texts.
     const NAMES: &'static str;
+    /// The command that makes the first object, for an empty list.
+    const FIRST: &'static str = "";
 
-    /// Returns the object with the name `name`.
-    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self>;
+    /// Returns the object with exactly the name `name`. The error is [`failure::is_not_found`] if there is none.
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self>;
 
     /// Returns one page of a list.
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self>;
@@ -51,43 +66,45 @@ pub trait Resource: Watchable + Row {
     /// Deletes the object.
     async fn delete(&self, channel: &Channel, options: &Self::DeleteOptions) -> anyhow::Result<()>;
 
+    /// Returns the object with the name `name`, which may be the beginning of its id.
+    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        match Self::get(channel, name, view).await {
+            Err(missing) if failure::is_not_found(&missing) => {
+                by_prefix(channel, name, view, missing).await
+            }
+            other => other,
+        }
+    }
+
+    /// True if `filter`, which the server does not know, leaves the object.
+    fn matches(&self, _filter: &Self::Filter) -> bool {
+        true
+    }
+
+    /// Returns its name for people: its id if it has none.
+    fn title(&self) -> String {
+        self.id().to_owned()
+    }
+
+    /// Returns what a deletion does, for people.
+    fn deletion(&self, _: &Self::DeleteOptions) -> String {
+        format!("{} {} deleted", Self::RESOURCE, self.id())
+    }
+
     /// Describes the object for people.
     async fn describe(&self, _: &Channel) -> anyhow::Result<String> {
-        output::one(self, Format::Yaml)
+        output::one(self, &Format::Yaml)
     }
 
-    /// Returns `objects` as a table.
-    async fn table(_: &Channel, objects: &[Self]) -> String {
-        output::table(objects)
-    }
-}
-
-/// Resources whose objects are created from files.
-#[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
-pub trait FromFiles: Resource {
-    /// Reads the objects in the file at `path`, each with its position for errors.
-    fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
-        messages(path, input::objects(path)?, input::message)
+    /// Returns `objects` as a table, with whole ids.
+    async fn table(_: &Channel, objects: &[Self], now: SystemTime) -> Table {
+        Table::of(objects, now)
     }
 
-    /// Creates the object. The call is not repeated after a lost response: its id or name would exist already.
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self>;
-
-    /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
-    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
-}
-
-/// Resources whose objects are created or replaced from files, by their id or name.
-#[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
-pub trait Applicable: FromFiles {
-    /// Returns its id, or its name if it has no id.
-    fn key(&self) -> &str;
-
-    /// Returns it with the id `id`.
-    fn with_id(self, id: String) -> Self;
-
-    /// Returns the id of the stored object with this id or name, if there is one.
-    async fn stored_id(channel: &Channel, key: &str) -> anyhow::Result<Option<String>>;
+    /// Returns names for the ids of other objects in a table of `objects`.
+    async fn names(_: &Channel, _objects: &[Self]) -> HashMap<String, String> {
+        HashMap::new()
+    }
 }
 
 /// Resources whose objects can be protected.
@@ -96,19 +113,7 @@ pub trait Protectable: FromFiles {
     fn protection(id: String, protect: bool) -> Self;
 }
 
-/// Options of a list.
-#[derive(Debug, clap::Args)]
-pub struct ListQuery<F: clap::Args> {
-    /// List only objects with this label; may be repeated
-    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
-    pub labels: Vec<(String, String)>,
-    /// Options of this resource.
-    #[command(flatten)]
-    pub filter: F,
-    /// Print these parts of each
-    #[arg(long, default_value = "basic")]
-    pub view: View,
-}
+pub use list::ListQuery;
 
 /// The commands that every resource has.
 #[derive(Debug, clap::Subcommand)]
@@ -130,9 +135,9 @@ pub enum ResourceCommand<R: Resource> {
         /// Options of the list
         #[command(flatten)]
         query: ListQuery<R::Filter>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
     /// Print all objects, then every change, as one JSON object per line
     Watch {
@@ -151,32 +156,13 @@ pub enum ResourceCommand<R: Resource> {
         /// The objects
         #[arg(value_name = R::NAMES, required = true)]
         names: Vec<String>,
+        /// Delete without a question at a terminal
+        #[arg(short, long)]
+        yes: bool,
         /// Options of this resource
         #[command(flatten)]
         options: R::DeleteOptions,
     },
-}
-
-/// Options of commands that read objects from files.
-#[derive(Debug, clap::Args)]
-pub struct FileOptions {
-    /// Read one or more objects from this YAML or JSON file; - for standard input
-    #[arg(short, long = "file", value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
-    /// Print in this format
-    #[arg(short, long, default_value = "table")]
-    pub output: Format,
-}
-
-/// Options of an update.
-#[derive(Debug, clap::Args)]
-pub struct UpdateOptions {
-    /// Replace only this field, also if it is absent in the file; may be repeated [default: all fields but absent secrets]
-    #[arg(long = "field", value_name = "NAME")]
-    pub fields: Vec<String>,
-    /// The files.
-    #[command(flatten)]
-    pub files: FileOptions,
 }
 
 /// No options.
@@ -192,20 +178,16 @@ pub async fn run<R: Resource>(
     match command {
         ResourceCommand::Get { name, view, output } => {
             let object = R::find(channel, &name, view).await?;
-            print_line(
-                out,
-                &match output {
-                    Format::Table => object.describe(channel).await?,
-                    Format::Json | Format::Yaml => output::one(&object, output)?,
-                },
-            )
+            match &output {
+                Format::Table | Format::Wide => print_line(out, &object.describe(channel).await?),
+                Format::Name => print_line(out, &list::reference(&object)),
+                Format::Json | Format::Yaml | Format::JsonPath(_) => {
+                    print_line(out, &output::one(&object, &output)?)
+                }
+            }
         }
         ResourceCommand::List { query, output } => {
-            let objects = pages(async |token| R::page(channel, &query, token).await).await?;
-            match output {
-                Format::Table => print_line(out, &R::table(channel, &objects).await),
-                Format::Json | Format::Yaml => print_list(out, &objects, output),
-            }
+            list::list::<R>(&query, output, channel, out).await
         }
         ResourceCommand::Watch { name, options: _, view } => {
             let id = match name {
@@ -214,83 +196,36 @@ pub async fn run<R: Resource>(
             };
             follow::events::<R>(channel, id, view, out).await
         }
-        ResourceCommand::Delete { names, options } => {
-            for name in names {
-                let object = R::find(channel, &name, View::Basic).await?;
-                object.delete(channel, &options).await?;
-                print_line(out, &format!("{} {} deleted", R::RESOURCE, object.id()))?;
-            }
-            Ok(())
+        ResourceCommand::Delete { names, yes, options } => {
+            delete::delete::<R>(&names, yes, &options, channel, out).await
         }
     }
 }
 
-/// Creates the objects in files.
-pub async fn create<R: FromFiles>(
-    FileOptions { files, output }: FileOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let mut created = Vec::new();
-    for (position, object) in read::<R>(&files)? {
-        created.push(object.create(channel).await.context(position)?);
-    }
-    print_list(out, &created, output)
-}
-
-/// Replaces the objects in files, by their ids.
-pub async fn update<R: FromFiles>(
-    UpdateOptions { fields: paths, files: FileOptions { files, output } }: UpdateOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let mask = (!paths.is_empty()).then_some(FieldMask { paths });
-    let mut updated = Vec::new();
-    for (position, object) in read::<R>(&files)? {
-        updated.push(object.update(channel, mask.clone()).await.context(position)?);
-    }
-    print_list(out, &updated, output)
-}
-
-/// Creates the objects in files, or replaces those that have their id or name.
-pub async fn apply<R: Applicable>(
-    FileOptions { files, output }: FileOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let mut applied = Vec::new();
-    for (position, object) in read::<R>(&files)? {
-        applied.push(apply_one(object, channel).await.context(position)?);
-    }
-    print_list(out, &applied, output)
-}
-
-async fn apply_one<R: Applicable>(object: R, channel: &Channel) -> anyhow::Result<R> {
-    match R::stored_id(channel, object.key()).await? {
-        Some(id) => object.with_id(id).update(channel, None).await,
-        None => object.create(channel).await,
-    }
-}
-
-/// Returns the object whose id begins with `prefix`, or `missing` if there is none.
-pub async fn by_prefix<R: Resource<Filter: Default>>(
+/// Returns the object whose id begins with `prefix`, or the error `missing` if there is none.
+async fn by_prefix<R: Resource>(
     channel: &Channel,
     prefix: &str,
-    missing: Status,
+    view: View,
+    missing: anyhow::Error,
 ) -> anyhow::Result<R> {
+    const ID_LENGTH: usize = 36;
     let is_part_of_id = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-    if !prefix.bytes().all(is_part_of_id) {
-        return Err(missing.into());
+    if prefix.len() >= ID_LENGTH || prefix.is_empty() || !prefix.bytes().all(is_part_of_id) {
+        return Err(missing);
     }
-    let all = ListQuery { labels: Vec::new(), filter: R::Filter::default(), view: View::Basic };
+    let all = ListQuery::<R::Filter>::default();
     let prefix = prefix.to_ascii_lowercase();
-    let mut found = pages(async |token| R::page(channel, &all, token).await).await?;
+    let found = pages(async |token| R::page(channel, &all, token).await).await;
+    // Who may not list gets the first error.
+    let Ok(mut found) = found else { return Err(missing) };
     found.retain(|object| object.id().starts_with(&prefix));
     let count = found.len();
     match found.pop() {
-        Some(object) if count == 1 => Ok(object),
+        Some(object) if count == 1 && view == View::Basic => Ok(object),
+        Some(object) if count == 1 => R::get(channel, object.id(), view).await,
         Some(_) => anyhow::bail!("{count} ids begin with {prefix}: give more of it"),
-        None => Err(missing.into()),
+        None => Err(missing),
     }
 }
 
@@ -311,27 +246,32 @@ pub async fn protect<R: Protectable>(
         let mask = FieldMask { paths: vec!["protect".to_owned()] };
         updated.push(R::protection(id, protect).update(channel, Some(mask)).await?);
     }
-    print_list(out, &updated, output)
+    print(&updated, output, channel, out).await
 }
 
-/// Reads all files before anything is sent: an error in the last one changes nothing.
-pub(crate) fn read<R: FromFiles>(files: &[PathBuf]) -> anyhow::Result<Vec<(String, R)>> {
-    let objects: anyhow::Result<Vec<_>> = files.iter().map(|file| R::read(file)).collect();
-    Ok(objects?.into_iter().flatten().collect())
+/// Prints objects that a command has changed, as a list does.
+pub async fn print<R: Resource>(
+    objects: &[R],
+    output: Format,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let options = ListOutput { output, no_headers: false, quiet: false };
+    list::print(objects, options, channel, out).await
 }
 
-/// Converts `objects` from the file at `path`, each with its position for errors.
-pub fn messages<M>(
-    path: &Path,
-    objects: Vec<serde_json::Value>,
-    convert: impl Fn(serde_json::Value) -> anyhow::Result<M>,
-) -> anyhow::Result<Vec<(String, M)>> {
-    let message = |(n, object)| {
-        let position = format!("{}, object {}", path.display(), n + 1);
-        let message = convert(object).with_context(|| position.clone())?;
-        Ok((position, message))
-    };
-    objects.into_iter().enumerate().map(message).collect()
+/// Returns `found`, or nothing if it is the error that there is no such object.
+pub fn optional<T>(found: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match found {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if failure::is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the error that `name` is not of the form that names of `resource` have: so there is none with it.
+pub fn no_name(name: &str, resource: &str) -> anyhow::Error {
+    Missing(format!("{name:?} is neither the name nor the id of a {resource}")).into()
 }
 
 /// Returns the objects of all pages. `page` gets the token of a page.

@@ -2,6 +2,7 @@
 
 mod progress;
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -11,16 +12,15 @@ use tinwright::node::v1::get_stack_request::By;
 use tinwright::node::v1::stack_service_client::StackServiceClient;
 use tinwright::{StackId, check};
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
-use crate::input;
-use crate::output::{self, Format, Row, print_line, print_list};
+use crate::output::{self, Row, print_line, print_list};
 use crate::resource::{
     self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    required,
+    from_files, required,
 };
+use crate::{files, input};
 
 /// Commands on stacks.
 #[derive(Debug, clap::Subcommand)]
@@ -106,18 +106,16 @@ async fn apply(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut applied = Vec::new();
-    for (position, stack) in resource::read::<pb::Stack>(&files.files)? {
-        let settings = rollout.settings(nodes.clone());
-        let stack = apply_one(stack, settings, channel).await.context(position)?;
-        if files.output == Format::Table {
+    let objects: anyhow::Result<Vec<_>> = files::read_all(&files.files).into_iter().collect();
+    for object in objects? {
+        let (stack, settings) = (from_files::read(&object)?, rollout.settings(nodes.clone()));
+        let stack = apply_one(stack, settings, channel).await.context(object.position)?;
+        if files.output.is_for_people() {
             wait(&stack, rollout, channel, out).await?;
         }
         applied.push(stack);
     }
-    match files.output {
-        Format::Table => Ok(()),
-        Format::Json | Format::Yaml => print_list(out, &applied, files.output),
-    }
+    if files.output.is_for_people() { Ok(()) } else { print_list(out, &applied, &files.output) }
 }
 
 /// Creates `stack`, or begins the rollout of its containers.
@@ -126,11 +124,11 @@ async fn apply_one(
     settings: pb::RolloutSettings,
     channel: &Channel,
 ) -> anyhow::Result<pb::Stack> {
-    let key = if stack.id.is_empty() { &stack.name } else { &stack.id };
-    let Ok(stored) = get(channel, key).await? else { return stack.create(channel).await };
-    let update = pb::Stack { id: stored.id, revision: 0, ..stack };
-    let request =
-        pb::UpdateStackRequest { stack: Some(update), update_mask: None, rollout: Some(settings) };
+    let Some(stored) = stack.stored(channel, View::Basic).await? else {
+        return stack.create(channel).await;
+    };
+    let (stack, rollout) = (Some(stack.with_id(stored.id)), Some(settings));
+    let request = pb::UpdateStackRequest { stack, update_mask: None, rollout };
     required(client(channel).update_stack(request).await?.into_inner().stack)
 }
 
@@ -212,16 +210,24 @@ impl Resource for pb::Stack {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "stack";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str = "create one with `tinwright stack apply -f FILE`";
 
-    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
-        match get_in_view(channel, name, view).await? {
-            Ok(stack) => Ok(stack),
-            Err(missing) => resource::by_prefix(channel, name, missing).await,
-        }
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        let by = match (name.parse::<StackId>(), check::label(name)) {
+            (Ok(id), _) => By::Id(id.to_string()),
+            (Err(_), Ok(name)) => By::Name(name),
+            (Err(_), Err(_)) => return Err(resource::no_name(name, Self::RESOURCE)),
+        };
+        let request = pb::GetStackRequest { by: Some(by), view: view as i32 };
+        required(client(channel).get_stack(request).await?.into_inner().stack)
+    }
+
+    fn title(&self) -> String {
+        self.name.clone()
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let request = pb::ListStacksRequest { page_size: PAGE_SIZE, page_token, labels };
         let page = client(channel).list_stacks(request).await?.into_inner();
         Ok((page.stacks, page.next_page_token))
@@ -235,6 +241,14 @@ impl Resource for pb::Stack {
 }
 
 impl FromFiles for pb::Stack {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
         let request = pb::CreateStackRequest { stack: Some(self), ..Default::default() };
         required(client(channel).create_stack(request).await?.into_inner().stack)
@@ -251,33 +265,18 @@ impl FromFiles for pb::Stack {
     }
 }
 
+/// Returns the names of all stacks by their ids; none if they cannot be listed.
+pub(crate) async fn names(channel: &Channel) -> HashMap<String, String> {
+    let query = Query::<pb::Stack>::default();
+    let stacks = resource::pages(async |token| pb::Stack::page(channel, &query, token).await);
+    stacks.await.unwrap_or_default().into_iter().map(|it| (it.id, it.name)).collect()
+}
+
 /// Returns the id of the stack with this name or id.
 pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     match name.parse::<StackId>() {
         Ok(id) => Ok(id.to_string()),
         Err(_) => Ok(pb::Stack::find(channel, name, View::Basic).await?.id),
-    }
-}
-
-async fn get(channel: &Channel, name: &str) -> anyhow::Result<Result<pb::Stack, Status>> {
-    get_in_view(channel, name, View::Basic).await
-}
-
-/// Returns the stack with this name or id, or the status that says that there is none.
-async fn get_in_view(
-    channel: &Channel,
-    name: &str,
-    view: View,
-) -> anyhow::Result<Result<pb::Stack, Status>> {
-    let by = match (name.parse::<StackId>(), check::label(name)) {
-        (Ok(_), _) => By::Id(name.into()),
-        (Err(_), Ok(name)) => By::Name(name),
-        (Err(_), Err(_)) => anyhow::bail!("{name:?} is neither the name nor the id of a stack"),
-    };
-    let request = pb::GetStackRequest { by: Some(by), view: view as i32 };
-    match client(channel).get_stack(request).await {
-        Err(missing) if missing.code() == Code::NotFound => Ok(Err(missing)),
-        found => required(found?.into_inner().stack).map(Ok),
     }
 }
 

@@ -30,6 +30,9 @@ pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
     receive(channel, &mut out).await?;
     out.sync_all().with_context(writing)?;
     fs::rename(partial, file).with_context(|| format!("writing {}", file.display()))?;
+    let bytes = fs::metadata(file).with_context(writing)?.len();
+    // A reader that is gone does not need it.
+    let _ = writeln!(io::stdout(), "{}: {bytes} bytes", file.display());
     Ok(())
 }
 

@@ -15,7 +15,8 @@ use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
-    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
 };
 
 /// Commands on subnets.
@@ -50,6 +51,8 @@ pub enum SubnetCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the subnets in files, or replace those that have the id or the name
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Subnet>),
@@ -117,20 +120,17 @@ pub async fn run(
             let labels = labels.into_iter().collect();
             let mut subnet = pb::Subnet { name, cidr, labels, ..pb::Subnet::default() };
             settings.write(&mut subnet)?;
-            let request = pb::CreateSubnetRequest { subnet: Some(subnet), ..Default::default() };
-            let created = client(channel).create_subnet(request).await?.into_inner();
-            print_list(out, &[required(created.subnet)?], output)
+            print_list(out, &[subnet.create(channel).await?], &output)
         }
         SubnetCommand::Update { name, settings, output } => {
             let id = pb::Subnet::find(channel, &name, View::Basic).await?.id;
             let mut subnet = pb::Subnet { id, ..pb::Subnet::default() };
             let paths = settings.write(&mut subnet)?;
             anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
-            let (subnet, update_mask) = (Some(subnet), Some(FieldMask { paths }));
-            let request = pb::UpdateSubnetRequest { subnet, update_mask };
-            let updated = client(channel).update_subnet(request).await?.into_inner();
-            print_list(out, &[required(updated.subnet)?], output)
+            let updated = subnet.update(channel, Some(FieldMask { paths })).await?;
+            print_list(out, &[updated], &output)
         }
+        SubnetCommand::Apply(options) => resource::apply::<pb::Subnet>(options, channel, out).await,
         SubnetCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -164,8 +164,9 @@ impl Resource for pb::Subnet {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "subnet";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str = "create one with `tinwright subnet create NAME ADDRESS/BITS`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         let by = match name.parse::<SubnetId>() {
             Ok(_) => By::Id(name.into()),
             Err(_) => By::Name(name.into()),
@@ -174,8 +175,12 @@ impl Resource for pb::Subnet {
         required(client(channel).get_subnet(request).await?.into_inner().subnet)
     }
 
+    fn title(&self) -> String {
+        self.name.clone()
+    }
+
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let request = pb::ListSubnetsRequest { page_size: PAGE_SIZE, page_token, labels };
         let page = client(channel).list_subnets(request).await?.into_inner();
         Ok((page.subnets, page.next_page_token))
@@ -185,6 +190,30 @@ impl Resource for pb::Subnet {
         let request = pb::DeleteSubnetRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_subnet(request).await?;
         Ok(())
+    }
+}
+
+impl FromFiles for pb::Subnet {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateSubnetRequest { subnet: Some(self), ..Default::default() };
+        required(client(channel).create_subnet(request).await?.into_inner().subnet)
+    }
+
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateSubnetRequest { subnet: Some(self), update_mask };
+        required(client(channel).update_subnet(request).await?.into_inner().subnet)
     }
 }
 

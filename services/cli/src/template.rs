@@ -2,10 +2,16 @@
 //!
 //! A template's file is the template itself, with its placeholders; or our message, which may also have id, name and labels,
 //! and has the template as its `data`.
+//!
+//! - [`actions`]: the built-in actions. [`render`]: what a template would run on a machine.
 
-use std::path::{Path, PathBuf};
+mod actions;
+mod render;
+
+use std::path::PathBuf;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use prost_types::FieldMask;
 use tinwright::TemplateId;
 use tinwright::workflow::v1 as pb;
@@ -14,19 +20,31 @@ use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::files::{self, Object};
 use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
-    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    required,
+    self, ApplyOptions, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, required,
 };
 
 /// Commands on templates.
 #[derive(Debug, clap::Subcommand)]
 pub enum TemplateCommand {
     /// Create templates: each file is a template, or our message with one as data
-    Create(FileOptions),
+    Create {
+        /// Give the template this name, in place of that in the file
+        #[arg(long)]
+        name: Option<String>,
+        /// The files
+        #[command(flatten)]
+        files: FileOptions,
+    },
+    /// Print what a template would run on a machine, and store nothing
+    Render(render::RenderOptions),
+    /// Print the built-in actions with their variables
+    Actions(actions::ActionsOptions),
     /// Replace a template's YAML; workflows that were made from it do not change
     Update {
         /// The template
@@ -39,6 +57,8 @@ pub enum TemplateCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the templates in files, or replace those that have the id or the name
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Template>),
@@ -51,17 +71,50 @@ pub async fn run(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     match command {
-        TemplateCommand::Create(files) => {
+        TemplateCommand::Create { name: None, files } => {
             resource::create::<pb::Template>(files, channel, out).await
         }
+        TemplateCommand::Create { name: Some(name), files } => {
+            create_named(name, &files, channel, out).await
+        }
+        TemplateCommand::Render(options) => render::run(options, channel, out).await,
+        TemplateCommand::Actions(options) => actions::run(options, out),
         TemplateCommand::Update { name, file, output } => {
             let data = input::text(&file)?;
             let found = pb::Template::find(channel, &name, View::Full).await?;
             let replaced = pb::Template { data, ..found }.update(channel, None).await?;
-            print_list(out, &[replaced], output)
+            print_list(out, &[replaced], &output)
+        }
+        TemplateCommand::Apply(options) => {
+            resource::apply::<pb::Template>(options, channel, out).await
         }
         TemplateCommand::Resource(command) => resource::run(command, channel, out).await,
     }
+}
+
+/// Creates the template in a file under the name `name`.
+async fn create_named(
+    name: String,
+    options: &FileOptions,
+    channel: &Channel,
+    out: &mut dyn std::io::Write,
+) -> anyhow::Result<()> {
+    let objects: anyhow::Result<Vec<_>> = files::read_all(&options.files).into_iter().collect();
+    let objects = objects?;
+    let [object] = objects.as_slice() else {
+        anyhow::bail!("--name is for one template, and the files have {}", objects.len());
+    };
+    let template = pb::Template { name, ..pb::Template::read(object)? };
+    let created = template.create(channel).await.with_context(|| object.position.clone())?;
+    print_list(out, &[created], &options.output)
+}
+
+/// Options of a deletion.
+#[derive(Debug, clap::Args)]
+pub struct DeleteTemplateOptions {
+    /// Delete the template also while instances or machines refer to it
+    #[arg(long)]
+    force: bool,
 }
 
 /// Returns the id of the template with a name or id.
@@ -97,11 +150,12 @@ impl Watchable for pb::Template {
 impl Resource for pb::Template {
     type Filter = NoOptions;
     type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
+    type DeleteOptions = DeleteTemplateOptions;
     const RESOURCE: &'static str = "template";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str = "create one with `tinwright template create -f FILE`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         let by = match name.parse::<TemplateId>() {
             Ok(_) => By::Id(name.into()),
             Err(_) => By::Name(name.into()),
@@ -110,8 +164,12 @@ impl Resource for pb::Template {
         required(client(channel).get_template(request).await?.into_inner().template)
     }
 
+    fn title(&self) -> String {
+        self.name.clone()
+    }
+
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let (labels, view) = (query.labels.iter().cloned().collect(), query.view as i32);
+        let (labels, view) = (query.labels(), query.view as i32);
         let request = pb::ListTemplatesRequest {
             page_size: PAGE_SIZE,
             page_token,
@@ -123,8 +181,13 @@ impl Resource for pb::Template {
         Ok((page.templates, page.next_page_token))
     }
 
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteTemplateRequest { id: self.id.clone(), revision: 0 };
+    async fn delete(
+        &self,
+        channel: &Channel,
+        options: &DeleteTemplateOptions,
+    ) -> anyhow::Result<()> {
+        let (id, force) = (self.id.clone(), options.force);
+        let request = pb::DeleteTemplateRequest { id, revision: 0, force };
         client(channel).delete_template(request).await?;
         Ok(())
     }
@@ -136,12 +199,24 @@ impl Resource for pb::Template {
 }
 
 impl FromFiles for pb::Template {
-    fn read(path: &Path) -> anyhow::Result<Vec<(String, Self)>> {
-        let text = input::text(path)?;
-        match messages_in(&text) {
-            Some(objects) => resource::messages(path, objects, input::message),
-            None => Ok(vec![(path.display().to_string(), Self { data: text, ..Self::default() })]),
+    /// A document that is not our message is the template itself.
+    fn read(object: &Object) -> anyhow::Result<Self> {
+        match &object.text {
+            Some(text) if is_template(object) => Ok(Self {
+                name: name_in(text).unwrap_or_default(),
+                data: text.trim_start_matches('\n').into(),
+                ..Self::default()
+            }),
+            Some(_) | None => object.message(),
         }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
     }
 
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
@@ -155,11 +230,16 @@ impl FromFiles for pb::Template {
     }
 }
 
-/// Returns the messages in `text`; none if it is a template, which has no `data`, and need not be YAML before it is rendered.
-fn messages_in(text: &str) -> Option<Vec<serde_json::Value>> {
-    let objects = input::parse(text).ok()?;
-    let message = |object: &serde_json::Value| object.get("data").is_some();
-    objects.iter().all(message).then_some(objects)
+/// True for a template itself: our message has one as its data.
+pub(crate) fn is_template(object: &Object) -> bool {
+    object.kind().is_none() && object.value.get("data").is_none()
+}
+
+/// Returns the name at the top level of a template, which need not be YAML before it is rendered; none if it has a placeholder.
+pub(crate) fn name_in(text: &str) -> Option<String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("name:"))?;
+    let name = name.split(" #").next()?.trim().trim_matches(|it| it == '"' || it == '\'');
+    (!name.is_empty() && !name.contains("{{")).then(|| name.to_owned())
 }
 
 fn client(channel: &Channel) -> TemplateServiceClient<Channel> {
@@ -170,14 +250,22 @@ fn client(channel: &Channel) -> TemplateServiceClient<Channel> {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> pb::Template {
+        let objects = crate::files::parse("a.yaml", text).unwrap();
+        pb::Template::read(&objects[0]).unwrap()
+    }
+
     #[test]
     fn a_template_differs_from_a_message_that_has_one() {
-        assert!(messages_in("version: \"0.1\"\nname: a\ntasks: []\n").is_none());
-        assert!(
-            messages_in("tasks:\n{{ range .X }}\n  - {{ . }}\n{{ end }}").is_none(),
-            "no YAML yet"
+        let template = "version: \"0.1\"\nname: a # first\ntasks: []\n";
+        let (read_template, message) = (read(template), read("name: b\ndata: |\n  tasks: []\n"));
+        assert_eq!((read_template.name.as_str(), read_template.data.as_str()), ("a", template));
+        assert_eq!((message.name.as_str(), message.data.as_str()), ("b", "tasks: []\n"));
+        let unrendered = "name: \"c\"\ntasks:\n{{ range .X }}\n  - {{ . }}\n{{ end }}";
+        assert_eq!(
+            (read(unrendered).name.as_str(), read(unrendered).data.as_str()),
+            ("c", unrendered)
         );
-        assert_eq!(messages_in("name: a\ndata: |\n  tasks: []\n").map(|all| all.len()), Some(1));
-        assert_eq!(messages_in("{\"data\": \"x\"}\n---\ndata: y\n").map(|all| all.len()), Some(2));
+        assert_eq!(read("name: \"{{ .x }}\"\ntasks: []\n").name, "");
     }
 }

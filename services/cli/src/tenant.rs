@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::SystemTime;
 
+use prost_types::FieldMask;
 use tinwright::TenantId;
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::get_tenant_request::By;
@@ -14,7 +15,8 @@ use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
-    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
 };
 
 /// Commands on tenants.
@@ -34,6 +36,8 @@ pub enum TenantCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the tenants in files, or replace those that have the id or the name
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Tenant>),
@@ -49,10 +53,9 @@ pub async fn run(
         TenantCommand::Create { name, description, labels, output } => {
             let labels = labels.into_iter().collect();
             let tenant = pb::Tenant { name, description, labels, ..pb::Tenant::default() };
-            let request = pb::CreateTenantRequest { tenant: Some(tenant), ..Default::default() };
-            let created = client(channel).create_tenant(request).await?.into_inner();
-            print_list(out, &[required(created.tenant)?], output)
+            print_list(out, &[tenant.create(channel).await?], &output)
         }
+        TenantCommand::Apply(options) => resource::apply::<pb::Tenant>(options, channel, out).await,
         TenantCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -84,8 +87,9 @@ impl Resource for pb::Tenant {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "tenant";
     const NAMES: &'static str = "NAME|ID";
+    const FIRST: &'static str = "create one with `tinwright tenant create NAME`";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         let by = match name.parse::<TenantId>() {
             Ok(_) => By::Id(name.into()),
             Err(_) => By::Name(name.into()),
@@ -94,8 +98,12 @@ impl Resource for pb::Tenant {
         required(client(channel).get_tenant(request).await?.into_inner().tenant)
     }
 
+    fn title(&self) -> String {
+        self.name.clone()
+    }
+
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let request = pb::ListTenantsRequest { page_size: PAGE_SIZE, page_token, labels };
         let page = client(channel).list_tenants(request).await?.into_inner();
         Ok((page.tenants, page.next_page_token))
@@ -105,6 +113,30 @@ impl Resource for pb::Tenant {
         let request = pb::DeleteTenantRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_tenant(request).await?;
         Ok(())
+    }
+}
+
+impl FromFiles for pb::Tenant {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateTenantRequest { tenant: Some(self), ..Default::default() };
+        required(client(channel).create_tenant(request).await?.into_inner().tenant)
+    }
+
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateTenantRequest { tenant: Some(self), update_mask };
+        required(client(channel).update_tenant(request).await?.into_inner().tenant)
     }
 }
 

@@ -4,19 +4,29 @@ mod logs;
 mod progress;
 mod table;
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
+use prost::Name as _;
+use tinwright::WorkflowId;
+use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::Template;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::failure::Missing;
+use crate::files::Object;
 use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_list};
+use crate::resource::from_files::{Applied, Apply};
 use crate::resource::{
     self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
+use crate::tinkerbell::LABEL;
 use crate::{hardware, input, template};
 
 /// Commands on workflows.
@@ -36,7 +46,7 @@ pub enum WorkflowCommand {
     /// Confirm that a machine was restarted by hand: workers of its earlier boots are refused
     ConfirmRestart {
         /// The machine
-        #[arg(value_name = "ID|NAME|MAC|ADDRESS")]
+        #[arg(value_name = "NAME|MAC|ADDRESS|ID")]
         hardware: String,
     },
     /// Print the logs of actions
@@ -62,7 +72,7 @@ pub struct CreateWorkflow {
     #[arg(long, value_name = "NAME|ID")]
     template: String,
     /// Run it on this machine
-    #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
+    #[arg(long, value_name = "NAME|MAC|ADDRESS|ID")]
     hardware: String,
     /// Set the value of a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
@@ -82,11 +92,35 @@ pub struct CreateWorkflow {
 }
 
 /// Filter of a list.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct WorkflowFilter {
     /// List only workflows of this machine
-    #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
+    #[arg(long, value_name = "NAME|MAC|ADDRESS|ID")]
     hardware: Option<String>,
+    /// List only workflows in this state
+    #[arg(long)]
+    state: Option<ListedState>,
+}
+
+/// States of workflows.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum ListedState {
+    /// Waits for its turn on the machine
+    Pending = pb::WorkflowState::Pending as isize,
+    /// Its machine is being booted
+    Preparing = pb::WorkflowState::Preparing as isize,
+    /// Its actions run
+    Running = pb::WorkflowState::Running as isize,
+    /// Its actions have ended, and the boot device is reset
+    Post = pb::WorkflowState::Post as isize,
+    /// Ended with success
+    Success = pb::WorkflowState::Success as isize,
+    /// Ended with an error
+    Failed = pb::WorkflowState::Failed as isize,
+    /// Ended by its time limit
+    Timeout = pb::WorkflowState::Timeout as isize,
+    /// Ended by an operator
+    Cancelled = pb::WorkflowState::Cancelled as isize,
 }
 
 /// Options of a watch.
@@ -106,9 +140,10 @@ pub async fn run(
     match command {
         WorkflowCommand::Create(options) => create(options, channel, out).await,
         WorkflowCommand::Cancel { id, output } => {
+            let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
             let request = pb::CancelWorkflowRequest { id };
             let cancelled = client(channel).cancel_workflow(request).await?.into_inner();
-            print_list(out, cancelled.workflow.as_slice(), output)
+            print_list(out, cancelled.workflow.as_slice(), &output)
         }
         WorkflowCommand::ConfirmRestart { hardware } => {
             let hardware_id = hardware::id(channel, &hardware).await?;
@@ -117,16 +152,21 @@ pub async fn run(
             Ok(writeln!(out, "boot epoch {}", confirmed.boot_epoch)?)
         }
         WorkflowCommand::Logs { id, action, follow } => {
+            let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
             logs::print(channel, &id, action.as_deref(), follow, out).await
         }
         WorkflowCommand::Resource(ResourceCommand::Watch {
             name: Some(id),
             options: WatchWorkflowOptions { progress: true },
             view: _,
-        }) => progress::show(channel, &id).await,
+        }) => {
+            let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
+            progress::show(channel, &id).await
+        }
         WorkflowCommand::Resource(ResourceCommand::List { query, output }) => {
             let hardware = Some(hardware::id_or_all(channel, query.filter.hardware).await?);
-            let query = ListQuery { filter: WorkflowFilter { hardware }, ..query };
+            let state = query.filter.state;
+            let query = ListQuery { filter: WorkflowFilter { hardware, state }, ..query };
             let command = ResourceCommand::<pb::Workflow>::List { query, output };
             resource::run(command, channel, out).await
         }
@@ -156,7 +196,41 @@ async fn create(
         ..pb::CreateWorkflowRequest::default()
     };
     let created = client(channel).create_workflow(request).await?.into_inner();
-    print_list(out, created.workflow.as_slice(), output)
+    print_list(out, created.workflow.as_slice(), &output)
+}
+
+/// Creates the workflow in `object`, which has the form of its creation, unless one of its name was created before: a workflow is never
+/// run twice for one object.
+pub(crate) async fn apply(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied> {
+    let label = object.label(pb::Workflow::NAME);
+    apply_one(object, apply).await.with_context(|| format!("{}: {label}", object.position))
+}
+
+async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied> {
+    let (channel, diff) = (apply.channel, String::new());
+    let applied = |word| Ok(Applied { word, diff });
+    if let Some(id) = object.key("id") {
+        // As `get -o yaml` prints it. Nothing of it can be changed.
+        pb::Workflow::get(channel, id, View::Basic).await?;
+        return applied("unchanged");
+    }
+    let name = object.key("name").context("it has neither an id nor a name")?;
+    let labels = [(LABEL.to_owned(), name.to_owned())].into();
+    let request = pb::ListWorkflowsRequest { labels, page_size: 1, ..Default::default() };
+    if !client(channel).list_workflows(request).await?.into_inner().workflows.is_empty() {
+        return applied("unchanged");
+    }
+    if object.key("ended").is_some() {
+        return applied("skipped: it has ended, or is disabled");
+    }
+    let mut request: pb::CreateWorkflowRequest = object.without(&["name"]).message()?;
+    request.labels.insert(LABEL.to_owned(), name.to_owned());
+    apply.names.resolve::<Template>(&mut request.template_id).await?;
+    apply.names.resolve::<Hardware>(&mut request.hardware_id).await?;
+    if !apply.dry_run {
+        client(channel).create_workflow(request).await?;
+    }
+    applied("created")
 }
 
 impl Row for pb::Workflow {
@@ -196,8 +270,12 @@ impl Resource for pb::Workflow {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "workflow";
     const NAMES: &'static str = "ID";
+    const FIRST: &'static str = "instances create them, and `tinwright workflow create --template TEMPLATE --hardware MACHINE`";
 
-    async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        if name.parse::<WorkflowId>().is_err() {
+            return Err(Missing(format!("no workflow {name}")).into());
+        }
         let request = pb::GetWorkflowRequest { id: name.to_owned(), view: view as i32 };
         required(client(channel).get_workflow(request).await?.into_inner().workflow)
     }
@@ -207,12 +285,20 @@ impl Resource for pb::Workflow {
         let request = pb::ListWorkflowsRequest {
             page_size: PAGE_SIZE,
             page_token,
-            labels: query.labels.iter().cloned().collect(),
+            labels: query.labels(),
             hardware_id: query.filter.hardware.clone().unwrap_or_default(),
             view: query.view as i32,
         };
         let page = client(channel).list_workflows(request).await?.into_inner();
         Ok((page.workflows, page.next_page_token))
+    }
+
+    fn matches(&self, filter: &WorkflowFilter) -> bool {
+        filter.state.is_none_or(|state| state as i32 == self.state)
+    }
+
+    async fn names(channel: &Channel, workflows: &[Self]) -> HashMap<String, String> {
+        hardware::names(channel, workflows.iter().map(|it| it.hardware_id.as_str())).await
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {

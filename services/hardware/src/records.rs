@@ -57,6 +57,10 @@ impl Kind for HardwareKind {
         &mut hardware.revision
     }
 
+    fn name(hardware: &pb::Hardware) -> &str {
+        &hardware.name
+    }
+
     fn indexes(hardware: &pb::Hardware) -> Vec<Index> {
         let name = Some(&hardware.name).filter(|name| !name.is_empty());
         let interfaces = || hardware.interfaces.iter();

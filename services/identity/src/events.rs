@@ -17,6 +17,7 @@ use tinwright::event::v1::event_service_server::{EventService, EventServiceServe
 use tinwright::event::v1::owner_event_service_client::OwnerEventServiceClient;
 use tinwright::event::v1::watch_events_response::Event as WatchEvent;
 use tinwright::event::v1::watch_owner_events_response::Event as OwnerWatchEvent;
+use tinwright::watch::SERVER_STOPS;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -128,7 +129,7 @@ impl EventApi {
                 () = self.stop.cancelled() => None,
             };
             let Some(response) = next else {
-                return Err(Status::unavailable("the server is ending"));
+                return Err(Status::unavailable(SERVER_STOPS));
             };
             let Some(OwnerWatchEvent::Added(event)) = response.event else { continue };
             if !sent.remove(&event.id) && send(to, WatchEvent::Added(event)).await.is_err() {

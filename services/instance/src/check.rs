@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message as _;
 use tinwright::check::{self, InvalidValue};
 use tinwright::instance::v1 as pb;
-use tinwright::instance::v1::instance::PowerManagement;
+use tinwright::instance::v1::instance::{Os, PowerManagement};
 use tinwright::status::Violations;
 use tinwright::{HardwareId, TemplateId, TenantName, disk_hint};
 
@@ -93,11 +93,17 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     wrong.into_result(instance)
 }
 
-/// Passes if `instance`, which is to be created, names either its machine or a placement, and leaves the gate of a platform's system to the
-/// server.
+/// Passes if `instance`, which is to be created, has something to be done with its machine, names either that or a placement, and leaves the gate of a
+/// platform's system to the server.
 pub fn check_order(instance: &pb::Instance) -> Result<(), Violations> {
     if is_platform(instance) && instance.boot_gate.is_some() {
         return Err(Violations::single("boot_gate", "is set by the server if os is platform"));
+    }
+    let installs_nothing = matches!(instance.os, None | Some(Os::OperatingSystem(_)));
+    if installs_nothing && instance.template_id.is_empty() && !instance.reserve_only {
+        let text = "is missing, so nothing would be installed: set it, a custom script, a platform's system or an image stack (os), \
+                    or reserve_only to keep the machine as it is";
+        return Err(Violations::single("template_id", text));
     }
     match (instance.hardware_id.as_str(), &instance.placement) {
         ("", None) => {

@@ -1,13 +1,19 @@
 //! Creates instances.
 
+use std::time::Duration;
+
 use runtime::tenants;
 use store::records::requests::IdempotentRequest;
 use tinwright::instance::v1 as pb;
 
 use crate::check;
 use crate::instances::{self, Instances};
+use crate::order_check;
 use crate::peers::Peers;
 use crate::placement::{self, Choice};
+
+/// The longest time for the checks of an order before its machine is claimed.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An instance that was not created.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +24,9 @@ pub(crate) enum Error {
     /// It could not be stored.
     #[error(transparent)]
     Instances(#[from] instances::Error),
+    /// It would fail.
+    #[error(transparent)]
+    Order(#[from] order_check::Error),
     /// No machine was chosen.
     #[error(transparent)]
     Placement(#[from] placement::Error),
@@ -36,6 +45,10 @@ pub(crate) async fn create(
     }
     let instance = checked(instance)?;
     let tenant = instance.tenant.clone();
+    if let Err(refused) = check(&instances, &peers, &instance).await {
+        // The same request may have been carried out meanwhile.
+        return instances.previous_result(request.as_ref()).await?.ok_or(refused);
+    }
     let first = claim(&instances, &peers, instance, request.as_ref());
     let (instances, request) = (&instances, request.as_ref());
     let take_back = |created: pb::Instance| async move {
@@ -47,8 +60,65 @@ pub(crate) async fn create(
     Box::pin(peers.tenants.create("tenant", &tenant, first, take_back)).await
 }
 
+/// Passes unless it is known that the template of `instance` cannot be rendered for the machine that is chosen first.
+async fn check_template(
+    peers: &Peers,
+    instance: &pb::Instance,
+    choice: &mut Choice<'_>,
+) -> Result<(), Error> {
+    if instance.template_id.is_empty() {
+        return Ok(());
+    }
+    let candidate = match choice.next().await {
+        Ok((candidate, _)) => candidate,
+        // The claim is refused, unless the same request was carried out meanwhile.
+        Err(placement::Error::NoMachineFits(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let check = async {
+        match peers.hardware(&candidate.id).await? {
+            Some(hardware) => {
+                order_check::check_installation(peers, instance, &hardware).await.map(drop)
+            }
+            None => Ok(()),
+        }
+    };
+    match Box::pin(check).await {
+        Err(error) if !error.is_unknown() => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Passes unless it is known that `instance` cannot be created on the machine that it names, or that its installation would fail. The machine of an
+/// order by placement is not chosen yet.
+async fn check(instances: &Instances, peers: &Peers, instance: &pb::Instance) -> Result<(), Error> {
+    if instance.placement.is_some() {
+        return Ok(());
+    }
+    let checks = async {
+        order_check::check_unclaimed(instances, peers, instance).await?;
+        let machine = order_check::check_machine(peers, instance).await?;
+        order_check::check_installation(peers, instance, &machine).await.map(drop)
+    };
+    match tokio::time::timeout(CHECK_TIMEOUT, Box::pin(checks)).await {
+        Ok(Err(error)) if !error.is_unknown() => Err(error.into()),
+        Ok(Ok(())) => Ok(()),
+        // The reconciler makes the same checks after the claim.
+        Ok(Err(_)) | Err(_) => {
+            tracing::info!(
+                hardware.id = instance.hardware_id,
+                "instance not checked before it is stored: a service did not answer"
+            );
+            Ok(())
+        }
+    }
+}
+
 /// Returns `instance` in its stored form, if it can be ordered.
 pub(crate) fn checked(instance: pb::Instance) -> Result<pb::Instance, instances::Error> {
+    if !matches!(instance.state(), pb::State::Unspecified | pb::State::Queued) {
+        return Err(instances::Error::NotQueued(instance.state()));
+    }
     check::check_order(&instance)?;
     Ok(check::normalize(instance)?)
 }
@@ -66,5 +136,8 @@ async fn claim(
     let placement = placement::resolve(peers, *placement).await?;
     instance.placement = Some(Box::new(placement.clone()));
     let mut choice = Choice::new(instances, peers, &placement, &instance).await?;
+    if let Err(refused) = check_template(peers, &instance, &mut choice).await {
+        return instances.previous_result(request).await?.ok_or(refused);
+    }
     Ok(choice.claim(&instance, request).await?)
 }

@@ -52,7 +52,7 @@ pub(crate) const EXTERNAL_ID: &str = "external_id";
 /// The index of the instances that are spread over machines.
 const SPREAD: &str = "spread";
 /// The index of occupied machines.
-const OCCUPANT: &str = "occupant";
+pub(crate) const OCCUPANT: &str = "occupant";
 /// Attempts to commit a change while other writers come first.
 const MAX_ATTEMPTS: usize = 8;
 

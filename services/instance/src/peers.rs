@@ -7,6 +7,7 @@ mod grants;
 mod machines;
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use runtime::retry::is_final;
 use runtime::tenants::{self, TenantDirectory};
@@ -218,6 +219,22 @@ impl Peers {
         let request = wf::CancelWorkflowRequest { id: id.to_owned() };
         let response = self.workflow.clone().cancel_workflow(request).await;
         Ok(optional("workflow", response)?.and_then(|response| response.workflow))
+    }
+
+    /// True if the machine has a BMC.
+    pub async fn has_bmc(&self, hardware: &str) -> Result<bool, Error> {
+        let by = Some(power::get_bmc_request::By::HardwareId(hardware.to_owned()));
+        let response = self.power.clone().get_bmc(power::GetBmcRequest { by }).await;
+        Ok(optional("power", response)?.is_some())
+    }
+
+    /// Returns the time at which the machine's BMC last reported the power off, or an operator confirmed a restart, if that began the present
+    /// boot epoch.
+    pub async fn restart_time(&self, hardware: &str) -> Result<Option<SystemTime>, Error> {
+        let request = wf::GetBootEpochRequest { hardware_id: hardware.to_owned() };
+        let response = optional("workflow", self.workflow.clone().get_boot_epoch(request).await)?;
+        let time = response.and_then(|response| response.restart_time);
+        Ok(time.and_then(|time| SystemTime::try_from(time).ok()))
     }
 
     /// Creates a power job, held back, that restarts the machine of `instance` into one network boot. Returns its id, or nothing if the

@@ -88,7 +88,7 @@ impl<'a> Choice<'a> {
         // The machines first: one that is deleted or taken meanwhile is found by the commit, or by the reconciler.
         let machines = peers.machines(request).await?;
         let occupied = instances.occupied_machines().await.map_err(instances::Error::from)?;
-        let mut candidates = Candidates::default();
+        let mut candidates = Candidates::new(placement);
         for machine in &machines {
             candidates.add(machine, occupied.contains(&machine.id), &placement.spread_label);
         }

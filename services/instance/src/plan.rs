@@ -3,16 +3,14 @@
 use tinwright::InstanceId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1 as pb;
-use tinwright::instance::v1::instance::Os;
 use tinwright::status::Violations;
-use tinwright::workflow::v1::PlanWorkflowRequest;
 
-use crate::check::{is_node, is_platform};
 use crate::create::{self, checked};
 use crate::instances::{self, Instances};
+use crate::machine_check;
+use crate::order_check::{self, check_installation, check_machine, check_unclaimed};
 use crate::peers::{self, Peers};
 use crate::placement::{self, Choice};
-use crate::reconcile::{PlatformValues, check_usable};
 
 /// An instance that would not be created, or whose installation would fail.
 #[derive(Debug, thiserror::Error)]
@@ -20,16 +18,19 @@ pub(crate) enum Error {
     /// It would not be created.
     #[error(transparent)]
     Create(#[from] create::Error),
-    /// Its machine may not be used.
-    #[error("{0}")]
-    Unusable(String),
-    /// Its template could not be rendered, or a service did not answer.
+    /// A service did not answer.
     #[error(transparent)]
     Peer(#[from] peers::Error),
 }
 
 impl From<instances::Error> for Error {
     fn from(error: instances::Error) -> Self {
+        Self::Create(error.into())
+    }
+}
+
+impl From<order_check::Error> for Error {
+    fn from(error: order_check::Error) -> Self {
         Self::Create(error.into())
     }
 }
@@ -47,37 +48,16 @@ pub(crate) async fn plan(
     }
     let tenant = peers.tenants.require("tenant", &instance.tenant).await;
     tenant.map_err(create::Error::from)?;
-    instances.check_unclaimed(&instance).await?;
+    check_unclaimed(instances, peers, &instance).await?;
     let machine = match instance.placement.take() {
-        None => named_machine(peers, &instance.hardware_id).await?,
+        None => check_machine(peers, &instance).await?,
         Some(placement) => {
             let placement = placement::resolve(peers, *placement).await;
-            let placement = placement.map_err(create::Error::from)?;
-            instance.placement = Some(Box::new(placement.clone()));
-            let machine = chosen_machine(instances, peers, &placement, &instance).await;
-            machine.map_err(create::Error::from)?
+            instance.placement = Some(Box::new(placement.map_err(create::Error::from)?));
+            chosen_machine(instances, peers, &instance).await?
         }
     };
-    if let Some(Os::Platform(boot)) = &instance.os {
-        let hardware = peers.hardware(&machine.id).await?.unwrap_or_default();
-        let values = PlatformValues::read(peers, boot, &hardware).await?;
-        values.map(drop).map_err(Error::Unusable)?;
-    }
-    if instance.reserve_only || is_platform(&instance) || is_node(&instance) {
-        return Ok(pb::InstancePlan {
-            hardware_id: machine.id,
-            hardware_name: machine.name,
-            ..pb::InstancePlan::default()
-        });
-    }
-    let request = PlanWorkflowRequest {
-        template_id: instance.template_id.clone(),
-        hardware_id: machine.id.clone(),
-        values: instance.template_values.clone(),
-        tenant: instance.tenant.clone(),
-        root_disk: instance.root_disk.map(|hint| *hint),
-    };
-    let workflow = peers.plan_workflow(request).await?;
+    let workflow = check_installation(peers, &instance, &machine).await?.unwrap_or_default();
     Ok(pb::InstancePlan {
         hardware_id: machine.id,
         hardware_name: machine.name,
@@ -88,29 +68,17 @@ pub(crate) async fn plan(
     })
 }
 
-/// The machine of a plan.
-struct Machine {
-    id: String,
-    /// Empty if it has none.
-    name: String,
-}
-
-/// Returns the machine that an order by `placement` takes now.
+/// Returns the machine that the order `instance` by placement takes now.
 async fn chosen_machine(
     instances: &Instances,
     peers: &Peers,
-    placement: &pb::Placement,
     instance: &pb::Instance,
-) -> Result<Machine, placement::Error> {
-    let mut choice = Choice::new(instances, peers, placement, instance).await?;
-    let (candidate, _) = choice.next().await?;
-    Ok(Machine { id: candidate.id, name: candidate.name })
-}
-
-/// Returns the machine `id`, if an instance may use it.
-async fn named_machine(peers: &Peers, id: &str) -> Result<Machine, Error> {
-    let found = peers.hardware(id).await?;
-    check_usable(id, found.as_ref()).map_err(Error::Unusable)?;
-    let Hardware { id, name, .. } = found.unwrap_or_default();
-    Ok(Machine { id, name })
+) -> Result<Hardware, Error> {
+    let placement = instance.placement.as_deref().cloned().unwrap_or_default();
+    let choice = Choice::new(instances, peers, &placement, instance).await;
+    let mut choice = choice.map_err(create::Error::from)?;
+    let (candidate, _) = choice.next().await.map_err(create::Error::from)?;
+    let found = peers.hardware(&candidate.id).await?;
+    let missing = || order_check::Error::from(machine_check::Error::Missing(candidate.id));
+    Ok(found.ok_or_else(missing)?)
 }

@@ -44,7 +44,6 @@ use tokio_util::sync::CancellationToken;
 use self::addresses::AddressCopies;
 use self::controller::{Controller, WorkflowChange};
 pub(crate) use self::platform::PlatformValues;
-pub(crate) use self::provision::check_usable;
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};
 use crate::state::{Event, State};
@@ -55,6 +54,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which an awaited workflow is read, in case its end was missed.
 const WORKFLOW_POLL_INTERVAL: Duration = Duration::from_secs(300);
+/// The interval at which an awaited workflow is read whose turn has not come, or whose worker is awaited: its reason may change without a write.
+const PENDING_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval at which a machine that may not be used now is read again.
 const HARDWARE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// In place of a request id: no request.
@@ -184,23 +185,27 @@ impl Reconciler {
         }
     }
 
-    /// Returns the result of the workflow that the instance waits for, none while it runs. The error of a failed one is its
+    /// Returns the result of the workflow that the instance waits for, or what that waits for. The error of a failed one is its
     /// reason. A workflow that is held back is released: now that it is recorded, whoever ends the instance's wait finds it.
-    async fn release_or_result(
-        &self,
-        instance: &Instance,
-    ) -> Result<Option<Result<(), String>>, Error> {
+    async fn release_or_result(&self, instance: &Instance) -> Result<Awaited, Error> {
         Ok(match self.peers.workflow(&instance.workflow_id).await? {
-            None => Some(Err(format!("workflow {} was deleted", instance.workflow_id))),
-            Some(workflow) if workflow.is_terminal() => Some(result(&workflow)),
-            Some(workflow) => {
-                if workflow.held {
-                    self.peers.release_workflow(&workflow.id).await?;
-                    tracing::info!(instance.id, workflow.id, "workflow released");
-                }
-                None
+            None => Awaited::Ended(Err(format!("workflow {} was deleted", instance.workflow_id))),
+            Some(workflow) if workflow.is_terminal() => Awaited::Ended(result(&workflow)),
+            Some(workflow) if workflow.held => {
+                self.peers.release_workflow(&workflow.id).await?;
+                tracing::info!(instance.id, workflow.id, "workflow released");
+                Awaited::Running(Waits { reason: None, poll: PENDING_POLL_INTERVAL })
             }
+            Some(workflow) => Awaited::Running(Waits::of(workflow)),
         })
+    }
+
+    /// Waits for the workflow of the instance, and shows what that waits for. The alarm of an overdue instance stays.
+    async fn await_workflow(&self, instance: &Instance, waits: Waits) -> Result<Outcome, Error> {
+        match waits.reason {
+            Some(reason) if !instance.overdue => self.wait(instance, &reason, waits.poll).await,
+            Some(_) | None => Ok(Outcome::After(waits.poll)),
+        }
     }
 
     /// Cancels the power job that boots the instance's script, if there is one. One that has ended is not changed.
@@ -255,6 +260,41 @@ impl Reconciler {
             existing.running += usize::from(!was_held_back);
         }
         Ok(existing)
+    }
+}
+
+/// The workflow that an instance waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// It has not ended.
+    Running(Waits),
+    /// It has succeeded, or failed for this reason.
+    Ended(Result<(), String>),
+}
+
+/// What a workflow that has not ended waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Waits {
+    /// Its reason, empty while it works; none if that is not known yet.
+    reason: Option<String>,
+    /// The time after which it is worth a look.
+    poll: Duration,
+}
+
+impl Waits {
+    fn of(workflow: Workflow) -> Self {
+        let poll = match workflow.state() {
+            WorkflowState::Pending => PENDING_POLL_INTERVAL,
+            WorkflowState::Unspecified
+            | WorkflowState::Preparing
+            | WorkflowState::Running
+            | WorkflowState::Post
+            | WorkflowState::Success
+            | WorkflowState::Failed
+            | WorkflowState::Timeout
+            | WorkflowState::Cancelled => WORKFLOW_POLL_INTERVAL,
+        };
+        Self { reason: Some(workflow.state_reason), poll }
     }
 }
 

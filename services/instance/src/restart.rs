@@ -19,6 +19,7 @@ use tinwright::power::v1::{CreatePowerJobRequest, Operation};
 
 use crate::check::{is_node, is_platform};
 use crate::instances::{self, Instances};
+use crate::machine_check::name_of;
 use crate::peers::{self, Peers};
 
 /// The time that the operating system has to switch off.
@@ -101,8 +102,8 @@ pub(crate) async fn restart(
 /// Refuses while the machine's state or a workflow of it allows no restart.
 async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Error> {
     let id = || instance.id.clone();
-    let hardware = peers.hardware(&instance.hardware_id).await?;
-    let fault = match hardware.as_ref().map(Hardware::state) {
+    let found = peers.hardware(&instance.hardware_id).await?;
+    let fault = match found.as_ref().map(Hardware::state) {
         None => Some("not found"),
         Some(State::Failed) => Some("failed"),
         Some(State::Maintenance) => Some("in maintenance"),
@@ -111,7 +112,8 @@ async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Err
     };
     if let Some(fault) = fault {
         let hardware = instance.hardware_id.clone();
-        let reason = format!("hardware {hardware} is {fault}");
+        let name = found.as_ref().map_or(hardware.as_str(), name_of).to_owned();
+        let reason = format!("{name} is {fault}");
         return Err(Error::Machine { id: id(), hardware, reason });
     }
     let workflows = peers.machine_workflows(&instance.hardware_id).await?;

@@ -98,8 +98,14 @@ impl LinkLocal {
         // addresses that do not exist, which is not an error.
         let added = AddedAddresses { interface: name(), addresses: missing };
         write(file, &added).map_err(file_error(file))?;
-        for address in added.addresses {
-            new.netlink.add_address(index, address).map_err(refused(address))?;
+        for (position, &address) in added.addresses.iter().enumerate() {
+            if let Err(source) = new.netlink.add_address(index, address) {
+                // Only those that were added are removed again.
+                let addresses = added.addresses[..position].to_vec();
+                let done = AddedAddresses { interface: name(), addresses };
+                write(file, &done).map_err(file_error(file))?;
+                return Err(refused(address)(source));
+            }
         }
         Ok(new)
     }

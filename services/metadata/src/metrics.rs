@@ -55,7 +55,7 @@ impl Metrics {
 
     fn registered(registry: &mut Registry) -> Self {
         let latency = Histogram::new(LATENCIES);
-        registry.register("metadata_latency_seconds", "Time to answer a request", latency.clone());
+        registry.register("metadata_reply_seconds", "Time to answer a request, in seconds", latency.clone());
         let subscriptions = "Open subscriptions to a machine's document";
         let unknown_callers = "Requests from an address that no machine has, by listener";
         let first_accesses = "First accesses of an installation, by kind";
@@ -120,7 +120,7 @@ impl Collector for FeedCollector {
             value.encode(encoder.encode_descriptor(name, help, None, kind)?)
         };
         let is_live = i64::from(age == Some(Duration::ZERO));
-        gauge("metadata_feed_connected", "1 if the feeds are connected", is_live)?;
+        gauge("metadata_feed_connected", "1 if the feeds are connected, else 0.", is_live)?;
         // Before the first snapshot there is no age.
         let Some(age) = age else { return Ok(()) };
         let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);

@@ -80,8 +80,10 @@ impl NetbootService for Api {
         if needs_record && self.find(&question.target).is_none() {
             return Err(unknown(&question.target));
         }
-        let view = self.view(&question.target);
-        Ok(Response::new(explain(&question, view, &self.clock)))
+        let (view, clock) = (self.view(&question.target).clone(), self.clock.clone());
+        let explained = tokio::task::spawn_blocking(move || explain(&question, &view, &clock));
+        let interrupted = |_| Status::internal("the explanation was interrupted");
+        Ok(Response::new(explained.await.map_err(interrupted)?))
     }
 
     #[tracing::instrument(skip_all)]

@@ -43,6 +43,7 @@ use self::custom::{ScriptOwner, ScriptReport};
 pub use self::files::{BootFile, ScriptStatus};
 use self::history::BootHistory;
 use self::platform::gate_warning;
+pub(crate) use self::render::environment_files;
 use self::warning::Warning;
 use crate::Mac;
 use crate::allocation::Allocator;

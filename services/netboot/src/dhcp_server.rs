@@ -9,8 +9,10 @@
 //! has room for a rack that is powered on at once. Only the ACK of a pool address waits for the store, in a task of its own.
 //!
 //! - [`respond`](mod@respond): the response to a request, pure. [`link_state`]: loaders and declined addresses.
+//! - `answer_log`: the log of answered requests.
 //! - [`reply_cache`]: replies to repeated requests. [`DeferredAck`]: replies that wait for a commit.
 
+mod answer_log;
 pub mod link_state;
 pub mod reply_cache;
 pub mod respond;
@@ -29,6 +31,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::answer_log::AnswerLog;
 use self::reply_cache::{EncodedReply, ReplyCache};
 pub use self::respond::{Effects, Response, View, respond};
 use crate::Mac;
@@ -59,6 +62,7 @@ const MAX_DEFERRED_ACKS: usize = 2048;
 #[derive(Debug)]
 pub struct Server {
     view: View,
+    log: AnswerLog,
     metrics: Metrics,
     clock: Clock,
     /// Receives the ids of machines whose firmware has begun a new boot.
@@ -103,8 +107,10 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
 impl Server {
     /// Answers from `view`; `boot_signs` receives the ids of machines whose firmware has begun a new boot.
     pub fn new(view: View, metrics: Metrics, boot_signs: mpsc::Sender<String>) -> Self {
+        let log = AnswerLog::new(&view.scripts.site.interface);
         Self {
             view,
+            log,
             metrics,
             clock: Clock::system(),
             boot_signs,
@@ -226,11 +232,9 @@ impl Server {
         });
         let (reply, decision, offer, claim) =
             response.inspect_err(|reason| self.log_drop(*reason, request)).ok()?;
-        let (kind, mac, xid) = (reply.kind_label(), Mac(request.mac), request.packet.xid);
+        let kind = reply.kind_label();
         self.metrics.replies.get_or_create(&[("type", kind)]).inc();
-        let by_port = machine.is_some_and(|machine| machine.mac != mac);
-        let id = machine.map(|machine| machine.hardware.id.as_str());
-        tracing::info!(hardware.id = id, %mac, dhcp.xid = xid, kind, boot = %decision.fact, ?offer, by_port, "DHCP request answered");
+        self.log.write(request, machine, &reply, &decision, offer);
         Some((reply, claim))
     }
 

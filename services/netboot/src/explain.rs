@@ -22,9 +22,10 @@ pub use request::SimulatedRelay;
 
 use crate::Mac;
 use crate::allocation::{Applicant, Timestamps};
-use crate::bootscripts::{BootScripts, ScriptRequest};
+use crate::bootscripts::{BootScripts, ScriptRequest, environment_files};
 use crate::decision::BootTarget;
 use crate::dhcp_server::{Response, View, respond};
+use crate::environments::Environments;
 use crate::machine_view::MachineView;
 
 /// The machine of a question.
@@ -142,7 +143,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Answers `question` on the link of `view`, at the time of `clock`.
+/// Answers `question` on the link of `view`, at the time of `clock`. Blocks for some reads of the directory of environments.
 pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::ExplainBootResponse {
     let simulation = Simulation::run(question, view, Timestamps::from(clock));
     let response = simulation.response.as_ref();
@@ -158,6 +159,8 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
         Ok(reply) => dhcp_reply(reply, boot_offered),
         Err(reason) => pb::DhcpReply { drop_reason: reason.to_string(), ..Default::default() },
     });
+    let needed_files = environment_files(simulation.machine.as_deref(), &decision.boot);
+    let missing_files = Environments::new(&view.scripts.site.osie).missing(needed_files);
     let holder = simulation.mac.filter(|_| response.is_some_and(|it| it.is_allocated));
     let assigned = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
     let own = simulation.machine.as_deref().and_then(|machine| machine.address);
@@ -170,6 +173,7 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
         dhcp,
         script: Some(script_reply(&simulation, source, holder)),
         inputs: Some(decision_inputs::of(&simulation)),
+        missing_files,
     }
 }
 

@@ -17,6 +17,7 @@ mod scripts;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::{Path, State};
 use axum::http::request::Parts;
@@ -32,7 +33,9 @@ use self::middleware::{Limits, Middleware};
 use self::phone_home::PhoneHomeSink;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
+use crate::environments::Environments;
 use crate::iso::Images;
+use crate::machine_view::MachineView;
 use crate::metrics::Metrics;
 use crate::tftp::{Directories, FileError, FileSource, RequestedFile};
 
@@ -48,8 +51,8 @@ pub struct Http {
     pub boots: Arc<BootScripts>,
     /// iPXE's builds.
     pub loaders: Directories,
-    /// Kernel and initramfs; none where the site has none.
-    pub osie: Option<Directories>,
+    /// Kernels and initramfs.
+    pub osie: Environments,
     /// Public files; none where the site has none.
     pub files: Option<Directories>,
     /// Private files of outside platforms; none where the site has none.
@@ -96,6 +99,30 @@ impl Http {
             }
             BootRefusal::Nothing(_) | BootRefusal::Broken(_) => refusal.status().into_response(),
         }
+    }
+
+    /// Serves the file `name` of an environment, and records in the timeline and in the log if it cannot be served.
+    async fn environment_file(
+        &self,
+        name: &str,
+        source: IpAddr,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Response {
+        let found = self.osie.find_file(name).await;
+        let response = file::found(found, file::BYTES, headers);
+        let status = response.status();
+        let error = (!status.is_success()).then(|| status.to_string());
+        self.boots.record_file(source, name, error.as_deref(), now);
+        if error.is_some() {
+            let machine = self.boots.at(source, now);
+            let machine = machine.as_deref().map(MachineView::label);
+            let directory = self.osie.path().display();
+            let missing = status == StatusCode::NOT_FOUND;
+            let build = self.osie.build_command(name).filter(|_| missing);
+            tracing::warn!(machine, %source, file = name, status = status.as_u16(), %directory, build, "boot file not served");
+        }
+        response
     }
 
     /// Renders the refusal of a client that something is not for. It is the same for all: the log has the reason.
@@ -157,15 +184,14 @@ async fn boot_file(
         Ok(BootFile::Text(text)) => scripts::text(text),
         Ok(BootFile::Status { hardware, status }) => {
             let query: String = request.uri.query().unwrap_or_default().chars().take(256).collect();
-            tracing::info!(hardware.id = %hardware, ?status, ?query, "script status");
+            let query = Some(query.as_str()).filter(|query| !query.is_empty());
+            let machine = http.boots.at(*source, now);
+            let machine = machine.as_deref().map(MachineView::label);
+            tracing::info!(machine, hardware.id = %hardware, status = status.word(), query, "script status");
             StatusCode::OK.into_response()
         }
         Ok(BootFile::Osie(name)) => {
-            let response =
-                file::respond(http.osie.as_ref(), &name, file::BYTES, &request.headers).await;
-            let status = response.status();
-            let error = (!status.is_success()).then(|| status.to_string());
-            http.boots.record_file(*source, &name, error.as_deref(), now);
+            let response = http.environment_file(&name, *source, &request.headers, now).await;
             scripts::no_store(response)
         }
         Err(refusal) => http.refuse(&refusal, &name),

@@ -125,7 +125,7 @@ impl Images {
         let names = self.directory.names().unwrap_or_default();
         for name in names.iter().filter(|name| name.ends_with(".iso")) {
             if let Err(refusal) = self.find(name).await {
-                tracing::warn!(image = name, ?refusal, "image cannot be served");
+                tracing::warn!(image = name, reason = %refusal, "image cannot be served");
             }
         }
     }

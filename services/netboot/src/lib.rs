@@ -1,7 +1,8 @@
 //! Network boot of bare machines: addresses, boot files, scripts, and the decision what a machine boots.
 //!
 //! - [`decision`]: decides what a machine boots, and names the fact that decided; [`ipxe`]: texts of scripts.
-//! - [`bootscripts`]: scripts and files for each machine; [`http`] and [`tftp`] serve them; [`iso`]: images for virtual media.
+//! - [`bootscripts`]: scripts and files for each machine; [`http`] and [`tftp`] serve them; [`iso`]: images for virtual media;
+//!   [`environments`]: kernels and initramfs.
 //! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`]. [`ra`]: router advertisements for iPXE.
 //! - [`pool`], [`leases`], [`allocation`]: pools, leases in the store, and the address for a request; [`unknown_clients`]:
 //!   clients without a record.
@@ -19,6 +20,7 @@ pub mod bootscripts;
 pub mod datagram;
 pub mod decision;
 pub mod dhcp_server;
+pub mod environments;
 pub mod explain;
 pub mod feed_cache;
 pub mod granted;

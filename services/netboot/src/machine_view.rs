@@ -101,6 +101,12 @@ impl MachineView {
         })
     }
 
+    /// Returns the machine's name for the log, or its id if it has none.
+    pub fn label(&self) -> &str {
+        let hardware = &self.hardware;
+        if hardware.name.is_empty() { &hardware.id } else { &hardware.name }
+    }
+
     /// Returns the record of the interface.
     pub fn interface(&self) -> Option<&Interface> {
         self.hardware.interfaces.get(self.position)

@@ -30,6 +30,7 @@ use crate::api::Api;
 use crate::bootscripts::BootScripts;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::script_reports::{self, ReportPeers};
+use crate::environments::Environments;
 use crate::http::phone_home::PhoneHomeSink;
 use crate::leases::{self, Leases};
 use crate::machine_view::Index;
@@ -146,6 +147,11 @@ impl Netboot {
     /// Returns the metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    /// Returns the in-memory environments.
+    pub fn environments(&self) -> &Environments {
+        &self.shared.served.osie
     }
 
     /// Returns the scripts of the first link.

@@ -1,5 +1,6 @@
 //! Settings of network boot.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,8 +126,16 @@ impl Dhcp {
 
 /// Returns the first IPv4 address of `interface`.
 pub fn address_of(interface: &str) -> io::Result<Ipv4Addr> {
-    let first = networks_of(interface)?.first().map(Ipv4Net::addr);
-    first.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no IPv4 address"))
+    if let Some(first) = networks_of(interface)?.first() {
+        return Ok(first.addr());
+    }
+    let not_found = |reason: String| io::Error::new(io::ErrorKind::NotFound, reason);
+    let names: BTreeSet<_> = nix::ifaddrs::getifaddrs()?.map(|one| one.interface_name).collect();
+    if names.contains(interface) {
+        return Err(not_found("it has no IPv4 address: set netboot_address, or add one".into()));
+    }
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    Err(not_found(format!("there is no such interface; this host has {names}")))
 }
 
 /// Returns the IPv4 addresses of `interface` with their networks.
@@ -192,5 +201,19 @@ impl Serving {
     /// True if a machine at `source` is identified by its MAC only.
     pub fn is_mac_only(&self, source: IpAddr) -> bool {
         self.mac_only.iter().any(|network| network.contains(&source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_said_not_to_exist() {
+        assert_eq!(address_of("lo").unwrap(), Ipv4Addr::LOCALHOST);
+        let error = address_of("nowhere").unwrap_err().to_string();
+        assert!(error.starts_with("there is no such interface; this host has "), "{error}");
+        assert!(error.contains("lo"), "{error}");
     }
 }

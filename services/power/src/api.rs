@@ -8,6 +8,7 @@ use runtime::{Caller, access};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport, Kind, Selector};
 use store::serving;
+use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
@@ -51,6 +52,8 @@ pub struct Api {
     timing: Timing,
     /// None if this process has no client of the hardware service.
     enrolment: Option<Enrolment>,
+    /// The same.
+    hardware: Option<HardwareDirectory>,
     stop: CancellationToken,
 }
 
@@ -60,12 +63,14 @@ impl Api {
         let bmc_mirror = Mirror::new(jobs.bmcs().records().clone());
         let job_mirror = Mirror::new(jobs.records().clone());
         let readings = SharedReadings::new(stop.clone());
-        Self { jobs, bmc_mirror, job_mirror, readings, timing, enrolment: None, stop }
+        let (enrolment, hardware) = (None, None);
+        Self { jobs, bmc_mirror, job_mirror, readings, timing, enrolment, hardware, stop }
     }
 
     /// Sets the service to which inventories of BMCs go, and in which machines are enrolled.
     pub fn with_hardware(self, hardware: HardwareDirectory) -> Self {
-        Self { enrolment: Some(Enrolment::new(self.jobs.clone(), hardware)), ..self }
+        let enrolment = Some(Enrolment::new(self.jobs.clone(), hardware.clone()));
+        Self { enrolment, hardware: Some(hardware), ..self }
     }
 
     fn enrolment(&self) -> Result<&Enrolment, Error> {
@@ -105,6 +110,26 @@ impl Api {
         );
         readings.drain().await;
         bmcs
+    }
+
+    /// Returns the BMC of the machine `hardware`. Fails with the machine's name if it has none.
+    async fn bmc_of(&self, hardware: &str) -> Result<pb::Bmc, Error> {
+        match self.jobs.bmcs().get_by_hardware(hardware).await {
+            Err(error) => Err(self.with_name(error).await),
+            found => found,
+        }
+    }
+
+    /// Replaces the id of a machine without a BMC by its name in `error`, if it has one and the hardware service says it.
+    async fn with_name(&self, error: Error) -> Error {
+        let (Error::NoBmc { hardware, .. }, Some(directory)) = (&error, &self.hardware) else {
+            return error;
+        };
+        let found = directory.find(By::Id(hardware.clone())).await.ok().flatten();
+        match found.map(|machine| machine.name).filter(|name| !name.is_empty()) {
+            Some(name) => Error::NoBmc { hardware: hardware.clone(), name },
+            None => error,
+        }
     }
 
     /// Returns the job `id`, if a caller limited to `tenant` may see it.
@@ -169,7 +194,7 @@ impl PowerService for Api {
                 return Err(Violations::single("by", "is missing: set id or hardware_id").into());
             }
             Some(By::Id(id)) => bmcs.get(parse("id", &id)?).await?,
-            Some(By::HardwareId(id)) => bmcs.get_by_hardware(&hardware_id(&id)?).await?,
+            Some(By::HardwareId(id)) => self.bmc_of(&hardware_id(&id)?).await?,
         };
         Ok(Response::new(pb::GetBmcResponse { bmc: Some(bmc) }))
     }
@@ -227,7 +252,7 @@ impl PowerService for Api {
     ) -> Result<Response<pb::GetPowerStateResponse>, Status> {
         let hardware = hardware_id(&request.get_ref().hardware_id)?;
         let bmcs = self.jobs.bmcs();
-        let bmc = bmcs.get_by_hardware(&hardware).await?;
+        let bmc = self.bmc_of(&hardware).await?;
         let target = bmcs.target(&bmc).await?;
         let read = || {
             let target = target.clone();
@@ -249,7 +274,7 @@ impl PowerService for Api {
     ) -> Result<Response<pb::ReadBmcInventoryResponse>, Status> {
         let hardware = hardware_id(&request.get_ref().hardware_id)?;
         let enrolment = self.enrolment()?.clone();
-        let bmc = self.jobs.bmcs().get_by_hardware(&hardware).await?;
+        let bmc = self.bmc_of(&hardware).await?;
         // It ends with a logout even if the caller goes away.
         let read = async move { Ok(enrolment.read_inventory(bmc).await?) };
         let (power, inventory) = serving::to_the_end(read).await?;
@@ -282,8 +307,12 @@ impl PowerService for Api {
         let idempotent = serving::idempotent(&caller, request_id, request.get_ref())?;
         let job = new_job(request.into_inner())?;
         let created = match &tenant {
-            None => self.jobs.create(job, idempotent).await?,
-            Some(tenant) => self.jobs.create_for_tenant(tenant, job, idempotent).await?,
+            None => self.jobs.create(job, idempotent).await,
+            Some(tenant) => self.jobs.create_for_tenant(tenant, job, idempotent).await,
+        };
+        let created = match created {
+            Err(error) => return Err(self.with_name(error).await.into()),
+            Ok(created) => created,
         };
         let power_job = Some(show(tenant.as_ref())(created));
         Ok(Response::new(pb::CreatePowerJobResponse { power_job }))

@@ -133,7 +133,9 @@ impl Bmcs {
 
     /// Returns the BMC of the machine with this id.
     pub async fn get_by_hardware(&self, hardware: &str) -> Result<pb::Bmc, Error> {
-        Ok(self.records.require_by("hardware", hardware).await?)
+        let found = self.records.find("hardware", hardware).await?;
+        let (hardware, name) = (hardware.to_owned(), hardware.to_owned());
+        found.ok_or(Error::NoBmc { hardware, name })
     }
 
     /// Lists at most `limit` BMCs after the id `after` that have all of `labels`.
@@ -197,8 +199,12 @@ impl Bmcs {
         let queues = Records::<Queue>::new(self.records.store().clone());
         // A job that is created meanwhile changes the queue, so this commit fails; one created later finds no BMC.
         let no_jobs = match queues.get(&old.hardware_id).await? {
-            Some(queue) if !queue.job_ids.is_empty() => return Err(Error::Busy(old.hardware_id)),
-            Some(empty) => queues.to_delete(&empty),
+            Some(queue) => match queue.job_ids.first() {
+                Some(job) => {
+                    return Err(Error::Busy { hardware: old.hardware_id, job: job.clone() });
+                }
+                None => queues.to_delete(&queue),
+            },
             None => {
                 let absent = Expect::Absent(format!("{}/{}", Queue::KIND, old.hardware_id));
                 Change::from(Commit { expect: vec![absent], writes: Vec::new() })

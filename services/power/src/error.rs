@@ -2,10 +2,12 @@
 
 use runtime::seal::UnsealError;
 use runtime::secret::CryptoError;
-use store::records;
+use store::records::{self, Kind as _};
 use tinwright::status::{self, Violations};
-use tonic::Status;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
+use crate::stored::Bmc;
 use crate::{bmc_client, hardware_directory, tenant_machines};
 
 /// A failed request about BMCs or jobs.
@@ -14,9 +16,24 @@ pub enum Error {
     /// The request has invalid fields.
     #[error(transparent)]
     Invalid(#[from] Violations),
-    /// The BMC of this machine has a job.
-    #[error("the BMC of hardware {0} has a job")]
-    Busy(String),
+    /// A job of the BMC has not ended.
+    #[error(
+        "power job {job} of the BMC has not ended: wait for it, or: tinwright power cancel {job}"
+    )]
+    Busy {
+        /// The machine.
+        hardware: String,
+        /// The first job in its queue.
+        job: String,
+    },
+    /// The machine has no BMC.
+    #[error("{name} has no BMC: tinwright power bmc create --hardware {name}")]
+    NoBmc {
+        /// The machine.
+        hardware: String,
+        /// Its name, or else its id.
+        name: String,
+    },
     /// A tenant may not switch the machine, or not now.
     #[error(transparent)]
     Machine(#[from] tenant_machines::Error),
@@ -60,7 +77,11 @@ impl From<Error> for Status {
         let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::Busy(hardware) => status::failed_precondition("JOBS", &hardware, text),
+            Error::Busy { hardware, .. } => status::failed_precondition("JOBS", &hardware, text),
+            Error::NoBmc { hardware, .. } => {
+                let details = ErrorDetails::with_resource_info(Bmc::NOUN, hardware, "", "");
+                Self::with_error_details(Code::NotFound, text, details)
+            }
             Error::Machine(error) => error.into(),
             Error::NoTenants => Self::unimplemented(text),
             Error::Full(_) => Self::resource_exhausted(text),

@@ -28,7 +28,7 @@ pub enum Builtin {
     WriteFile,
 }
 
-/// All built-in actions. Columns: the image that it replaces, the command for that image, the action.
+/// The code of each action in [`actions::ACTIONS`]. Columns: the image that it replaces, the command for that image, the code.
 const TABLE: &[(&str, &str, Builtin)] = &[
     ("archive2disk", "", Builtin::Archive2Disk),
     ("cexec", "", Builtin::Cexec),
@@ -51,15 +51,10 @@ impl Builtin {
     /// because images are never pulled. None if the table does not list `command`: it requests another program than the
     /// image's usual one.
     pub fn find(image: &str, command: &[String]) -> Option<Self> {
-        let name = image.split_once('@').map_or(image, |(name, _)| name);
-        let name = name.rsplit('/').next()?.split(':').next()?;
-        let words: Vec<_> = command.iter().filter(|word| !word.is_empty()).collect();
-        let command = match words.as_slice() {
-            [] => "",
-            [word] => word.as_str(),
-            [_, _, ..] => return None,
-        };
-        let row = TABLE.iter().find(|(image, argument, _)| *image == name && *argument == command);
+        let action = actions::find(image, command).ok()?;
+        let row = TABLE
+            .iter()
+            .find(|(image, command, _)| (*image, *command) == (action.image, action.command));
         row.map(|(_, _, builtin)| *builtin)
     }
 
@@ -135,14 +130,49 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_page_has_every_built_in() {
-        let page = include_str!("../../../docs/reference/actions.md");
-        let rows = page.lines().take_while(|line| *line != "## Standard variables");
-        let rows: Vec<_> = rows.filter_map(|row| row.strip_prefix("| `")).collect();
-        assert_eq!(rows.len(), TABLE.len());
-        for (row, (image, command, _)) in rows.iter().zip(TABLE) {
-            let command = if command.is_empty() { " ".into() } else { format!(" `{command}` ") };
-            assert!(row.starts_with(&format!("{image}` |{command}|")), "{row}");
+    fn every_action_of_the_table_has_its_code() {
+        let listed: Vec<_> = actions::ACTIONS.iter().map(|it| (it.image, it.command)).collect();
+        let coded: Vec<_> = TABLE.iter().map(|(image, command, _)| (*image, *command)).collect();
+        assert_eq!(listed, coded);
+    }
+
+    /// Returns the names in upper case that the code of an action quotes.
+    fn quoted_names(source: &str) -> impl Iterator<Item = &str> {
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = code.flat_map(|line| line.split('"').skip(1).step_by(2));
+        let is_name = |text: &&str| {
+            // Not a variable of an action.
+            let is_own = *text != "CARGO_PKG_VERSION";
+            let letters = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+            is_own
+                && text.len() > 2
+                && text.bytes().all(letters)
+                && text.starts_with(char::is_alphabetic)
+        };
+        words.filter(is_name)
+    }
+
+    #[test]
+    fn the_code_of_an_action_reads_only_variables_that_the_table_has() {
+        for (image, command, source) in [
+            ("archive2disk", "", include_str!("archive2disk.rs")),
+            ("cexec", "", include_str!("cexec.rs")),
+            ("grub2disk", "", include_str!("grub2disk.rs")),
+            ("image2disk", "", include_str!("image2disk.rs")),
+            ("kexec", "", include_str!("kexec.rs")),
+            ("rootio", "partition", include_str!("rootio.rs")),
+            ("rootio", "partition", include_str!("rootio/metadata.rs")),
+            ("wipe", "", include_str!("wipe.rs")),
+            ("writefile", "", include_str!("writefile.rs")),
+        ] {
+            let action = actions::find(image, &words(&[command])).unwrap();
+            let names: Vec<_> = quoted_names(source).collect();
+            assert!(!names.is_empty(), "{image}");
+            for name in names {
+                let is_listed = action.variables.iter().any(|variable| variable.name == name);
+                assert!(is_listed, "{image} reads {name}");
+            }
         }
     }
 

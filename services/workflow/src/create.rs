@@ -16,9 +16,9 @@ use tonic::Status;
 
 pub(crate) use self::boot_times::BootTimes;
 use self::hidden::HiddenValues;
-pub use self::plan::plan;
+pub use self::plan::{plan, render as render_template};
 use crate::lifecycle::{Plan, Step};
-use crate::template::{self, Template, Values};
+use crate::template::{self, PlaceholderErrorCause, Template, Values};
 use crate::{record, templates};
 
 /// The most bytes of all values together.
@@ -33,10 +33,12 @@ pub enum Error {
     #[error(transparent)]
     Invalid(#[from] Violations),
     /// The template uses `.disk`, and the machine's root disk is not found.
-    #[error("hardware {hardware_id}: {source}")]
+    #[error("{machine}: {source}")]
     RootDisk {
         /// The machine.
         hardware_id: String,
+        /// Its name, or else its id.
+        machine: String,
         /// The reason.
         source: disk_hint::Error,
     },
@@ -47,7 +49,7 @@ impl From<Error> for Status {
         let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
-            Error::RootDisk { hardware_id, source } => {
+            Error::RootDisk { hardware_id, source, .. } => {
                 let subject = format!("hardware/{hardware_id}");
                 status::failed_precondition(source.reason(), &subject, text)
             }
@@ -65,11 +67,12 @@ pub fn new_workflow(
 ) -> Result<pb::Workflow, Error> {
     let hidden = HiddenValues::new(request, template, machine);
     let rendered = render(request, template, machine, &hidden)?;
+    check_actions(request, &rendered, &hidden)?;
     let template::Definition { name, global_timeout, tasks, .. } = &rendered.definition;
     let mut steps = Vec::new();
     for template::Task { name: task, worker, actions, .. } in tasks {
         if !names_machine(worker, machine) {
-            let machine = if machine.name.is_empty() { &machine.id } else { &machine.name };
+            let machine = machine_name(machine);
             let reason = format!(
                 "task {task:?} names worker {worker:?}, which is not the workflow's machine, {machine}"
             );
@@ -126,6 +129,37 @@ pub fn check(request: &pb::CreateWorkflowRequest) -> Result<(), Violations> {
     wrong.into_result(())
 }
 
+/// Passes unless the machine's worker would refuse an action.
+fn check_actions(
+    request: &pb::CreateWorkflowRequest,
+    rendered: &template::Rendered,
+    hidden: &HiddenValues,
+) -> Result<(), Violations> {
+    let mut wrong = Violations::default();
+    for error in rendered.definition.action_errors(template::Stage::Rendered) {
+        wrong.add(field(request), hidden.mask(&error.to_string()));
+    }
+    wrong.into_result(())
+}
+
+/// Passes unless `template` does not use a value of the request. Those of an instance are for several templates.
+pub fn check_values(
+    request: &pb::CreateWorkflowRequest,
+    template: &pb::Template,
+) -> Result<(), Violations> {
+    let unused = template::unused_values(&[&template.data], &request.values);
+    if unused.is_empty() || !request.instance_id.is_empty() {
+        return Ok(());
+    }
+    let text = format!("has values that the template does not use: {}", unused.join(", "));
+    Err(Violations::single("values", text))
+}
+
+/// The name of a machine, or its id if it has none.
+fn machine_name(machine: &hw::Hardware) -> &str {
+    if machine.name.is_empty() { &machine.id } else { &machine.name }
+}
+
 fn render(
     request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
@@ -133,8 +167,8 @@ fn render(
     hidden: &HiddenValues,
 ) -> Result<template::Rendered, Error> {
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
-    let invalid = |error| {
-        let text = hidden.mask(&templates::one_line(&error));
+    let invalid = |error: template::Error| {
+        let text = hidden.mask(&templates::one_line(&error)) + &misspelt_value(&error, request);
         Error::from(Violations::single(field(request), text))
     };
     let parsed = Template::parse(name, &template.data).map_err(|error| invalid(error.into()))?;
@@ -150,8 +184,19 @@ fn render(
             if missing.is_none() || is_other() {
                 return invalid(error);
             }
-            Error::RootDisk { hardware_id: machine.id.clone(), source }
+            let name = machine_name(machine).to_owned();
+            Error::RootDisk { hardware_id: machine.id.clone(), machine: name, source }
         }),
+    }
+}
+
+/// Returns the name of the value that may be meant, if `error` is that one is missing.
+fn misspelt_value(error: &template::Error, request: &pb::CreateWorkflowRequest) -> String {
+    let template::Error::Placeholder(error) = error else { return String::new() };
+    let PlaceholderErrorCause::NoField(field) = &error.cause else { return String::new() };
+    match actions::suggest(field, request.values.keys().map(String::as_str)) {
+        Some(given) => format!(": the value {given:?} was given"),
+        None => String::new(),
     }
 }
 

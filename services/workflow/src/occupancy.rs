@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use tinwright::hardware::v1::DiskHint;
+use tinwright::hardware::v1::{DiskHint, Hardware};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::instance::v1::{GetInstanceRequest, Instance, State, get_instance_request::By};
+use tinwright::instance::v1::{
+    GetInstanceRequest, Instance, ListInstancesRequest, State, get_instance_request::By,
+};
 use tinwright::status;
 use tinwright::workflow::v1::CreateWorkflowRequest;
 use tonic::transport::Channel;
@@ -12,6 +14,9 @@ use tonic::{Code, Status};
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The number of instances that are read at once.
+const PAGE_SIZE: i32 = 100;
 
 /// A client of the instance service.
 #[derive(Clone, Debug)]
@@ -25,15 +30,32 @@ impl Occupancy {
         Self { instance: InstanceServiceClient::new(instance) }
     }
 
-    /// Returns the occupant of the machine `id`, if there is one, and it allows the workflow of `request`.
+    /// Returns the occupant of `machine`, if there is one, and it allows the workflow of `request`.
     pub async fn check(
         &self,
-        id: &str,
+        machine: &Hardware,
         request: &CreateWorkflowRequest,
     ) -> Result<Option<Instance>, Status> {
-        let occupant = self.occupant(id).await?;
-        check(id, occupant.as_ref(), request)?;
+        let occupant = self.occupant(&machine.id).await?;
+        check(machine, occupant.as_ref(), request)?;
         Ok(occupant)
+    }
+
+    /// Returns the ids of the instances that refer to the template `id`.
+    pub async fn users_of(&self, id: &str) -> Result<Vec<String>, Status> {
+        let (mut users, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let page_size = PAGE_SIZE;
+            let request =
+                ListInstancesRequest { page_size, page_token, ..ListInstancesRequest::default() };
+            let page = self.instance.clone().list_instances(request).await?.into_inner();
+            let uses = |it: &Instance| it.template_id == id || it.deprovision_template_id == id;
+            users.extend(page.instances.into_iter().filter(uses).map(|it| it.id));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(users);
+            }
+        }
     }
 
     /// Returns the instance that occupies the machine `id`, if there is one.
@@ -67,16 +89,17 @@ pub fn root_disk(occupant: &Instance) -> Option<Box<DiskHint>> {
     }
 }
 
-/// Passes if `occupant` of the machine `id` allows the workflow of `request`: the instances that the request names are the
+/// Passes if `occupant` of `machine` allows the workflow of `request`: the instances that the request names are the
 /// occupant, and at least one is named. A machine that was changed for a protected instance gets no workflow.
 fn check(
-    id: &str,
+    machine: &Hardware,
     occupant: Option<&Instance>,
     request: &CreateWorkflowRequest,
 ) -> Result<(), Status> {
     let refuse = |reason: &str, text: String| {
-        let text = format!("hardware {id} {text}");
-        Err(status::failed_precondition(reason, &format!("hardware/{id}"), text))
+        let name = if machine.name.is_empty() { &machine.id } else { &machine.name };
+        let subject = format!("hardware/{}", machine.id);
+        Err(status::failed_precondition(reason, &subject, format!("{name} {text}")))
     };
     let named = [&request.instance_id, &request.occupied_by];
     let mut named = named.into_iter().filter(|named| !named.is_empty());
@@ -85,9 +108,10 @@ fn check(
         return refuse("OCCUPANT", format!("is not occupied by instance {other}"));
     }
     match occupant {
-        Some(Instance { id, .. }) if named.next().is_none() => {
-            refuse("OCCUPIED", format!("is occupied by instance {id}: occupied_by has to name it"))
-        }
+        Some(Instance { id, .. }) if named.next().is_none() => refuse(
+            "OCCUPIED",
+            format!("is occupied by instance {id}: name it (--occupied-by {id})"),
+        ),
         Some(Instance { id, protect: true, begin_time: Some(_), .. }) => {
             let text = format!("was changed for instance {id}, which is protected");
             refuse("PROTECTED", format!("{text}: remove its protection first"))

@@ -7,16 +7,19 @@
 //!
 //! [`Template::parse`] checks the placeholders (grammar, functions), [`Template::check`] the YAML around them, so that most
 //! mistakes are found when a template is created. A text with placeholders outside of quotes (`{{range .disks}}` on a line
-//! of its own) is not YAML before it is rendered: it cannot be checked, only rendered.
+//! of its own) is not YAML before it is rendered: its actions cannot be checked, only rendered ([`Template::check_readable`]).
+//! `actions` compares the actions with the table of built-in ones.
 //!
 //! An error names the template, the line and the field or function at fault, and never quotes values. The functions and
 //! values are described in `docs/reference/templates.md`.
 
+mod actions;
 pub mod definition;
 mod engine;
 mod error;
 mod functions;
 mod image;
+mod placeholders;
 mod rendered;
 mod strict;
 #[cfg(test)]
@@ -24,12 +27,16 @@ mod tests;
 mod values;
 mod yaml;
 
+pub use self::actions::{ActionError, ActionErrorCause};
 pub use definition::{Action, AfterLoss, Definition, Namespaces, RuleViolation, Stage, Task};
 pub use engine::MAX_TEMPLATE_BYTES;
 pub use error::{PlaceholderError, PlaceholderErrorCause};
 pub(crate) use image::short_name;
+pub use placeholders::{top_level_name, unused_values};
 pub use rendered::{DEFAULT_ACTION_TIMEOUT, Rendered};
 pub use values::Values;
+
+use self::placeholders::Loose;
 
 /// The reason why a template was not accepted or not rendered. Its author has to correct it.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +88,27 @@ impl Template {
         let definition = Definition::parse(&self.text)?;
         definition.validate(Stage::Unrendered)?;
         Ok(definition)
+    }
+
+    /// Does the same, as far as a text that becomes YAML only by rendering can be checked: then there is no definition. A mistake that no
+    /// placeholder can mend is refused.
+    pub fn check_readable(&self) -> Result<Option<Definition>, Error> {
+        let error = match self.check() {
+            Err(Error::Yaml(error)) => error,
+            checked => return checked.map(Some),
+        };
+        let stays = match placeholders::loose(&self.text) {
+            Loose::None => Some(error),
+            // An unknown key stays unknown, whatever the placeholders become.
+            Loose::Parts => Some(error).filter(|error| error.to_string().contains("unknown field")),
+            Loose::Values { text, lines } => Definition::parse(&text).err().and_then(|error| {
+                let Error::Yaml(error) = error else { return None };
+                // The value that is rendered there may be a right one.
+                let is_open = error.location().is_none_or(|at| lines.contains(&at.line()));
+                Some(error).filter(|_| !is_open)
+            }),
+        };
+        stays.map_or(Ok(None), |error| Err(Error::Yaml(error)))
     }
 
     /// Renders the template with `values`.

@@ -88,7 +88,7 @@ impl Templates {
         template: pb::Template,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Template, Error> {
-        let mut template = checked(template)?;
+        let mut template = checked(template, true)?;
         template.initialize("template.id", self.clock.wall())?;
         self.records.create(&template, Change::default(), request.as_ref()).await
     }
@@ -100,7 +100,9 @@ impl Templates {
         paths: &[String],
     ) -> Result<pb::Template, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
+        let merged = field_mask::merge(&old, &update, paths)?;
+        let is_new = merged.data != old.data;
+        let merged = checked(merged, is_new)?;
         let update_time = Some(Timestamp::from(self.clock.wall()));
         self.records.replace(&old, pb::Template { update_time, ..merged }).await
     }
@@ -113,28 +115,35 @@ impl Templates {
     }
 }
 
-/// Checks `template` as far as possible without values, and returns it with its name.
-fn checked(mut template: pb::Template) -> Result<pb::Template, Violations> {
-    let name = if template.name.is_empty() { "template" } else { &template.name };
-    let parsed = Template::parse(name, &template.data).map_err(template::Error::from);
-    let definition = match parsed.and_then(|parsed| parsed.check()) {
-        Ok(definition) => Some(definition),
-        // Placeholders outside of quotes: the text may be YAML once they are rendered.
-        Err(template::Error::Yaml(error)) if may_become_yaml(&template.data, &error) => None,
-        Err(error) => return Err(Violations::single("template.data", one_line(&error))),
+/// Checks `template` as far as possible without values, and returns it with its name. The actions of a template that is stored already are not
+/// checked again: an older program accepted others.
+fn checked(mut template: pb::Template, with_actions: bool) -> Result<pb::Template, Violations> {
+    let shown = match template.name.as_str() {
+        "" => template::top_level_name(&template.data).unwrap_or_default(),
+        name => name,
     };
+    let shown = if shown.is_empty() { "template" } else { shown };
+    let parsed = Template::parse(shown, &template.data).map_err(template::Error::from);
+    let definition = parsed.and_then(|parsed| parsed.check_readable());
+    let definition =
+        definition.map_err(|error| Violations::single("template.data", one_line(&error)))?;
     let mut wrong = Violations::default();
-    if let (true, Some(definition)) = (template.name.is_empty(), &definition) {
-        template.name.clone_from(&definition.name);
+    if template.name.is_empty() {
+        let lenient = || template::top_level_name(&template.data).unwrap_or_default();
+        template.name = definition.as_ref().map_or_else(lenient, |it| &it.name).to_owned();
+    }
+    if let Some(definition) = &definition {
+        let errors = definition.action_errors(template::Stage::Unrendered);
+        for error in errors.into_iter().filter(|_| with_actions) {
+            wrong.add("template.data", error);
+        }
     }
     let name = &template.name;
     wrong.take("template.name", check::length(name, MAX_NAME_BYTES));
-    if name.is_empty() && definition.is_none() {
-        wrong.add(
-            "template.name",
-            "is empty, and cannot be read from the data before it is rendered",
-        );
-    } else if name.is_empty() || !name.chars().all(is_name) {
+    if name.is_empty() {
+        let text = "is missing: the data has no line \"name: …\" that can be read before it is rendered; add one, or give a name (--name)";
+        wrong.add("template.name", text);
+    } else if !name.chars().all(is_name) {
         wrong.add(
             "template.name",
             format!("{name:?} is not letters, digits, hyphens and underscores"),
@@ -147,11 +156,6 @@ fn checked(mut template: pb::Template) -> Result<pb::Template, Violations> {
 
 fn is_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_')
-}
-
-/// True if rendering may turn `text` into YAML. An unknown key stays unknown, whatever the placeholders become.
-fn may_become_yaml(text: &str, error: &impl std::fmt::Display) -> bool {
-    text.contains("{{") && !error.to_string().contains("unknown field")
 }
 
 /// Describes an error with its causes, in one line.

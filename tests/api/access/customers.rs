@@ -68,7 +68,7 @@ impl Customer {
         let machine = json!({"hardware": machine});
         let machine = create(site, "HardwareService/CreateHardware", machine).await;
         let data = format!(
-            "name: {mark}\ntasks:\n- name: {mark}\n  worker: \"{{{{ .device_1 }}}}\"\n  actions:\n  - {{name: {mark}, image: cexec, command: [{mark}]}}\n"
+            "name: {mark}\ntasks:\n- name: {mark}\n  worker: \"{{{{ .device_1 }}}}\"\n  actions:\n  - {{name: {mark}, image: rootio, command: [version], environment: {{MARK: {mark}, V: \"{{{{ .v }}}}\"}}}}\n"
         );
         let template = json!({"name": format!("{mark}-template"), "labels": labels, "data": data});
         let template = json!({"template": template});
@@ -77,6 +77,7 @@ impl Customer {
             "hardware_id": machine, "tenant": tenant, "external_id": format!("{mark}-external"),
             "hostname": format!("{mark}-host"), "labels": labels, "tags": [mark], "userdata": mark,
             "ips": [{"address": address}], "template_id": template, "template_values": {"v": mark},
+            "power_management": "POWER_MANAGEMENT_NONE",
         });
         let instance = json!({"instance": instance});
         let instance = create(site, "InstanceService/CreateInstance", instance).await;
@@ -98,20 +99,18 @@ impl Customer {
         new.run_a_workflow(server, site).await
     }
 
-    /// Waits until the installation has failed, and runs a workflow whose action fails with a log and a reason. Nothing changes by
-    /// itself afterwards.
+    /// Runs the installation, whose action fails with a log and a reason. Nothing changes by itself afterwards.
     async fn run_a_workflow(self, server: &RunningServer, site: &Client) -> Self {
         let get = json!({"id": self.instance});
-        let has_failed = async || {
+        let instance = async || {
             let found = site.call("InstanceService/GetInstance", get.clone()).await.unwrap();
-            found["instance"]["state"] == "STATE_FAILED"
+            found["instance"].clone()
         };
-        until(has_failed, "the installation fails without a BMC").await;
+        let waits = async || instance().await["state_reason"] == "waits for the machine's worker";
+        until(waits, "the installation waits for the machine").await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let create = json!({
-            "hardware_id": self.machine, "template_id": self.template, "occupied_by": self.instance,
-        });
-        let created = site.call("WorkflowService/CreateWorkflow", create).await.unwrap();
+        let created = json!({"id": instance().await["workflow_id"]});
+        let created = site.call("WorkflowService/GetWorkflow", created).await.unwrap();
         let created = &created["workflow"];
         let (workflow, action) = (text(&created["id"]), text(&created["actions"][0]["id"]));
         let epoch = created["boot_epoch"].as_str().map_or(0, |it| it.parse().unwrap());
@@ -138,6 +137,8 @@ impl Customer {
             !found["workflow"]["end_time"].is_null()
         };
         until(has_ended, "the workflow has ended").await;
+        let has_failed = async || instance().await["state"] == "STATE_FAILED";
+        until(has_failed, "the installation has failed").await;
         Self { workflow, action, ..self }
     }
 

@@ -22,7 +22,10 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
     vec![
         ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
         ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
-        ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": machine}})),
+        (
+            "InstanceService/CreateInstance",
+            json!({"instance": {"hardware_id": machine, "reserve_only": true}}),
+        ),
         ("LocationBindingService/CreateLocationBinding", json!({"location_binding": binding})),
         ("LocationService/CreateLocation", json!({"location": {"name": format!("n{n}")}})),
         ("ModelService/CreateModel", json!({"model": {"name": format!("n{n}")}})),

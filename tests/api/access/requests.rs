@@ -29,6 +29,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "PowerService/ReadBmcInventory",
     "PowerService/ReleasePowerJob",
     "StoreService/Backup",
+    "TemplateService/RenderTemplate",
     "WorkerService/AppendLog",
     "WorkerService/FinishAction",
     "WorkerService/Redeem",
@@ -116,7 +117,10 @@ fn instances(site: &Site) -> Vec<(&'static str, Value)> {
         "hardware_id": machine, "instance_id": id, "generation": 1, "boot_time": "2026-01-01T00:00:00Z",
     });
     vec![
-        ("InstanceService/CreateInstance", json!({"instance": {"hardware_id": site.id("free")}})),
+        (
+            "InstanceService/CreateInstance",
+            json!({"instance": {"hardware_id": site.id("free"), "reserve_only": true}}),
+        ),
         ("InstanceService/ReportPhoneHome", json!({"hardware_id": machine, "instance_id": id})),
         ("InstanceService/ReportScript", report),
         ("InstanceService/ReportStackRunning", runs),
@@ -137,6 +141,10 @@ fn workflows(site: &Site) -> Vec<(&'static str, Value)> {
     vec![
         ("TemplateService/CreateTemplate", json!({"template": {"name": "n", "data": TEMPLATE}})),
         ("TemplateService/UpdateTemplate", json!({"template": renamed, "update_mask": "name"})),
+        (
+            "TemplateService/RenderTemplate",
+            json!({"template_data": TEMPLATE, "hardware_id": site.id("spare")}),
+        ),
         ("TemplateService/DeleteTemplate", id("template")),
         ("WorkflowService/CreateWorkflow", on_machine(&site.id("maintained"))),
         ("WorkflowService/PlanWorkflow", json!({"hardware_id": site.id("spare")})),

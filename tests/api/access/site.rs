@@ -9,7 +9,7 @@ use super::calls::Client;
 use crate::support::{RunningServer, start};
 
 /// A template of one action.
-pub const TEMPLATE: &str = "name: t\ntasks:\n- name: os\n  worker: \"{{ .device_1 }}\"\n  actions:\n  - {name: configure, image: cexec}\n";
+pub const TEMPLATE: &str = "name: t\ntasks:\n- name: os\n  worker: \"{{ .device_1 }}\"\n  actions:\n  - {name: configure, image: cexec, environment: {BLOCK_DEVICE: /dev/sda1, FS_TYPE: ext4, CMD_LINE: ls}}\n";
 
 /// A server, and the ids of its objects by name.
 pub struct Site {

@@ -79,9 +79,9 @@ fn check_boots(site: &Site, machine: &Machine) {
         Firmware::Bios => "undionly.kpxe",
         Firmware::Uefi => "snponly.efi",
     };
-    let loaders = count(&["tftp", &format!("client={address}:"), loader, "result=\"complete\""]);
-    let scripts = count(&["script served", &format!("source={address} "), "kind=\"worker\""]);
-    let refusals = count(&[&mac, "kind=\"ack\"", "offer=Refused"]);
+    let loaders = count(&["tftp", &format!("client={address}:"), loader, "result=complete"]);
+    let scripts = count(&["script served", &format!("source={address} "), "kind=worker"]);
+    let refusals = count(&[&mac, "kind=ack", "offer=refused"]);
     // The last refusal is the DHCP exchange of the installed system.
     let expected = match machine.firmware {
         Firmware::Bios => (1, 1, 1 + 1),

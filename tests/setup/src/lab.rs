@@ -159,9 +159,9 @@ impl Lab {
             if state != last {
                 println!("{:4} s  {state}", begin.elapsed().as_secs());
             }
-            anyhow::ensure!(state != "STATE_FAILED", "the instance failed: {instance}");
+            anyhow::ensure!(state != "failed", "the instance failed: {instance}");
             last = state;
-            Ok(last == "STATE_ACTIVE")
+            Ok(last == "active")
         })
     }
 

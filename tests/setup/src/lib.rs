@@ -57,6 +57,7 @@ const PACKAGES: &[&str] = &[
     "openssl",
     "ovmf",
     "pkg-config",
+    "prometheus",
     "python3",
     "python3-dev",
     "python3-venv",

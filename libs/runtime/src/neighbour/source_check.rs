@@ -3,6 +3,8 @@
 //! On a shared link anybody can take an address: a second address on an interface is enough. The kernel's neighbour entry
 //! names the owner to whom the response would be sent, so a response is sent only if that owner is the machine.
 
+use std::fmt;
+
 use tinwright::Mac;
 
 /// The proof that the client is the machine that has its address.
@@ -34,6 +36,19 @@ pub enum NeighbourCheck {
     RelayPort,
     /// Not looked up, or the kernel does not say.
     Unchecked,
+}
+
+impl fmt::Display for NeighbourCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnHost => f.write_str("this host has it"),
+            Self::Owner(mac) => write!(f, "{mac} has it"),
+            Self::NoOwner => f.write_str("nobody on our link has it"),
+            Self::Routed => f.write_str("behind a router"),
+            Self::RelayPort => f.write_str("leased through the machine's relay port"),
+            Self::Unchecked => f.write_str("not looked up"),
+        }
+    }
 }
 
 /// The reason why an address does not prove its machine.

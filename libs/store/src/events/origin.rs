@@ -1,6 +1,6 @@
 //! The call that the present task carries out.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tinwright::event::v1::Event;
 
@@ -8,8 +8,11 @@ tokio::task_local! {
     static ORIGIN: Arc<Origin>;
 }
 
+/// Objects that are named for one call. A call that changes more than this changes many at once.
+const MAX_CHANGED_OBJECTS: usize = 10;
+
 /// A call, and its caller.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The call, such as `InstanceService/CreateInstance`.
     pub call: &'static str,
@@ -22,6 +25,29 @@ pub struct Origin {
     /// True if the call asks for a change: then every change that it makes is an event. Else only changes of state are, such as
     /// those that a worker's reports lead to.
     pub is_change_request: bool,
+    /// The objects that the call has changed so far.
+    pub changed: ChangedObjects,
+}
+
+/// The objects that a call changed, for the log: the noun, the name if there is one, and the id of each. Clones share the list.
+#[derive(Clone, Debug, Default)]
+pub struct ChangedObjects(Arc<Mutex<Vec<String>>>);
+
+impl ChangedObjects {
+    /// Returns the first objects, in the order of their changes.
+    pub fn get(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds `objects`, unless they are in the list already, or the list is full.
+    fn extend(&self, objects: impl IntoIterator<Item = String>) {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for object in objects {
+            if list.len() < MAX_CHANGED_OBJECTS && !list.contains(&object) {
+                list.push(object);
+            }
+        }
+    }
 }
 
 impl Origin {
@@ -47,4 +73,11 @@ pub async fn with_origin<F: Future>(origin: Option<Arc<Origin>>, work: F) -> F::
 /// Returns the origin of the present task's commits; none for work that no call asked for.
 pub fn current_origin() -> Option<Arc<Origin>> {
     ORIGIN.try_with(Arc::clone).ok()
+}
+
+/// Adds `objects`, which were changed by a commit, to those of the present call, if it asks for changes.
+pub(crate) fn record_changed(objects: Vec<String>) {
+    if let Some(origin) = current_origin().filter(|origin| origin.is_change_request) {
+        origin.changed.extend(objects);
+    }
 }

@@ -117,7 +117,8 @@ impl House {
 
 fn anna(call: &'static str, is_change_request: bool) -> Arc<Origin> {
     let subject = Some("person:anna".into());
-    Arc::new(Origin { call, subject, role: "operator", via: None, is_change_request })
+    let role = "operator";
+    Arc::new(Origin { call, subject, role, is_change_request, ..Origin::default() })
 }
 
 fn line(event: &Event) -> String {
@@ -331,4 +332,25 @@ async fn a_watcher_that_is_too_slow_is_told() {
     assert_eq!(slow.next().await, Some(Err(MissedEvents)));
     stop.cancel();
     run.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_asks_for_changes_knows_the_objects_that_it_changed() {
+    let house = House::new();
+    let change = async |is_change_request, colour: &str| {
+        let origin = anna("Doors/Change", is_change_request);
+        let create = || house.doors.to_create(&front("open"));
+        let work = async {
+            let refused = house.doors.commit(create().and(create())).await;
+            assert!(refused.is_err() || house.doors.get("front").await.unwrap().is_some());
+            let Ok(Some(old)) = house.doors.get("front").await else { return };
+            let new = Door { colour: colour.into(), ..old.clone() };
+            house.doors.replace(&old, new).await.unwrap();
+        };
+        with_origin(Some(origin.clone()), work).await;
+        origin.changed.get()
+    };
+    house.doors.commit(house.doors.to_create(&front("open"))).await.unwrap();
+    assert_eq!(change(true, "red").await, ["door front"]);
+    assert_eq!(change(false, "blue").await, [""; 0]);
 }

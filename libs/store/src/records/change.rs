@@ -15,6 +15,8 @@ pub struct Change {
     commit: Commit,
     /// What is recorded of the changes.
     events: Vec<Event>,
+    /// The names of the changed objects, for the log.
+    objects: Vec<String>,
     /// True if room for events has to be left in the commit.
     reserves_events: bool,
     /// True if something could not be sealed: then nothing is committed.
@@ -43,6 +45,7 @@ impl Change {
         self.commit.expect.extend(other.commit.expect);
         self.commit.writes.extend(other.commit.writes);
         self.events.extend(other.events);
+        self.objects.extend(other.objects);
         self.reserves_events |= other.reserves_events;
         self.unsealed |= other.unsealed;
         self
@@ -51,7 +54,7 @@ impl Change {
     /// Returns what is to be committed, with the events. Fails if the changes leave no room for events, whether they are events or
     /// not: else a record could be created that no caller could change.
     pub(super) fn into_commit(self) -> Result<Commit, Error> {
-        let Self { mut commit, events, reserves_events, unsealed } = self;
+        let Self { mut commit, events, objects: _, reserves_events, unsealed } = self;
         if unsealed {
             return Err(Error::unavailable(NotSealed));
         }
@@ -63,8 +66,14 @@ impl Change {
         Ok(commit)
     }
 
+    /// Takes the names of the changed objects.
+    pub(super) fn take_objects(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.objects)
+    }
+
     /// Adds the event of a change, if it is one.
     fn record<K: Kind>(&mut self, old: Option<&K::Record>, new: Option<&K::Record>) {
+        self.objects.extend(new.or(old).filter(|_| K::EVENTS).map(events::object_name::<K>));
         self.events.extend(events::of_change::<K>(old, new));
         // A deletion is always let through.
         self.reserves_events |= K::EVENTS && new.is_some();

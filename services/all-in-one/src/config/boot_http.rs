@@ -31,7 +31,7 @@ pub struct BootSection {
     #[arg(value_name = "NETWORK", value_delimiter = ',')]
     #[serde(default)]
     pub mac_only: Vec<String>,
-    /// How to check that a request for a script or a certificate comes from its machine
+    /// Check in this way that a request for a script or a certificate comes from its machine
     #[arg(value_name = "CHECK", default_value = "on-link")]
     pub source_check: Source,
     /// Refuse with 401, which iPXE shows as "Permission denied", instead of 403

@@ -6,6 +6,7 @@
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -15,7 +16,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use toml::{Table, Value};
 
-use super::{Options, boot_http, dhcp};
+use super::{Options, boot_http, dhcp, help};
 
 /// The file that is read if none is named. It may be absent.
 const DEFAULT_FILE: &str = "/etc/tinwright/tinwright.toml";
@@ -54,14 +55,16 @@ impl CommandLine {
         let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
         let optional = self.file.is_none() && !path.exists();
         let mut given = if optional { Table::new() } else { read(path)? };
+        split_lists(&mut given);
         overlay(&mut given, self.given);
         check_store(&given)?;
         let mut merged = self.defaults;
         overlay(&mut merged, given);
         inherit(&mut merged);
-        serde_path_to_error::deserialize(merged).map_err(|error| {
+        serde_path_to_error::deserialize(merged.clone()).map_err(|error| {
             let option = error.path().to_string();
-            let reason = error.inner().message();
+            let reason = missing_port(&option, &merged);
+            let reason = reason.unwrap_or_else(|| error.inner().message().to_owned());
             match self.sources.get(option.split('[').next().unwrap_or_default()) {
                 Some(source) => anyhow::anyhow!("{source}: {reason}"),
                 None => anyhow::anyhow!("parsing {}: {option}: {reason}", path.display()),
@@ -177,8 +180,15 @@ impl OptionArgument {
             ValueKind::List => argument.num_args(1),
             ValueKind::Text | ValueKind::Number | ValueKind::Boolean => argument,
         };
-        let argument = argument.long(flag(&id)).env(variable(&id)).id(id);
+        let argument = argument.long(flag(&id)).env(variable(&id)).hide_env_values(true);
+        let argument = argument.help_heading(help::heading(&id)).id(id);
         Self { section, key, argument, kind }
+    }
+
+    /// Returns the argument, hidden in the help unless `is_shown` holds for it.
+    fn shown_if(self, is_shown: impl Fn(&Arg) -> bool) -> Arg {
+        let is_hidden = self.argument.is_hide_set() || !is_shown(&self.argument);
+        self.argument.hide(is_hidden)
     }
 }
 
@@ -198,6 +208,43 @@ fn read(path: &Path) -> anyhow::Result<Table> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("parsing {}", path.display()))
+}
+
+/// Gives options with several values in the file the form of flags: a text is a list, separated by commas.
+fn split_lists(file: &mut Table) {
+    for OptionArgument { section, key, kind, .. } in arguments() {
+        let section = match section {
+            "" => Some(&mut *file),
+            section => file.get_mut(section).and_then(Value::as_table_mut),
+        };
+        let value = section.and_then(|section| section.get_mut(&key));
+        if let (ValueKind::List, Some(value)) = (kind, value)
+            && let Some(text) = value.as_str()
+        {
+            *value = Value::Array(text.split(',').map(Value::from).collect());
+        }
+    }
+}
+
+/// Returns what is missing in the value of `option`, such as `listen[0]`, if it is an address in place of one with a port. The
+/// recommended port is that of the default.
+fn missing_port(option: &str, merged: &Table) -> Option<String> {
+    let (key, index) = option.split_once('[').unwrap_or((option, "0]"));
+    let (value, index) = (merged.get(key)?, index.strip_suffix(']')?.parse::<usize>().ok()?);
+    let value = value.as_array().map_or_else(|| Some(value), |list| list.get(index))?;
+    let address: IpAddr = value.as_str()?.parse().ok()?;
+    let usual = match key {
+        "metadata_listen" => 80,
+        "metadata_grpc_listen" => 42115,
+        _ => default_address(key)?.port(),
+    };
+    Some(format!("add a port: {}", SocketAddr::from((address, usual))))
+}
+
+/// Returns the default of the option `key`, if it is an address with a port.
+fn default_address(key: &str) -> Option<SocketAddr> {
+    let option = arguments().into_iter().find(|it| it.section.is_empty() && it.key == key)?;
+    option.argument.get_default_values().first()?.to_str()?.parse().ok()
 }
 
 /// Puts the values of `over` above those of `table`; sections are merged.
@@ -233,7 +280,12 @@ fn inherit(merged: &mut Table) {
 
 impl Args for CommandLine {
     fn augment_args(command: Command) -> Command {
-        command.args(arguments().into_iter().map(|option| option.argument))
+        let is_common = |argument: &Arg| !help::is_rare(argument.get_id().as_str());
+        let options = arguments().into_iter().map(|option| option.shown_if(is_common));
+        let all = Arg::new(help::HELP_ALL).long("help-all").action(ArgAction::SetTrue);
+        command
+            .args(options)
+            .arg(all.help("Print help with all options, also those that few sites need"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -256,83 +308,39 @@ impl FromArgMatches for CommandLine {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The options of a server whose store a command works on. Its help shows those of the store only.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions(pub CommandLine);
 
-    fn command() -> Command {
-        CommandLine::augment_args(Command::new("tinwright"))
+impl Args for StoreOptions {
+    fn augment_args(command: Command) -> Command {
+        let is_of_store = |argument: &Arg| {
+            let id = argument.get_id().as_str();
+            id == "config" || help::heading(id) == Some(help::STORE)
+        };
+        command.args(arguments().into_iter().map(|option| option.shown_if(is_of_store)))
     }
 
-    fn parse(arguments: &[&str]) -> Result<Options, String> {
-        let arguments = ["tinwright"].iter().chain(arguments).chain(&["--config", "/dev/null"]);
-        let matches = command().get_matches_from(arguments);
-        let line = CommandLine::from_arg_matches(&matches).map_err(|error| error.to_string())?;
-        line.options().map_err(|error| format!("{error:#}"))
-    }
-
-    #[test]
-    fn flags_and_variables_are_derived_from_the_path_of_the_option() {
-        command().debug_assert();
-        let options = arguments();
-        let lease = options.iter().find(|option| option.section == "dhcp" && option.key == "lease");
-        let argument = &lease.expect("dhcp.lease is an option").argument;
-        assert_eq!(argument.get_long(), Some("dhcp-lease"));
-        assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some("TINWRIGHT_DHCP_LEASE"));
-    }
-
-    #[test]
-    fn the_help_of_each_option_starts_with_a_verb_and_has_no_second_default() {
-        for OptionArgument { argument, .. } in arguments() {
-            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            let first = help.split(' ').next().unwrap_or_default();
-            assert!(first.starts_with(char::is_uppercase), "{help}");
-            let declared = !argument.get_default_values().is_empty();
-            assert!(!(declared && help.contains("[default:")), "{help}");
-        }
-    }
-
-    #[test]
-    fn values_of_flags_are_typed_by_their_option() {
-        let options = parse(&[
-            "--dhcp-mode",
-            "auto-proxy",
-            "--dhcp-relays",
-            "192.0.2.1,192.0.2.2",
-            "--dhcp-port-4011=false",
-            "--boot-https-port",
-            "443",
-            "--insecure",
-        ])
-        .unwrap();
-        assert_eq!((options.dhcp.mode, options.dhcp.port_4011), (dhcp::Mode::AutoProxy, false));
-        assert_eq!((options.dhcp.relays.len(), options.dhcp.lease), (2, 86_400));
-        assert_eq!((options.boot.https_port, options.insecure), (Some(443), true));
-    }
-
-    #[test]
-    fn a_wrong_value_is_refused_with_the_flag_and_the_reason() {
-        for (flag, value, reason) in [
-            ("--drain-seconds", "soon", "--drain-seconds: \"soon\" is not a number"),
-            ("--netboot-http-port", "70000", "--netboot-http-port: "),
-            ("--dhcp-relays", "192.0.2.1,x", "--dhcp-relays: invalid"),
-            ("--listen", "somewhere", "--listen: invalid socket address"),
-            ("--peers", "ftp://a", "--peers: ftp://a is neither https:// nor http://"),
-        ] {
-            let refused = parse(&[flag, value]).unwrap_err();
-            assert!(refused.contains(reason), "{refused}");
-        }
-    }
-
-    #[test]
-    fn a_section_of_a_link_is_above_the_common_one() {
-        let mut merged: Table = toml::from_str(
-            "netboot_http_port = 8080\n[dhcp]\nlease = 1\nmode = 'a'\n[[links]]\n[links.dhcp]\nlease = 2",
-        )
-        .unwrap();
-        inherit(&mut merged);
-        let expected: Table =
-            toml::from_str("http_port = 8080\n[dhcp]\nlease = 2\nmode = 'a'").unwrap();
-        assert_eq!(merged["links"][0], Value::Table(expected));
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
     }
 }
+
+impl FromArgMatches for StoreOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        CommandLine::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+/// Returns the help of the command `serve` with all options, if its arguments ask for it.
+pub fn full_help(command: &Command, matches: &ArgMatches) -> Option<String> {
+    let is_wanted = matches.try_get_one::<bool>(help::HELP_ALL).ok().flatten()?;
+    is_wanted.then(|| help::with_all_options(command.clone()).render_long_help().to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The options of the gateway.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -10,6 +10,8 @@ use super::{Options, Service, Split, metadata};
 
 /// The word that stands for no address.
 const NONE: &str = "none";
+/// The port that is recommended for an address without one.
+const USUAL_PORT: u16 = 8080;
 
 /// Checked settings of the gateway.
 #[derive(Clone, Debug)]
@@ -49,8 +51,13 @@ impl Gateway {
             anyhow::ensure!(alone, "gateway_listen has addresses besides {NONE}");
             return Ok(None);
         }
-        let address =
-            |text: &String| text.parse().with_context(|| format!("gateway_listen: {text:?}"));
+        let address = |text: &String| match text.parse::<IpAddr>() {
+            Ok(address) => {
+                let address = SocketAddr::from((address, USUAL_PORT));
+                anyhow::bail!("gateway_listen: add a port: {address}")
+            }
+            Err(_) => text.parse().with_context(|| format!("gateway_listen: {text:?}")),
+        };
         let listen = listen.iter().map(address).collect::<anyhow::Result<Vec<SocketAddr>>>()?;
         let transport = transport(options)?;
         let exposed = listen.iter().find(|address| !address.ip().is_loopback());
@@ -109,6 +116,8 @@ mod tests {
     #[test]
     fn wrong_combinations_are_refused() {
         for (text, error) in [
+            ("gateway_listen = 'none,127.0.0.1:1'", "gateway_listen has addresses besides none"),
+            ("gateway_listen = ['127.0.0.1']", "gateway_listen: add a port: 127.0.0.1:8080"),
             ("gateway_listen = ['x']", "gateway_listen: \"x\": invalid socket address syntax"),
             (
                 "gateway_listen = ['none', '127.0.0.1:1']",

@@ -66,6 +66,17 @@ fn error_of(text: &str) -> String {
 }
 
 #[test]
+fn a_filter_of_the_log_that_selects_nothing_is_refused() {
+    assert!(load("log = 'info,store=debug'", &[]).is_ok());
+    for (filter, part) in [("verbose", "verbose"), ("inf=,o", "inf="), ("info,store", "store")] {
+        let error = error_of(&format!("log = '{filter}'"));
+        let start =
+            format!("log: {part:?} is neither a level (error, warn, info, debug, trace, off)");
+        assert!(error.starts_with(&start), "{error}");
+    }
+}
+
+#[test]
 fn options_of_etcd_are_refused_for_another_store() {
     assert_eq!(
         error_of("etcd_endpoints = ['http://127.0.0.1:2379']"),

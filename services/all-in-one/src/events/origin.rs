@@ -1,4 +1,4 @@
-//! The caller of a call, for the events of the changes that the call makes.
+//! The caller of a call, for the events of the changes that the call makes, and for the log.
 
 use std::sync::Arc;
 
@@ -6,15 +6,57 @@ use axum::extract::Request;
 use axum::response::Response;
 use runtime::{Caller, access};
 use store::events::{Origin, with_origin};
+use tonic::{Code, Status};
 
-/// Makes a call with `next`; the call and its caller are the origin of what it commits. It has to be inside of access control,
+/// Makes a call with `next`; the call and its caller are the origin of what it commits. A call that asks for a change is logged. It has to be inside of access control,
 /// which may replace the caller by the one that a door forwards.
 pub(crate) async fn record<F: Future<Output = Response>>(
     request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let origin = of_call(request.uri().path(), request.extensions().get());
-    with_origin(Some(Arc::new(origin)), next(request)).await
+    let origin = Arc::new(of_call(request.uri().path(), request.extensions().get()));
+    let response = with_origin(Some(origin.clone()), next(request)).await;
+    if origin.is_change_request {
+        log_change(&origin, &response);
+    }
+    response
+}
+
+/// Logs a call that asks for a change: who made it, what it changed, and its result.
+fn log_change(origin: &Origin, response: &Response) {
+    // A call that succeeds has its status behind the message.
+    let status = Status::from_header_map(response.headers()).filter(|it| it.code() != Code::Ok);
+    let caller = origin.subject.as_deref().unwrap_or("nobody");
+    let (role, via, call) = (origin.role, origin.via.as_deref(), origin.call);
+    let object = Some(origin.changed.get().join(", ")).filter(|objects| !objects.is_empty());
+    let (result, reason) = match &status {
+        None => ("OK", None),
+        Some(status) => (code_name(status.code()), Some(status.message())),
+    };
+    tracing::info!(target: "tinwright", caller, role, via, call, object, result, reason, "change requested");
+}
+
+/// Returns the name of a code as gRPC spells it.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
 }
 
 /// Returns the origin of the changes of the call `path`. A call that is not in the table of calls has no name.
@@ -25,6 +67,7 @@ pub(crate) fn of_call(path: &str, caller: Option<&Caller>) -> Origin {
         role: caller.map(|caller| caller.role().name()).unwrap_or_default(),
         via: caller.and_then(Caller::via).cloned(),
         is_change_request: access::is_change_request(path),
+        ..Origin::default()
     }
 }
 

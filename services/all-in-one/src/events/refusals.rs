@@ -79,6 +79,7 @@ impl Refusals {
             let Some(log) = logs.iter().find(is_called).or(logs.first()) else { continue };
             if let Err(error) = log.append(event).await {
                 tracing::warn!(
+                    target: "tinwright",
                     error = &error as &dyn std::error::Error,
                     call = path,
                     "refused call not recorded"

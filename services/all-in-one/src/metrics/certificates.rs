@@ -24,7 +24,8 @@ impl CertificateMetrics {
 
 impl Collector for CertificateMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (name, help) = ("certificate_expiry_seconds", "End of each certificate, since 1970");
+        let (name, help) =
+            ("certificate_expiry_seconds", "End of each certificate, in seconds since 1970.");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (certificate, end) in self.0.ends() {
             let Ok(end) = end.duration_since(UNIX_EPOCH) else { continue };

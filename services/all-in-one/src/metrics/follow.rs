@@ -3,6 +3,8 @@
 use futures_util::future::OptionFuture;
 use runtime::Clock;
 use runtime::feed::{self, FeedEvent};
+use tinwright::hardware::v1::WatchHardwareRequest;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::WatchInstancesRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::power::v1::WatchPowerJobsRequest;
@@ -20,6 +22,7 @@ use super::objects::{Noun, Observed};
 /// Channels to the followed services; none for those of other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectFeeds {
+    pub(crate) hardware: Option<Channel>,
     pub(crate) workflow: Option<Channel>,
     pub(crate) instance: Option<Channel>,
     pub(crate) power: Option<Channel>,
@@ -32,7 +35,14 @@ impl ObjectMetrics {
         feeds: ObjectFeeds,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        let ObjectFeeds { workflow, instance, power } = feeds;
+        let ObjectFeeds { hardware, workflow, instance, power } = feeds;
+        let hardware = hardware.map(|channel| {
+            let open = move || {
+                let mut client = HardwareServiceClient::new(channel.clone());
+                async move { client.watch_hardware(WatchHardwareRequest::default()).await }
+            };
+            self.follow(Noun::Hardware, "hardware", open, &stop)
+        });
         let workflows = workflow.map(|channel| {
             let open = move || {
                 let mut client = WorkflowServiceClient::new(channel.clone());
@@ -56,6 +66,7 @@ impl ObjectMetrics {
             self.follow(Noun::PowerJob, "power job", open, &stop)
         });
         tokio::join!(
+            OptionFuture::from(hardware),
             OptionFuture::from(workflows),
             OptionFuture::from(instances),
             OptionFuture::from(power_jobs)

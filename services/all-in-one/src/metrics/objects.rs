@@ -3,24 +3,31 @@
 //! Ended workflows and power jobs are counted and forgotten, so that a long history takes no memory. What ended before the
 //! process followed its noun is not counted.
 
+mod observation;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use runtime::bounded_map::BoundedMap;
 use runtime::feed::FeedEvent;
-use tinwright::instance::v1::{Instance, State};
-use tinwright::power::v1::{PowerJob, power_job};
-use tinwright::workflow::v1::{Workflow, WorkflowState};
+use tinwright::hardware::v1 as hardware;
+use tinwright::instance::v1::State;
+use tinwright::power::v1::power_job;
+use tinwright::workflow::v1::WorkflowState;
 use uuid::Uuid;
+
+use self::observation::Observation;
+pub(super) use self::observation::Observed;
 
 /// Ended objects that are not counted again when they are changed.
 const MAX_COUNTED: usize = 4096;
@@ -28,101 +35,17 @@ const MAX_COUNTED: usize = 4096;
 /// The nouns with such metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noun {
+    Hardware,
     Workflow,
     Instance,
     PowerJob,
-}
-
-/// The fields of an object that the metrics need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Observation {
-    id: Uuid,
-    state: i32,
-    /// The machine in whose queue it is.
-    machine: Option<Uuid>,
-    /// The instance that it was created for.
-    instance: Option<Uuid>,
-    /// The time that it took, once it has ended; for an instance, once its provisioning has.
-    took: Option<Duration>,
-    created: Option<SystemTime>,
-    /// True if it changes no more, and is forgotten.
-    has_ended: bool,
-    has_warning: bool,
-}
-
-/// An object of a noun.
-pub(super) trait Observed: Sized {
-    /// Returns the fields of interest; none if the id is malformed.
-    fn observe(&self, now: SystemTime) -> Option<Observation>;
-}
-
-impl Observed for Workflow {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let has_ended = self.is_terminal();
-        Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
-            machine: self.hardware_id.parse().ok(),
-            instance: self.instance_id.parse().ok(),
-            took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
-            created: time(self.create_time),
-            has_ended,
-            has_warning: !self.warning.is_empty(),
-        })
-    }
-}
-
-impl Observed for PowerJob {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let has_ended = self.is_terminal();
-        Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
-            machine: self.hardware_id.parse().ok(),
-            instance: None,
-            took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
-            created: time(self.create_time),
-            has_ended,
-            has_warning: false,
-        })
-    }
-}
-
-impl Observed for Instance {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let is_provisioned =
-            matches!(self.state(), State::Active | State::Reinstalling | State::Failed);
-        Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
-            machine: None,
-            instance: None,
-            took: is_provisioned.then(|| duration(self.create_time, None, now)),
-            created: time(self.create_time),
-            has_ended: self.state() == State::Deleted,
-            has_warning: false,
-        })
-    }
-}
-
-fn time(stamp: Option<prost_types::Timestamp>) -> Option<SystemTime> {
-    SystemTime::try_from(stamp?).ok()
-}
-
-/// Returns the time from `start` to `end`, or to `now` if the record has no end.
-fn duration(
-    start: Option<prost_types::Timestamp>,
-    end: Option<prost_types::Timestamp>,
-    now: SystemTime,
-) -> Duration {
-    let end = time(end).unwrap_or(now);
-    time(start).and_then(|start| end.duration_since(start).ok()).unwrap_or_default()
 }
 
 impl Noun {
     /// Returns the label of `state`; none if there is no such state.
     fn label(self, state: i32) -> Option<String> {
         Some(match self {
+            Self::Hardware => hardware::State::try_from(state).ok()?.word(),
             Self::Workflow => WorkflowState::try_from(state).ok()?.word(),
             Self::Instance => State::try_from(state).ok()?.word(),
             Self::PowerJob => {
@@ -136,6 +59,7 @@ impl Noun {
     fn states(self) -> impl Iterator<Item = (i32, String)> {
         (1..).map_while(move |state| Some((state, self.label(state)?))).filter(move |(state, _)| {
             match self {
+                Self::Hardware => true,
                 Self::Workflow => WorkflowState::try_from(*state).is_ok_and(|it| !it.is_terminal()),
                 Self::Instance => State::try_from(*state).is_ok_and(|it| it != State::Deleted),
                 Self::PowerJob => {
@@ -154,6 +78,7 @@ struct LiveObject {
     instance: Option<Uuid>,
     is_counted: bool,
     has_warning: bool,
+    failures: u32,
 }
 
 /// The objects of a noun.
@@ -166,6 +91,8 @@ struct Table {
     /// The time of the first snapshot.
     synced_at: Option<SystemTime>,
     seconds: Durations,
+    /// Failed attempts of power jobs.
+    failures: Counter,
 }
 
 type Durations = Family<[(&'static str, String); 1], Histogram, fn() -> Histogram>;
@@ -174,17 +101,31 @@ impl Table {
     fn new(noun: Noun, registry: &mut Registry) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
         let seconds = Durations::new_with_constructor(histogram);
-        let (name, help) = match noun {
-            Noun::Workflow => ("workflow_seconds", "Time from a workflow's creation to its end"),
-            Noun::Instance => (
+        let named = match noun {
+            Noun::Hardware => None,
+            Noun::Workflow => Some((
+                "workflow_seconds",
+                "Time from a workflow's creation to its end, in seconds, by state",
+            )),
+            Noun::Instance => Some((
                 "instance_provisioning_seconds",
-                "Time from an instance's creation to the end of its provisioning",
-            ),
-            Noun::PowerJob => ("power_job_seconds", "Time from a power job's creation to its end"),
+                "Time from an instance's creation to the end of its provisioning, in seconds, by state",
+            )),
+            Noun::PowerJob => Some((
+                "power_job_seconds",
+                "Time from a power job's creation to its end, in seconds, by result",
+            )),
         };
-        registry.register(name, help, seconds.clone());
+        if let Some((name, help)) = named {
+            registry.register(name, help, seconds.clone());
+        }
+        let failures = Counter::default();
+        if noun == Noun::PowerJob {
+            let help = "Attempts of power jobs that their BMC failed or did not answer";
+            registry.register("bmc_failures", help, failures.clone());
+        }
         let (rows, counted) = (HashMap::new(), BoundedMap::new(MAX_COUNTED));
-        Self { noun, rows, counted, synced_at: None, seconds }
+        Self { noun, rows, counted, synced_at: None, seconds, failures }
     }
 
     fn take(&mut self, event: FeedEvent<Observation>, now: SystemTime) {
@@ -209,12 +150,17 @@ impl Table {
 
     /// Takes the state of an object, which was `old`, and counts it if it has ended.
     fn put(&mut self, object: Observation, old: Option<LiveObject>) {
-        let Observation { id, state, machine, instance, took, created, has_ended, has_warning } =
-            object;
+        let Observation { id, state, machine, instance, took, created, has_ended, .. } = object;
+        let Observation { has_warning, failures, .. } = object;
         // An object that is neither known nor new may have ended long ago.
         let is_new = self.synced_at.is_some_and(|synced_at| created >= Some(synced_at));
         let is_uncounted = old.is_some_and(|row| !row.is_counted)
             || old.is_none() && is_new && self.counted.get(&id).is_none();
+        // After an operation is done, the record begins to count anew.
+        let known = old.map(|row| row.failures).filter(|known| *known <= failures);
+        if self.synced_at.is_some() && (old.is_some() || is_uncounted) {
+            self.failures.inc_by((failures - known.unwrap_or_default()).into());
+        }
         if let Some(took) = took.filter(|_| is_uncounted) {
             let label = self.noun.label(state).unwrap_or_default();
             self.seconds.get_or_create(&[("state", label)]).observe(took.as_secs_f64());
@@ -224,7 +170,7 @@ impl Table {
         }
         if !has_ended {
             let is_counted = took.is_some() || old.is_some_and(|row| row.is_counted);
-            let row = LiveObject { state, machine, instance, is_counted, has_warning };
+            let row = LiveObject { state, machine, instance, is_counted, has_warning, failures };
             self.rows.insert(id, row);
         }
     }
@@ -252,6 +198,7 @@ pub(crate) struct ObjectMetrics(Arc<Mutex<Tables>>);
 
 #[derive(Debug)]
 struct Tables {
+    hardware: Table,
     workflows: Table,
     instances: Table,
     power_jobs: Table,
@@ -262,8 +209,9 @@ impl ObjectMetrics {
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let mut table = |noun| Table::new(noun, registry);
         let (workflows, instances) = (table(Noun::Workflow), table(Noun::Instance));
-        let power_jobs = table(Noun::PowerJob);
-        let metrics = Self(Arc::new(Mutex::new(Tables { workflows, instances, power_jobs })));
+        let (hardware, power_jobs) = (table(Noun::Hardware), table(Noun::PowerJob));
+        let tables = Tables { hardware, workflows, instances, power_jobs };
+        let metrics = Self(Arc::new(Mutex::new(tables)));
         registry.register_collector(Box::new(metrics.clone()));
         metrics
     }
@@ -292,6 +240,7 @@ impl ObjectMetrics {
 impl Tables {
     fn of(&mut self, noun: Noun) -> &mut Table {
         match noun {
+            Noun::Hardware => &mut self.hardware,
             Noun::Workflow => &mut self.workflows,
             Noun::Instance => &mut self.instances,
             Noun::PowerJob => &mut self.power_jobs,
@@ -310,11 +259,12 @@ impl Tables {
 impl Collector for ObjectMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let tables = self.tables();
-        let Tables { workflows, instances, power_jobs } = &*tables;
+        let Tables { hardware, workflows, instances, power_jobs } = &*tables;
         let kinds = [
-            (workflows, "workflows", "Workflows that have not ended, by state"),
-            (instances, "instances", "Instances, by state"),
-            (power_jobs, "power_jobs", "Power jobs that have not ended, by state"),
+            (hardware, "hardware", "Machines with a record, by state."),
+            (workflows, "workflows", "Workflows that have not ended, by state."),
+            (instances, "instances", "Instances, by state."),
+            (power_jobs, "power_jobs", "Power jobs that have not ended, by state."),
         ];
         for (table, name, help) in kinds.into_iter().filter(|(table, ..)| table.synced_at.is_some())
         {
@@ -325,12 +275,12 @@ impl Collector for ObjectMetrics {
             }
         }
         let queues = [
-            (workflows, "workflow_longest_queue", "Workflows of one machine, at most"),
-            (power_jobs, "power_job_longest_queue", "Power jobs of one machine, at most"),
+            (workflows, "workflow_longest_queue", "Workflows of one machine, at most."),
+            (power_jobs, "power_job_longest_queue", "Power jobs of one machine, at most."),
         ];
         let queues = queues.into_iter().filter(|(table, ..)| table.synced_at.is_some());
-        let orphans = "Workflows that have not ended and whose instance does not exist";
-        let warnings = "Workflows that have not ended and have a warning";
+        let orphans = "Workflows that have not ended and whose instance does not exist.";
+        let warnings = "Workflows that have not ended and have a warning.";
         let warned = workflows.synced_at.map(|_| workflows.with_warning());
         let gauges = queues
             .map(|(table, name, help)| (name, help, table.longest_queue()))

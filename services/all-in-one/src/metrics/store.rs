@@ -25,7 +25,7 @@ impl MeasuredStore {
     pub(crate) fn new(inner: Arc<dyn Store>, registry: &mut Registry, clock: Clock) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_1, 4.0, 10));
         let seconds = Durations::new_with_constructor(histogram);
-        let help = "Time of a commit until it is durable, or refused";
+        let help = "Time of a commit until it is durable, or refused, in seconds, by result";
         registry.register("store_commit_seconds", help, seconds.clone());
         Self { inner, clock, seconds }
     }

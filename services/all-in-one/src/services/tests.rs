@@ -58,6 +58,7 @@ impl Chain {
             refusals: refusals.clone(),
             admission,
             revocations: revocations.clone(),
+            workers: WorkerMetrics::new(&mut registry, Clock::system()),
         };
         let layer = from_fn_with_state(Arc::new(checks), checked);
         let app = Router::new().fallback(service).layer(layer);

@@ -33,6 +33,7 @@ tasks:
   - name: write
     image: quay.io/tinkerbell/actions/writefile
     timeout: 90
+    environment: {DEST_DISK: /dev/vda1, DEST_PATH: /etc/a, UID: 0, GID: 0, MODE: 644, DIRMODE: 755}
 "#;
 
 async fn hardware(of: &Process) -> HardwareServiceClient<Channel> {

@@ -75,7 +75,8 @@ impl Operator {
         let mut machines = HardwareServiceClient::new(self.0.clone());
         let created = machines.create_hardware(create).await.unwrap().into_inner();
         let hardware_id = created.hardware.unwrap().id;
-        let instance = Some(inst::Instance { hardware_id, ..inst::Instance::default() });
+        let instance =
+            Some(inst::Instance { hardware_id, reserve_only: true, ..inst::Instance::default() });
         let request = inst::CreateInstanceRequest { instance, ..Default::default() };
         let created = self.instances().create_instance(request).await.unwrap().into_inner();
         created.instance.unwrap().id

@@ -13,6 +13,7 @@ mod edge;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod emulator;
 mod enrol;
+mod examples;
 mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
@@ -25,6 +26,8 @@ mod kills;
 mod leased;
 mod lent;
 mod links;
+mod messages;
+mod monitoring;
 mod network;
 mod order_storm;
 mod outage;

@@ -128,7 +128,7 @@ impl Site {
 /// Returns an order by `placement`.
 fn order(placement: inst::Placement, n: usize) -> inst::CreateInstanceRequest {
     let placement = Some(Box::new(placement));
-    let instance = inst::Instance { placement, ..inst::Instance::default() };
+    let instance = inst::Instance { placement, reserve_only: true, ..inst::Instance::default() };
     let request_id = format!("order-{n}");
     inst::CreateInstanceRequest { instance: Some(instance), request_id, validate_only: false }
 }

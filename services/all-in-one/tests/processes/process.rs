@@ -25,7 +25,7 @@ const ON_SMALL_DISK: &str = r#"mount -t tmpfs -o size=24m store "$1"; shift; exe
 pub(crate) struct Place {
     dir: tempfile::TempDir,
     pub(crate) grpc: SocketAddr,
-    vitals: SocketAddr,
+    pub(crate) vitals: SocketAddr,
     /// The path of a file system of 24 MiB that only the process sees.
     small_disk: Option<PathBuf>,
     program: PathBuf,
@@ -151,6 +151,11 @@ impl Process {
     pub(crate) fn small_disk(&self) -> PathBuf {
         let mounted = self.place.small_disk.as_ref().unwrap();
         format!("/proc/{}/root{}", self.child.id(), mounted.display()).into()
+    }
+
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Returns its output so far.

@@ -77,9 +77,14 @@ async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
     let machine = site.machine().await;
     site.told("/latest/meta-data/instance-id", &machine.id).await;
 
+    let mut accepted = hw::SetHardwareStateRequest { id: machine.id.clone(), ..Default::default() };
+    accepted.set_state(hw::State::Provisionable);
+    let mut owners = HardwareServiceClient::new(site.owners.channel().await);
+    owners.set_hardware_state(accepted).await.unwrap();
     let instance = inst::Instance {
         hardware_id: machine.id.clone(),
         hostname: "split".into(),
+        reserve_only: true,
         ..Default::default()
     };
     let request = inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };

@@ -1,5 +1,6 @@
 //! Commands on bindings of locations: the subnets and ranges from which addresses of a location are granted.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -8,13 +9,15 @@ use tinwright::LocationBindingId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_location_binding_request::By;
 use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
+use tinwright::hardware::v1 as pb_hardware;
 use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_list};
 use crate::resource::{
-    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, required,
 };
 use crate::{input, location};
 
@@ -54,6 +57,8 @@ pub enum BindingCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the bindings in files, or replace those of the same location, tenant and group
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::LocationBinding>),
@@ -74,7 +79,7 @@ pub struct Bound {
 }
 
 /// Options that filter a list.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct BindingFilter {
     /// List only bindings of this location
     #[arg(long, value_name = "LOCATION")]
@@ -97,24 +102,18 @@ pub async fn run(
                 ..pb::LocationBinding::default()
             };
             bound.write(channel, &mut binding).await?;
-            let request = pb::CreateLocationBindingRequest {
-                location_binding: Some(binding),
-                ..Default::default()
-            };
-            let created = client(channel).create_location_binding(request).await?.into_inner();
-            print_list(out, &[required(created.location_binding)?], output)
+            print_list(out, &[binding.create(channel).await?], &output)
         }
         BindingCommand::Update { name, bound, output } => {
             let id = pb::LocationBinding::find(channel, &name, View::Basic).await?.id;
             let mut binding = pb::LocationBinding { id, ..pb::LocationBinding::default() };
             let paths = bound.write(channel, &mut binding).await?;
             anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
-            let request = pb::UpdateLocationBindingRequest {
-                location_binding: Some(binding),
-                update_mask: Some(FieldMask { paths }),
-            };
-            let updated = client(channel).update_location_binding(request).await?.into_inner();
-            print_list(out, &[required(updated.location_binding)?], output)
+            let updated = binding.update(channel, Some(FieldMask { paths })).await?;
+            print_list(out, &[updated], &output)
+        }
+        BindingCommand::Apply(options) => {
+            resource::apply::<pb::LocationBinding>(options, channel, out).await
         }
         BindingCommand::Resource(command) => resource::run(command, channel, out).await,
     }
@@ -183,11 +182,16 @@ impl Resource for pb::LocationBinding {
     const RESOURCE: &'static str = "location binding";
     const NAMES: &'static str = "ID";
 
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let id = name.parse::<LocationBindingId>().map_err(|error| anyhow::anyhow!("{error}"))?;
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        let id = name.parse::<LocationBindingId>();
+        let id = id.map_err(|_| resource::no_name(name, Self::RESOURCE))?;
         let request = pb::GetLocationBindingRequest { by: Some(By::Id(id.to_string())) };
         let found = client(channel).get_location_binding(request).await?.into_inner();
         required(found.location_binding)
+    }
+
+    async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
+        location::names(channel).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
@@ -195,7 +199,7 @@ impl Resource for pb::LocationBinding {
             Some(name) => location::id(channel, name).await?,
             None => String::new(),
         };
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let page_size = PAGE_SIZE;
         let request =
             pb::ListLocationBindingsRequest { page_size, page_token, labels, location_id };
@@ -207,6 +211,56 @@ impl Resource for pb::LocationBinding {
         let request = pb::DeleteLocationBindingRequest { id: self.id.clone(), revision: 0 };
         client(channel).delete_location_binding(request).await?;
         Ok(())
+    }
+}
+
+impl FromFiles for pb::LocationBinding {
+    async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
+        names.resolve::<pb_hardware::Location>(&mut self.location_id).await?;
+        names.resolve_all::<pb::Subnet>(&mut self.subnet_ids).await?;
+        names.resolve_all::<pb::Range>(&mut self.range_ids).await
+    }
+
+    /// A binding has no name: location, tenant and group tell it apart.
+    async fn stored(&self, channel: &Channel, view: View) -> anyhow::Result<Option<Self>> {
+        if !self.id.is_empty() {
+            return resource::optional(Self::get(channel, &self.id, view).await);
+        }
+        let bindings = resource::pages(async |page_token| {
+            let location_id = self.location_id.clone();
+            let request =
+                pb::ListLocationBindingsRequest { page_token, location_id, ..Default::default() };
+            let page = client(channel).list_location_bindings(request).await?.into_inner();
+            Ok((page.location_bindings, page.next_page_token))
+        });
+        let is_same = |it: &Self| {
+            it.location_id == self.location_id && it.tenant == self.tenant && it.group == self.group
+        };
+        Ok(bindings.await?.into_iter().find(is_same))
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request =
+            pb::CreateLocationBindingRequest { location_binding: Some(self), ..Default::default() };
+        required(
+            client(channel).create_location_binding(request).await?.into_inner().location_binding,
+        )
+    }
+
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request =
+            pb::UpdateLocationBindingRequest { location_binding: Some(self), update_mask };
+        required(
+            client(channel).update_location_binding(request).await?.into_inner().location_binding,
+        )
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn explanation(response: &pb::ExplainBootResponse) -> String {
     text.push_str(&fields(&[
         ("DHCP", response.dhcp.as_ref().map_or_else(String::new, dhcp)),
         ("script", response.script.as_ref().map_or_else(String::new, script)),
+        ("environment", environment(response)),
     ]));
     text.push_str("\ninputs\n");
     text.push_str(&fields(&[
@@ -90,6 +91,14 @@ fn script(script: &pb::ScriptReply) -> String {
     match script.refusal.as_str() {
         "" => format!("{} {kind} at {}", script.status, script.url),
         refusal => format!("{} at {}: {refusal}", script.status, script.url),
+    }
+}
+
+/// Returns the files of the in-memory environment that the server lacks; empty if none is missing.
+fn environment(response: &pb::ExplainBootResponse) -> String {
+    match response.missing_files.join(", ") {
+        missing if missing.is_empty() => missing,
+        missing => format!("missing: {missing}; run `tinwright osie build`"),
     }
 }
 
@@ -165,7 +174,7 @@ fn pool(inputs: &pb::DecisionInputs) -> String {
         return String::new();
     }
     let unknown = match inputs.pool_unknown() {
-        UnknownClients::Enrol => "leases addresses to machines without a record",
+        UnknownClients::Enrol => "leases addresses to machines without a record, and enrols them",
         UnknownClients::Generic => "boots machines without a record, and leases them no address",
         UnknownClients::Report => "reports machines without a record",
         UnknownClients::Ignore | UnknownClients::Unspecified => "ignores machines without a record",
@@ -204,7 +213,14 @@ fn instance(inputs: &pb::DecisionInputs) -> String {
 }
 
 fn policy(inputs: &pb::DecisionInputs) -> String {
-    let unknown = if inputs.policy_boot_unknown { "booted" } else { "not booted" };
+    let unknown = match inputs.pool_unknown() {
+        _ if inputs.policy_boot_unknown => "booted",
+        // The policy of a pool goes before that of the site.
+        UnknownClients::Enrol | UnknownClients::Generic => "booted in this pool",
+        UnknownClients::Ignore | UnknownClients::Report | UnknownClients::Unspecified => {
+            "not booted"
+        }
+    };
     format!(
         "addresses by {}; machines without an instance boot {}, machines without a record are {unknown}",
         named(inputs.dhcp_mode().as_str_name(), "DHCP_MODE_"),
@@ -234,8 +250,9 @@ mod tests {
         );
         assert_eq!(
             pool(&inputs),
-            "192.0.2.0/24 leases addresses to machines without a record; 192.0.2.100 is bound"
+            "192.0.2.0/24 leases addresses to machines without a record, and enrols them; 192.0.2.100 is bound"
         );
+        assert!(policy(&inputs).ends_with("machines without a record are booted in this pool"));
         let direct = pb::DecisionInputs::default();
         assert_eq!((relay(&direct), pool(&direct)), (String::new(), String::new()));
     }
@@ -290,6 +307,17 @@ mod tests {
             lines.next(),
             Some("feed cut: workflow; the inputs may be old, and no boot is opened")
         );
+    }
+
+    #[test]
+    fn a_missing_environment_is_shown_with_what_to_do() {
+        let missing_files = vec!["vmlinuz-x86_64".into(), "initramfs-x86_64".into()];
+        let response = pb::ExplainBootResponse { missing_files, ..Default::default() };
+        let line =
+            "environment missing: vmlinuz-x86_64, initramfs-x86_64; run `tinwright osie build`\n";
+        assert!(explanation(&response).contains(line), "{}", explanation(&response));
+        let complete = explanation(&pb::ExplainBootResponse::default());
+        assert!(!complete.contains("environment"), "{complete}");
     }
 
     #[test]

@@ -21,12 +21,14 @@ pub(super) async fn print(
     follow: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let of = match machine.map(by).transpose()? {
+    let of = match machine {
         None => Of::Unknown(true),
-        Some(By::HardwareId(id)) => Of::HardwareId(id),
-        Some(By::Mac(mac)) => Of::Mac(mac),
-        Some(By::Address(address)) => Of::Address(address),
-        Some(By::Hostname(name)) => Of::Hostname(name),
+        Some(name) => match by(channel, name).await? {
+            By::HardwareId(id) => Of::HardwareId(id),
+            By::Mac(mac) => Of::Mac(mac),
+            By::Address(address) => Of::Address(address),
+            By::Hostname(name) => Of::Hostname(name),
+        },
     };
     let mut request = pb::ReadBootLogRequest { by: Some(of), lines, follow, after: 0 };
     while_unavailable(follow, async |failures| {

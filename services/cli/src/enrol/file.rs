@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 
 use super::{EnrolHardware, client, discovery, notes, result};
 use crate::csv::{self, CsvLine};
-use crate::output::{self, Format, print_line};
+use crate::output::{self, print_line};
 use crate::{bmc_address, failure, input, location};
 
 /// The columns that a file may have, besides `label:KEY`.
@@ -50,7 +50,7 @@ pub(super) async fn enrol(
 ) -> anyhow::Result<()> {
     let (lines, mut outcomes) = read(&input::text(path)?, options)?;
     let lines = locate(lines, channel, &mut outcomes).await;
-    let is_table = options.output == Format::Table;
+    let is_table = options.output.is_for_people();
     for outcome in outcomes.iter().filter(|_| is_table) {
         print_line(out, &text(outcome))?;
     }
@@ -77,7 +77,7 @@ pub(super) async fn enrol(
     if !is_table {
         outcomes.sort_by_key(|outcome| outcome.number);
         let values: anyhow::Result<_> = outcomes.iter().map(value).collect();
-        output::print_values(out, values?, options.output)?;
+        output::print_values(out, values?, &options.output)?;
     }
     summarize(&outcomes)
 }

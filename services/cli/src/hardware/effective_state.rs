@@ -10,8 +10,8 @@
 //! If the instance service does not answer, machines are shown with their own states.
 
 use std::collections::HashMap;
+use std::time::SystemTime;
 
-use runtime::Clock;
 use tinwright::hardware::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::{Instance, State};
@@ -21,22 +21,21 @@ use tonic::transport::Channel;
 use crate::connect::View;
 use crate::failure;
 use crate::instance::{InstanceFilter, get, state_word};
-use crate::output::{self, Format, Row};
+use crate::output::{self, Format, Row, Table};
 use crate::resource::{self, ListQuery, Resource as _};
 
 /// Returns `machines` as a table.
-pub(super) async fn table(channel: &Channel, machines: &[pb::Hardware]) -> String {
+pub(super) async fn table(channel: &Channel, machines: &[pb::Hardware], now: SystemTime) -> Table {
     let occupants = or_print(occupants(channel).await).unwrap_or_default();
-    let now = Clock::system().wall();
     let rows = machines.iter().map(|machine| {
         super::row(machine, effective_state(machine, occupants.get(&machine.id)), now)
     });
-    output::table_of(pb::Hardware::COLUMNS, rows)
+    Table::new(pb::Hardware::COLUMNS, rows)
 }
 
 /// Returns the whole record of `machine`, below a line about its instance if it has one.
 pub(super) async fn describe(channel: &Channel, machine: &pb::Hardware) -> anyhow::Result<String> {
-    let record = output::one(machine, Format::Yaml)?;
+    let record = output::one(machine, &Format::Yaml)?;
     Ok(match or_print(occupant(channel, &machine.id).await).flatten() {
         Some(instance) => {
             let (state, its) = (effective_state(machine, Some(&instance)), state_word(&instance));
@@ -73,8 +72,7 @@ fn added_state(occupant: &Instance) -> Option<&'static str> {
 
 /// Returns all instances that occupy a machine, by the machine's id.
 async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance>> {
-    let all =
-        ListQuery { labels: Vec::new(), view: View::Basic, filter: InstanceFilter::default() };
+    let all = ListQuery::<InstanceFilter>::default();
     let all = resource::pages(async |token| Instance::page(channel, &all, token).await).await?;
     let occupants = all.into_iter().filter(|instance| !instance.released);
     Ok(occupants.map(|instance| (instance.hardware_id.clone(), instance)).collect())

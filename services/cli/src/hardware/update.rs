@@ -8,7 +8,7 @@ use tinwright::disk_hint::ParseDiskHintError;
 use tinwright::hardware::v1 as pb;
 use tonic::transport::Channel;
 
-use crate::output::{Format, print_list};
+use crate::output::Format;
 use crate::resource::{self, FileOptions, FromFiles as _, Resource, UpdateOptions};
 
 /// Options of an update.
@@ -65,7 +65,7 @@ pub(super) async fn run(
         let new = pb::Hardware { id, root_disk: root_disk.clone(), ..pb::Hardware::default() };
         updated.push(new.update(channel, Some(mask)).await?);
     }
-    print_list(out, &updated, output)
+    resource::print(&updated, output, channel, out).await
 }
 
 #[cfg(test)]

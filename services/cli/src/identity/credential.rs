@@ -98,7 +98,7 @@ pub(super) async fn run(
                 let page = client(channel).list_credentials(request).await?.into_inner();
                 Ok((page.credentials, page.next_page_token))
             };
-            print_list(out, &resource::pages(page).await?, output)
+            print_list(out, &resource::pages(page).await?, &output)
         }
         CredentialCommand::Delete { ids } => {
             for id in ids {
@@ -132,7 +132,7 @@ async fn create(
     let (credential, request_id) = (Some(credential), String::new());
     let request = pb::CreateCredentialRequest { credential, fields, request_id };
     let created = client(channel).create_credential(request).await?.into_inner();
-    print_list(out, &[required(created.credential)?], Format::Table)?;
+    print_list(out, &[required(created.credential)?], &Format::Table)?;
     match created.api_key.as_str() {
         "" => Ok(()),
         key => print_line(out, &format!("API key, shown only once: {key}")),

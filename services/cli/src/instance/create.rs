@@ -57,7 +57,7 @@ struct Order {
     #[arg(
         long = "hardware",
         id = "machine",
-        value_name = "ID|NAME|MAC|ADDRESS",
+        value_name = "NAME|MAC|ADDRESS|ID",
         conflicts_with_all = ["model", "location", "machine_labels", "spread"]
     )]
     machine: Option<String>,
@@ -146,7 +146,7 @@ pub(super) async fn run(
         return resource::create::<pb::Instance>(files, channel, out).await;
     };
     let created = instance.create(channel).await?;
-    print_list(out, std::slice::from_ref(&created), output)?;
+    print_list(out, std::slice::from_ref(&created), &output)?;
     if until_active { wait(channel, &created.id, Goal::Active).await } else { Ok(()) }
 }
 
@@ -159,7 +159,7 @@ pub(super) async fn plan(
     let instance = plan.order.instance(channel).await?;
     let request = pb::CreateInstanceRequest { instance, validate_only: true, ..Default::default() };
     let planned = client(channel).create_instance(request).await?.into_inner().plan;
-    print_list(out, planned.as_slice(), plan.output)
+    print_list(out, planned.as_slice(), &plan.output)
 }
 
 /// Returns the disks that `erasure` names, such as `write: /dev/sda`.

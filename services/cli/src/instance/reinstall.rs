@@ -45,7 +45,7 @@ pub(super) async fn run(
     channel: &Channel,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
-    let ReinstallInstance { output, wait: until_active, .. } = reinstall;
+    let (output, until_active) = (reinstall.output.clone(), reinstall.wait);
     let found = pb::Instance::find(channel, &reinstall.name, View::Basic).await?;
     let (instance, paths) = replaced(&reinstall, channel).await?;
     let request = pb::ReinstallInstanceRequest {
@@ -56,7 +56,7 @@ pub(super) async fn run(
         update_mask: Some(FieldMask { paths }),
     };
     let ordered = client(channel).reinstall_instance(request).await?.into_inner();
-    print_list(out, ordered.instance.as_slice(), output)?;
+    print_list(out, ordered.instance.as_slice(), &output)?;
     if until_active { wait(channel, &found.id, Goal::Active).await } else { Ok(()) }
 }
 

@@ -102,7 +102,7 @@ impl UpdateLocation {
 
     /// Returns the format of the output.
     pub(super) fn output(&self) -> Format {
-        self.output
+        self.output.clone()
     }
 
     /// Writes what is given into `location`, and returns it with the names of the changed fields. With zones it is changed at its

@@ -40,7 +40,7 @@ pub(super) async fn list(
     };
     let request = pb::ListModelOffersRequest { model_id, location_id };
     let offers = client(channel).list_model_offers(request).await?.into_inner().offers;
-    print_list(out, &offers, output)
+    print_list(out, &offers, &output)
 }
 
 impl Row for pb::ModelOffer {

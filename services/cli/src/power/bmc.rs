@@ -3,10 +3,13 @@
 
 mod change;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use prost_types::FieldMask;
 use tinwright::BmcId;
+use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
 use tinwright::power::v1::get_bmc_request::By;
@@ -16,10 +19,12 @@ use tonic::{Code, Status};
 use self::change::{SetPassword, UpdateBmc};
 use super::client;
 use crate::connect::View;
+use crate::failure::Missing;
 use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_line, print_list};
 use crate::resource::{
-    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
+    ResourceCommand, required,
 };
 use crate::{bmc_address, hardware, input, password};
 
@@ -50,6 +55,8 @@ pub enum BmcCommand {
         #[arg(short, long, default_value = "table")]
         output: Format,
     },
+    /// Create the BMCs in files, or replace those that have the id or the machine
+    Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Bmc>),
@@ -59,7 +66,7 @@ pub enum BmcCommand {
 #[derive(Debug, clap::Args)]
 pub struct CreateBmc {
     /// Control this machine
-    #[arg(long, value_name = "ID|NAME|MAC|ADDRESS")]
+    #[arg(long, value_name = "NAME|MAC|ADDRESS|ID")]
     hardware: String,
     /// Set the root of its Redfish service, such as https://198.51.100.2
     #[arg(long, value_name = "URL", required_unless_present = "ipmi")]
@@ -111,14 +118,15 @@ pub(super) async fn run(
             let request = pb::GetPowerStateRequest { hardware_id: bmc.hardware_id };
             let state = client(channel).get_power_state(request).await?.into_inner();
             let table = |state: &_| output::table(std::slice::from_ref(state));
-            output::print_one(out, &state, output, table)
+            output::print_one(out, &state, &output, table)
         }
         BmcCommand::Inventory { bmc, output } => {
             let bmc = pb::Bmc::find(channel, &bmc, View::Basic).await?;
             let request = pb::ReadBmcInventoryRequest { hardware_id: bmc.hardware_id };
             let read = client(channel).read_bmc_inventory(request).await?.into_inner();
-            print_line(out, &output::one(&read, output)?)
+            print_line(out, &output::one(&read, &output)?)
         }
+        BmcCommand::Apply(options) => resource::apply::<pb::Bmc>(options, channel, out).await,
         BmcCommand::Resource(command) => resource::run(command, channel, out).await,
     }
 }
@@ -148,7 +156,7 @@ async fn create(
     let skip_login = options.skip_login;
     let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new(), skip_login };
     let created = client(channel).create_bmc(request).await?.into_inner();
-    print_list(out, created.bmc.as_slice(), options.output)
+    print_list(out, created.bmc.as_slice(), &options.output)
 }
 
 impl Row for pb::Bmc {
@@ -183,23 +191,33 @@ impl Resource for pb::Bmc {
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "BMC";
     const NAMES: &'static str = "ID|MACHINE";
+    const FIRST: &'static str =
+        "create one with `tinwright power bmc create --hardware MACHINE --url URL --username NAME`";
 
     /// Finds a BMC by its id, else by its machine.
-    async fn find(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        if name.parse::<BmcId>().is_err() {
-            let machine = hardware::id(channel, name).await?;
-            return required(get(channel, By::HardwareId(machine)).await?);
-        }
-        required(match get(channel, By::Id(name.into())).await {
-            Err(status) if status.code() == Code::NotFound => {
-                get(channel, By::HardwareId(name.into())).await.map_err(|_| status)?
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        if name.parse::<BmcId>().is_ok() {
+            for by in [By::Id(name.into()), By::HardwareId(name.into())] {
+                match get(channel, by).await {
+                    Err(status) if status.code() == Code::NotFound => {}
+                    other => return required(other?),
+                }
             }
-            other => other?,
-        })
+            return Err(none(name));
+        }
+        let machine = Hardware::get(channel, name, View::Basic).await?;
+        match get(channel, By::HardwareId(machine.id.clone())).await {
+            Err(status) if status.code() == Code::NotFound => Err(none(&machine.title())),
+            other => required(other?),
+        }
+    }
+
+    async fn names(channel: &Channel, bmcs: &[Self]) -> HashMap<String, String> {
+        hardware::names(channel, bmcs.iter().map(|bmc| bmc.hardware_id.as_str())).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels.iter().cloned().collect();
+        let labels = query.labels();
         let request = pb::ListBmcsRequest { page_size: PAGE_SIZE, page_token, labels };
         let page = client(channel).list_bmcs(request).await?.into_inner();
         Ok((page.bmcs, page.next_page_token))
@@ -210,6 +228,74 @@ impl Resource for pb::Bmc {
         client(channel).delete_bmc(request).await?;
         Ok(())
     }
+}
+
+impl FromFiles for pb::Bmc {
+    async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
+        names.resolve::<Hardware>(&mut self.hardware_id).await
+    }
+
+    async fn stored(&self, channel: &Channel, _: View) -> anyhow::Result<Option<Self>> {
+        let by = match (self.id.is_empty(), self.hardware_id.is_empty()) {
+            (false, _) => By::Id(self.id.clone()),
+            (true, false) => By::HardwareId(self.hardware_id.clone()),
+            (true, true) => anyhow::bail!("it has neither an id nor a machine"),
+        };
+        Ok(resource::optional(get(channel, by).await.map_err(Into::into))?.flatten())
+    }
+
+    /// The server pins the certificate of the first login, and finds the only system of a service.
+    fn adopt(&mut self, stored: &Self) {
+        let (Some(Protocol::Redfish(own)), Some(Protocol::Redfish(stored))) =
+            (&mut self.protocol, &stored.protocol)
+        else {
+            return;
+        };
+        for (own, stored) in [
+            (&mut own.certificate_sha256, &stored.certificate_sha256),
+            (&mut own.system_id, &stored.system_id),
+        ] {
+            if own.is_empty() {
+                own.clone_from(stored);
+            }
+        }
+    }
+
+    fn with_id(self, id: String) -> Self {
+        Self { id, revision: 0, ..self }
+    }
+
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request = pb::CreateBmcRequest { bmc: Some(self), ..Default::default() };
+        required(client(channel).create_bmc(request).await?.into_inner().bmc)
+    }
+
+    async fn create_without_login(self, channel: &Channel) -> anyhow::Result<Self> {
+        let request =
+            pb::CreateBmcRequest { bmc: Some(self), skip_login: true, ..Default::default() };
+        required(client(channel).create_bmc(request).await?.into_inner().bmc)
+    }
+
+    async fn update(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, ..Default::default() };
+        required(client(channel).update_bmc(request).await?.into_inner().bmc)
+    }
+}
+
+/// Returns the error that `machine` has no BMC, with the command that creates one.
+pub(super) fn none(machine: &str) -> anyhow::Error {
+    let command = "tinwright power bmc create --hardware";
+    Missing(format!("{machine} has no BMC: {command} {machine} --url URL --username NAME")).into()
+}
+
+/// Replaces the status of a machine without a BMC, which names the machine by its id.
+pub(super) fn with_hint(status: Status, machine: &str) -> anyhow::Error {
+    let is_missing = status.code() == Code::NotFound && status.message().starts_with("BMC");
+    if is_missing { none(machine) } else { status.into() }
 }
 
 async fn get(channel: &Channel, by: By) -> Result<Option<pb::Bmc>, Status> {

@@ -1,18 +1,24 @@
 //! Power jobs: creating, listing, waiting, cancelling.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
+use tinwright::PowerJobId;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 use tonic::transport::Channel;
 
-use super::{JobOptions, client, operation_text};
+use super::{JobOptions, bmc, client, operation_text};
 use crate::connect::View;
+use crate::failure::Missing;
 use crate::follow::{self, Watch, Watchable};
 use crate::hardware;
 use crate::output::{self, Format, Row, print_list};
-use crate::resource::{PAGE_SIZE, pages, required};
+use crate::resource::{
+    self, ListOutput, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
+    required,
+};
 
 /// Creates a job with `operation`, waits for it if requested, and prints it.
 pub(super) async fn start(
@@ -26,34 +32,95 @@ pub(super) async fn start(
         operations: vec![operation],
         ..pb::CreatePowerJobRequest::default()
     };
-    let created = client(channel).create_power_job(request).await?.into_inner();
+    let created = client(channel).create_power_job(request).await;
+    let created = created.map_err(|status| bmc::with_hint(status, &options.machine))?.into_inner();
     let mut job = required(created.power_job)?;
     if options.wait {
         let id = job.id;
         job = follow::until(channel, &id, |job| ended(&id, job)).await?;
     }
-    print_list(out, &[job], options.output)
+    print_list(out, &[job], &options.output)
+}
+
+/// Options of a list, besides labels.
+#[derive(Debug, Default, clap::Args)]
+pub struct JobFilter {
+    /// List only jobs in this state
+    #[arg(long)]
+    state: Option<ListedState>,
+    /// The id of the machine; empty for all.
+    #[arg(skip)]
+    hardware_id: String,
+}
+
+/// States of jobs.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum ListedState {
+    /// Waits for its turn on the BMC
+    Pending = State::Pending as isize,
+    /// Its operations are carried out
+    Running = State::Running as isize,
+    /// Ended with success
+    Success = State::Success as isize,
+    /// Ended with an error
+    Failed = State::Failed as isize,
+    /// Ended by an operator
+    Cancelled = State::Cancelled as isize,
 }
 
 /// Lists all jobs, or those of one machine.
 pub(super) async fn list(
     machine: Option<String>,
+    mut query: ListQuery<JobFilter>,
+    output: ListOutput,
     channel: &Channel,
-    output: Format,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let hardware_id = hardware::id_or_all(channel, machine).await?;
-    let jobs = pages(async |page_token| {
+    query.filter.hardware_id = hardware::id_or_all(channel, machine).await?;
+    resource::run(ResourceCommand::<pb::PowerJob>::List { query, output }, channel, out).await
+}
+
+impl Resource for pb::PowerJob {
+    type Filter = JobFilter;
+    type WatchOptions = NoOptions;
+    type DeleteOptions = NoOptions;
+    const RESOURCE: &'static str = "power job";
+    const NAMES: &'static str = "ID";
+    const FIRST: &'static str = "`tinwright power on MACHINE` creates one";
+
+    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
+        if name.parse::<PowerJobId>().is_err() {
+            return Err(Missing(format!("no power job {name}")).into());
+        }
+        let request = pb::GetPowerJobRequest { id: name.to_owned() };
+        required(client(channel).get_power_job(request).await?.into_inner().power_job)
+    }
+
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let request = pb::ListPowerJobsRequest {
             page_size: PAGE_SIZE,
             page_token,
-            hardware_id: hardware_id.clone(),
-            ..pb::ListPowerJobsRequest::default()
+            hardware_id: query.filter.hardware_id.clone(),
+            labels: query.labels(),
         };
         let page = client(channel).list_power_jobs(request).await?.into_inner();
         Ok((page.power_jobs, page.next_page_token))
-    });
-    print_list(out, &jobs.await?, output)
+    }
+
+    fn matches(&self, filter: &JobFilter) -> bool {
+        filter.state.is_none_or(|state| state as i32 == self.state)
+    }
+
+    async fn names(channel: &Channel, jobs: &[Self]) -> HashMap<String, String> {
+        hardware::names(channel, jobs.iter().map(|it| it.hardware_id.as_str())).await
+    }
+
+    /// Cancels the job.
+    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
+        let request = pb::CancelPowerJobRequest { id: self.id.clone() };
+        client(channel).cancel_power_job(request).await?;
+        Ok(())
+    }
 }
 
 /// Cancels the job with `id`.
@@ -63,8 +130,9 @@ pub(super) async fn cancel(
     output: Format,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    let id = pb::PowerJob::find(channel, &id, View::Basic).await?.id;
     let cancelled = client(channel).cancel_power_job(pb::CancelPowerJobRequest { id }).await?;
-    print_list(out, cancelled.into_inner().power_job.as_slice(), output)
+    print_list(out, cancelled.into_inner().power_job.as_slice(), &output)
 }
 
 /// Returns the job once it has succeeded, an error once it has ended otherwise, and nothing before.

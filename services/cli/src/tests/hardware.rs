@@ -193,19 +193,19 @@ async fn programs_get_the_records() {
     let states: Vec<_> = listed.as_array().unwrap().iter().map(|it| &it["state"]).collect();
     assert_eq!(states, ["STATE_PROVISIONABLE"; 3]);
     let (printed, _) = tinwright(&format!("hardware get {} -o yaml", IDS[0]), server()).await;
-    assert!(printed.starts_with("id: "), "{printed}");
+    assert!(printed.starts_with("kind: Hardware\nid: "), "{printed}");
 }
 
 #[tokio::test]
 async fn machines_are_protected_and_unprotected_at_any_revision() {
-    for (command, state) in [("protect", "provisionable,protected"), ("unprotect", "provisionable")]
-    {
+    for (command, added) in [("protect", ",protected"), ("unprotect", "")] {
         let line = format!("hardware {command} {} {}", IDS[0], IDS[1]);
         let (printed, result) = tinwright(&line, server()).await;
         assert_eq!(result, Ok(()));
         let rows = printed.lines().skip(1);
         let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().take(2).collect()).collect();
-        assert_eq!(rows, [[IDS[0], state], [IDS[1], state]]);
+        let states = ["in-use", "deprovisioning"].map(|state| format!("{state}{added}"));
+        assert_eq!(rows, [[IDS[0], &states[0]], [IDS[1], &states[1]]]);
     }
 }
 
@@ -236,10 +236,13 @@ fn a_table_shows_which_instances_are_protected() {
 async fn a_machine_is_shown_below_a_line_about_its_instance() {
     let (printed, result) = tinwright(&format!("hardware get {}", IDS[0]), server()).await;
     assert_eq!(result, Ok(()));
-    assert!(printed.starts_with("# in-use: instance i0 is active\nid: "), "{printed}");
+    assert!(
+        printed.starts_with("# in-use: instance i0 is active\nkind: Hardware\nid: "),
+        "{printed}"
+    );
     for (id, server) in [(IDS[2], server()), (IDS[0], alone())] {
         let (printed, result) = tinwright(&format!("hardware get {id}"), server).await;
         assert_eq!(result, Ok(()));
-        assert!(printed.starts_with("id: "), "{printed}");
+        assert!(printed.starts_with("kind: Hardware\nid: "), "{printed}");
     }
 }

@@ -272,8 +272,8 @@ async fn tables_show_nodes_with_their_stacks_and_stacks_with_their_rollouts() {
     let site = Site::new(pb::RolloutState::Stopped);
     let (printed, ..) = site.run("node list").await;
     let row: Vec<_> = printed.lines().last().unwrap().split_whitespace().collect();
-    assert_eq!(row, ["n7", "n7", "yes", ID, "2", "failed", "0", "no", "image"]);
+    assert_eq!(row, ["n7", "n7", "yes", "web", "2", "failed", "0", "no", "image"]);
     let (printed, ..) = site.run("stack list").await;
     let row: Vec<_> = printed.lines().last().unwrap().split_whitespace().collect();
-    assert_eq!(row[..8], [ID, "web", "0", "2", "stopped", "2", "0", "1"]);
+    assert_eq!(row[..8], [&ID[..13], "web", "0", "2", "stopped", "2", "0", "1"]);
 }

@@ -242,7 +242,10 @@ async fn applied_files_create_what_is_new_and_replace_what_exists() {
     std::fs::write(&file, "{name: KIR1, zones: [{name: c}]}\n---\n{name: osl1}\n").unwrap();
     let (_, result, changes) = site.run(&format!("location apply -f {}", file.display())).await;
     assert_eq!(result, Ok(()));
-    assert_eq!(changes, [format!("update {} at 0: : c", IDS[0]), "create osl1".to_owned()]);
+    assert_eq!(
+        changes,
+        [format!("update {} at 0: name zones: c", IDS[0]), "create osl1".to_owned()]
+    );
 }
 
 #[tokio::test]
@@ -290,11 +293,11 @@ async fn a_model_gets_and_loses_its_policy_for_enrolled_machines() {
 #[test]
 fn the_examples_in_the_documents_can_be_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/");
-    let read = |name: &str| crate::input::objects(format!("{folder}{name}").as_ref()).unwrap();
+    let read = |name: &str| crate::files::objects(format!("{folder}{name}").as_ref()).unwrap();
     for object in read("models.yaml") {
-        crate::input::message::<pb::Model>(object).unwrap();
+        object.message::<pb::Model>().unwrap();
     }
     for object in read("locations.yaml") {
-        crate::input::message::<pb::Location>(object).unwrap();
+        object.message::<pb::Location>().unwrap();
     }
 }

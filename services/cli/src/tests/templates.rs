@@ -90,8 +90,20 @@ fake! {
             &self,
             request: Request<pb::DeleteTemplateRequest>,
         ) -> Result<Response<pb::DeleteTemplateResponse>, Status> {
-            assert_eq!(request.into_inner().id, ID);
-            Ok(Response::new(pb::DeleteTemplateResponse {}))
+            let request = request.into_inner();
+            assert_eq!(request.id, ID);
+            match request.force {
+                true => Err(Status::failed_precondition("forced")),
+                false => Ok(Response::new(pb::DeleteTemplateResponse {})),
+            }
+        }
+
+        async fn render_template(
+            &self,
+            request: Request<pb::RenderTemplateRequest>,
+        ) -> Result<Response<pb::RenderTemplateResponse>, Status> {
+            let rendered = format!("{:?}", request.into_inner());
+            Ok(Response::new(pb::RenderTemplateResponse { rendered, ..Default::default() }))
         }
     }
     refuses {
@@ -107,7 +119,7 @@ fn server() -> Router {
 async fn a_list_has_the_objects_of_every_page() {
     let (printed, result) = tinwright("template list", server()).await;
     let lines: Vec<_> = printed.lines().map(str::trim_end).collect();
-    let row = |name: &str| format!("{ID}  {name}");
+    let row = |name: &str| format!("{}  {name}", &ID[..13]);
     assert_eq!(lines[1..], [row("wipe"), row("debian")]);
     assert_eq!((lines[0].split_whitespace().nth(1), result), (Some("NAME"), Ok(())));
 }
@@ -140,7 +152,10 @@ async fn a_file_is_the_template_itself() {
     let path = file.path().display();
     let (printed, _) = tinwright(&format!("template create -o json -f {path}"), server()).await;
     let made: serde_json::Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(made, serde_json::json!([{"data": "tasks:\n{{ range .X }}\n{{ end }}\n"}]));
+    assert_eq!(
+        made,
+        serde_json::json!([{"kind": "Template", "data": "tasks:\n{{ range .X }}\n{{ end }}\n"}])
+    );
 }
 
 #[tokio::test]
@@ -154,12 +169,12 @@ async fn people_get_the_yaml_and_programs_the_message() {
 
 #[tokio::test]
 async fn an_object_with_a_name_is_deleted_by_its_id() {
+    let (printed, result) = tinwright("template delete wipe", server()).await;
+    assert_eq!((printed, result), (format!("template {ID} deleted\n"), Ok(())));
     let (printed, result) = tinwright("template delete wipe debian", server()).await;
-    assert_eq!(printed, format!("template {ID} deleted\n"));
-    assert_eq!(
-        result,
-        Err("no template Some(Name(\"debian\")) (see the existing ones: list)".into())
-    );
+    assert_eq!(printed, "", "all are found before one is deleted");
+    let missing = "no template Some(Name(\"debian\")) (see the existing ones: list)";
+    assert_eq!(result, Err(format!("{missing}\n1 of 2 objects failed")));
 }
 
 #[tokio::test]
@@ -170,4 +185,38 @@ async fn an_object_that_is_missing_at_the_beginning_of_a_watch_is_gone() {
         follow::until(&channel, "another", is_gone).await.unwrap()
     });
     assert!(gone.await);
+}
+
+#[tokio::test]
+async fn a_template_in_use_is_deleted_with_force() {
+    let (_, result) = tinwright("template delete wipe --force", server()).await;
+    assert!(result.unwrap_err().contains("forced"));
+}
+
+#[tokio::test]
+async fn a_template_is_rendered_from_a_file_or_by_its_name() {
+    let mut file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::io::Write::write_all(&mut file, b"name: a\ntasks: [\"{{ .x }}\"]\n").unwrap();
+    let path = file.path().display();
+    let machine = "--hardware 0193a6c5-0000-7000-8000-000000000001 --value x=1";
+    let (printed, result) =
+        tinwright(&format!("template render -f {path} {machine}"), server()).await;
+    assert_eq!(result, Ok(()));
+    assert!(printed.contains("TemplateData") && printed.contains("0193a6c5"), "{printed}");
+    let (printed, _) = tinwright(&format!("template render wipe {machine}"), server()).await;
+    assert!(printed.contains(&format!("TemplateId({ID:?})")), "{printed}");
+}
+
+#[tokio::test]
+async fn a_name_on_the_command_line_replaces_that_in_the_file() {
+    let mut file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::io::Write::write_all(&mut file, b"name: a\ntasks: []\n").unwrap();
+    let path = file.path().display();
+    let (printed, _) =
+        tinwright(&format!("template create --name b -o json -f {path}"), server()).await;
+    let made: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(made[0]["name"], "b");
+    let command = format!("template create --name b -f {path} -f {path}");
+    let (_, result) = tinwright(&command, server()).await;
+    assert_eq!(result.unwrap_err(), "--name is for one template, and the files have 2");
 }

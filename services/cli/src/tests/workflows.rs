@@ -15,6 +15,8 @@ use super::{fake, tinwright};
 
 type Stream<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
 
+const ID: &str = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
+
 /// One workflow that runs, then ends in the state `end`. The first stream of its log is interrupted.
 struct Workflows {
     end: WorkflowState,
@@ -30,7 +32,7 @@ fn workflow(state: WorkflowState, action: ActionState) -> pb::Workflow {
         ..pb::Action::default()
     };
     pb::Workflow {
-        id: "w1".into(),
+        id: ID.into(),
         state: state.into(),
         state_reason: "no disk".into(),
         actions: vec![action],
@@ -100,14 +102,15 @@ fn server(end: WorkflowState) -> Router {
 
 #[tokio::test]
 async fn a_followed_log_continues_after_an_interruption_without_repetitions() {
-    let (printed, result) = tinwright("workflow logs w1 -f", server(WorkflowState::Success)).await;
+    let (printed, result) =
+        tinwright(&format!("workflow logs {ID} -f"), server(WorkflowState::Success)).await;
     assert_eq!((printed.as_str(), result), ("partitioned\n", Ok(())));
 }
 
 #[tokio::test]
 async fn a_log_that_is_not_followed_ends_with_the_interruption() {
     let (printed, result) =
-        tinwright("workflow logs w1 write", server(WorkflowState::Success)).await;
+        tinwright(&format!("workflow logs {ID} write"), server(WorkflowState::Success)).await;
     let wanted = Err("the server is ending (try again in a moment)".into());
     assert_eq!((printed.as_str(), result), ("par", wanted));
 }
@@ -115,11 +118,11 @@ async fn a_log_that_is_not_followed_ends_with_the_interruption() {
 #[tokio::test]
 async fn progress_is_shown_until_the_end_and_its_result_is_returned() {
     let (_, result) =
-        tinwright("workflow watch --progress w1", server(WorkflowState::Success)).await;
+        tinwright(&format!("workflow watch --progress {ID}"), server(WorkflowState::Success)).await;
     assert_eq!(result, Ok(()));
     let (_, result) =
-        tinwright("workflow watch --progress w1", server(WorkflowState::Failed)).await;
-    assert_eq!(result, Err("workflow w1 ended in failed: no disk".into()));
+        tinwright(&format!("workflow watch --progress {ID}"), server(WorkflowState::Failed)).await;
+    assert_eq!(result, Err(format!("workflow {ID} ended in failed: no disk")));
 }
 
 #[tokio::test]

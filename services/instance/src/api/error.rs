@@ -7,8 +7,8 @@ use tinwright::TenantName;
 use tinwright::status;
 use tonic::{Code, Status};
 
-use crate::instances::Error;
-use crate::{create, peers, placement, plan, restart};
+use crate::instances::{Error, OCCUPANT};
+use crate::{create, machine_check, order_check, peers, placement, plan, restart};
 
 /// The time after which an order is worth a repetition, if machines that fit are occupied.
 const OCCUPIED_RETRY_DELAY: Duration = Duration::from_secs(60);
@@ -22,7 +22,43 @@ pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
     if let Error::Addresses(error) = error {
         return error.into_status(tenant);
     }
+    if let Error::Records(records::Error::Taken { index, value, by, .. }) = &error
+        && index == OCCUPANT
+    {
+        let text = format!("hardware {value} is occupied by instance {by}");
+        return status::already_exists("instance", by, text);
+    }
     error.into()
+}
+
+/// Returns the status of the refusal of an order by a caller who is limited to the objects of `tenant`, to whom no machine is named.
+fn describe_order_error(error: order_check::Error, tenant: Option<&TenantName>) -> Status {
+    use machine_check::Error::{Enrolled, Missing, NoBmc, Protected, State};
+    use order_check::Error::{Instances, Machine, Occupied, Peer, Platform, Values};
+    let text = match (&error, tenant) {
+        (Machine(_) | Occupied { .. }, Some(_)) => "its machine cannot be used".to_owned(),
+        _ => error.to_string(),
+    };
+    match error {
+        Machine(Missing(id)) => status::not_found("hardware", &id),
+        Machine(Enrolled(_) | State { .. }) | Platform(_) => {
+            status::failed_precondition("STATE", "hardware", text)
+        }
+        Machine(Protected(_)) => status::failed_precondition("PROTECTED", "hardware", text),
+        Machine(NoBmc(_)) => status::failed_precondition("NO_BMC", "hardware", text),
+        Occupied { instance, .. } => status::already_exists("instance", &instance, text),
+        Values(violations) => violations.into(),
+        Instances(error) => describe(error, tenant),
+        Peer(peers::Error::Refused { .. }) if tenant.is_some() => {
+            let text = "the template cannot be rendered for the machine that would be chosen";
+            status::failed_precondition("TEMPLATE", "template", text)
+        }
+        // The reason is about the order, whichever service gave it.
+        Peer(peers::Error::Refused { reason, .. }) => {
+            status::failed_precondition("TEMPLATE", "template", reason)
+        }
+        Peer(error) => peer_status(&error),
+    }
 }
 
 impl From<restart::Error> for Status {
@@ -84,6 +120,7 @@ impl From<Error> for Status {
 pub(super) fn describe_create_error(error: create::Error, tenant: Option<&TenantName>) -> Status {
     match error {
         create::Error::Tenant(error) => error.into(),
+        create::Error::Order(error) => describe_order_error(error, tenant),
         create::Error::Instances(error)
         | create::Error::Placement(placement::Error::Instances(error)) => describe(error, tenant),
         create::Error::Placement(placement::Error::Peer(error)) => peer_status(&error),
@@ -97,16 +134,10 @@ pub(super) fn describe_create_error(error: create::Error, tenant: Option<&Tenant
     }
 }
 
-/// Does the same for a plan. To a tenant no machine is named.
+/// Does the same for a plan.
 pub(super) fn describe_plan_error(error: plan::Error, tenant: Option<&TenantName>) -> Status {
-    let text = error.to_string();
     match error {
         plan::Error::Create(error) => describe_create_error(error, tenant),
-        plan::Error::Unusable(_) => status::failed_precondition("STATE", "hardware", text),
-        plan::Error::Peer(peers::Error::Refused { .. }) if tenant.is_some() => {
-            let text = "the template cannot be rendered for the machine that would be chosen";
-            status::failed_precondition("TEMPLATE", "template", text)
-        }
         plan::Error::Peer(error) => peer_status(&error),
     }
 }

@@ -22,6 +22,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let site = Site::new();
+        site.state().has_every_machine = true;
         let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
         let api = Api::new(store, site.services(), Clock::system(), stop);
         let own = create(&api, "acme", "192.0.2.1").await;
@@ -33,7 +34,8 @@ impl Bench {
 async fn create(api: &Api, tenant: &str, address: &str) -> pb::Instance {
     let ips = vec![pb::instance::Ip { address: address.into(), ..Default::default() }];
     let (hardware_id, tenant) = (HardwareId::new().to_string(), tenant.to_owned());
-    let instance = pb::Instance { hardware_id, ips, tenant, ..Default::default() };
+    let instance =
+        pb::Instance { hardware_id, ips, tenant, reserve_only: true, ..Default::default() };
     let request = pb::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
     api.create_instance(of_site(request)).await.unwrap().into_inner().instance.unwrap()
 }
@@ -213,6 +215,7 @@ async fn an_instance_of_a_missing_tenant_is_refused_and_leaves_nothing() {
         hardware_id: HardwareId::new().to_string(),
         tenant: "acme".into(),
         external_id: "e-1".into(),
+        reserve_only: true,
         ..Default::default()
     };
     let (instance, request_id) = (Some(instance), "r-1".to_owned());
@@ -249,6 +252,7 @@ async fn a_tenant_orders_by_placement_only_and_a_plan_names_no_machine_to_it() {
     let api = Api::new(store, site.services(), Clock::system(), stop);
     let placed = |placement: pb::Placement| pb::Instance {
         placement: Some(Box::new(placement)),
+        template_id: HardwareId::new().to_string(),
         ..Default::default()
     };
     let any = placed(pb::Placement::default());
@@ -277,11 +281,16 @@ async fn a_tenant_orders_by_placement_only_and_a_plan_names_no_machine_to_it() {
         }
     }
     let plan = send(any.clone(), true).await.unwrap().into_inner().plan.unwrap();
-    assert_eq!(plan, pb::InstancePlan::default());
+    let template_id = any.template_id.clone();
+    assert_eq!(plan, pb::InstancePlan { template_id, ..pb::InstancePlan::default() });
     let refusal = Status::failed_precondition(format!("hardware {machine}: several disks"));
     site.state().refusal = Some(refusal);
-    let refused = send(any.clone(), true).await.unwrap_err();
-    assert!(!refused.message().contains(&machine), "{refused}");
+    for validate_only in [true, false] {
+        let refused = send(any.clone(), validate_only).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(!refused.message().contains(&machine), "{refused}");
+    }
+    site.state().refusal = None;
     let created = send(any.clone(), false).await.unwrap().into_inner().instance.unwrap();
     assert_eq!((created.tenant.as_str(), &created.hardware_id), ("acme", &machine));
     let refused = send(any, false).await.unwrap_err();
@@ -304,6 +313,7 @@ async fn an_external_id_finds_the_instance_of_its_tenant_and_for_a_month_the_del
             hardware_id: HardwareId::new().to_string(),
             external_id: "ial/1".into(),
             tenant: tenant.into(),
+            reserve_only: true,
             ..Default::default()
         };
         let request = pb::CreateInstanceRequest { instance: Some(instance), ..Default::default() };

@@ -192,3 +192,120 @@ async fn errors_have_the_documented_codes() {
     assert_eq!(code(stack(&made.id, &made.id, Some(now)).await), Code::NotFound);
     assert_eq!(code(stack(MACHINE, &made.id, None).await), Code::InvalidArgument);
 }
+
+/// A site and its API.
+fn bench() -> (Site, Api) {
+    let (site, store) = (Site::new(), Arc::new(MemoryStore::default()));
+    site.state().machine.as_mut().unwrap().name = "node-1".into();
+    let api = Api::new(store, site.services(), Clock::system(), CancellationToken::new());
+    (site, api)
+}
+
+fn templated() -> pb::Instance {
+    pb::Instance {
+        hardware_id: MACHINE.into(),
+        template_id: HardwareId::new().to_string(),
+        template_values: [("imag".into(), "x".into())].into(),
+        ..pb::Instance::default()
+    }
+}
+
+/// Returns code, reason and text with which an order and its plan are refused. Nothing is stored.
+async fn refusal(api: &Api, instance: pb::Instance) -> (Code, String, String) {
+    let plan = pb::CreateInstanceRequest {
+        instance: Some(instance.clone()),
+        validate_only: true,
+        ..Default::default()
+    };
+    let planned = api.create_instance(Request::new(plan)).await.unwrap_err();
+    let refused = create(api, instance).await.unwrap_err();
+    assert_eq!(planned.message(), refused.message(), "a plan fails as the creation does");
+    let all = Request::new(pb::ListInstancesRequest::default());
+    assert!(api.list_instances(all).await.unwrap().into_inner().instances.is_empty());
+    let reason = refused.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+    (refused.code(), reason, refused.message().to_owned())
+}
+
+#[tokio::test]
+async fn an_order_on_a_machine_that_cannot_be_used_is_refused_with_what_to_do() {
+    use tinwright::hardware::v1::State;
+    let (site, api) = bench();
+    let precondition =
+        |reason: &str, text: &str| (Code::FailedPrecondition, reason.to_owned(), text.to_owned());
+    site.set_machine_state(State::Enrolled, "");
+    let text = "node-1 is enrolled, and not accepted yet: tinwright hardware accept node-1";
+    assert_eq!(refusal(&api, templated()).await, precondition("STATE", text));
+    let reserved =
+        pb::Instance { hardware_id: MACHINE.into(), reserve_only: true, ..Default::default() };
+    assert_eq!(refusal(&api, reserved).await.2, text);
+    site.set_machine_state(State::Maintenance, "fan");
+    let text = "node-1 is in maintenance: fan";
+    assert_eq!(refusal(&api, templated()).await, precondition("STATE", text));
+    site.set_machine_state(State::Provisionable, "");
+    site.protect_machine(true);
+    let text = "node-1 is protected: tinwright hardware unprotect node-1";
+    assert_eq!(refusal(&api, templated()).await, precondition("PROTECTED", text));
+    site.protect_machine(false);
+    let elsewhere = pb::Instance { hardware_id: HardwareId::new().to_string(), ..templated() };
+    assert_eq!(refusal(&api, elsewhere).await.0, Code::NotFound);
+    create(&api, templated()).await.unwrap();
+    let taken = create(&api, templated()).await.unwrap_err();
+    assert!(taken.message().starts_with("node-1 is occupied by instance "), "{taken}");
+}
+
+#[tokio::test]
+async fn a_template_needs_a_bmc_unless_people_switch_the_machine() {
+    let (site, api) = bench();
+    site.state().has_bmc = false;
+    let (code, reason, text) = refusal(&api, templated()).await;
+    assert_eq!((code, reason.as_str()), (Code::FailedPrecondition, "NO_BMC"));
+    let wanted = "node-1 has no BMC: add one (tinwright power bmc create --hardware node-1), or set power_management to none";
+    assert!(text.starts_with(wanted), "{text}");
+    let by_hand = pb::instance::PowerManagement::None.into();
+    create(&api, pb::Instance { power_management: by_hand, ..templated() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_script_may_wait_for_people_who_switch_a_machine_without_a_bmc_on() {
+    let (site, api) = bench();
+    site.state().has_bmc = false;
+    create(&api, secretive()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_order_whose_template_cannot_be_rendered_or_does_not_use_its_values_is_refused() {
+    let (site, api) = bench();
+    let text = "node-1: the machine has no inventory";
+    site.state().refusal = Some(Status::failed_precondition(text));
+    let wanted = (Code::FailedPrecondition, "TEMPLATE".to_owned(), text.to_owned());
+    assert_eq!(refusal(&api, templated()).await, wanted);
+    site.state().refusal = None;
+    site.state().unused_values = vec!["imag (did you mean img?)".into()];
+    let (code, _, text) = refusal(&api, templated()).await;
+    assert_eq!(code, Code::InvalidArgument);
+    let wanted = "template_values: has values that no template uses: imag (did you mean img?)";
+    assert_eq!(text, wanted);
+}
+
+#[tokio::test]
+async fn an_order_that_cannot_be_checked_now_is_accepted() {
+    let (site, api) = bench();
+    site.state().unavailable = true;
+    // Without a tenant, only the checks call other services.
+    let made = create(&api, templated()).await.unwrap();
+    assert_eq!(made.state(), pb::State::Queued);
+}
+
+#[tokio::test]
+async fn a_repeated_request_has_its_first_result_although_the_machine_is_taken_now() {
+    let (site, api) = bench();
+    let request = pb::CreateInstanceRequest {
+        instance: Some(templated()),
+        request_id: "r".into(),
+        ..Default::default()
+    };
+    let send = || api.create_instance(Request::new(request.clone()));
+    let first = send().await.unwrap().into_inner().instance.unwrap();
+    site.set_machine_state(tinwright::hardware::v1::State::Maintenance, "");
+    assert_eq!(send().await.unwrap().into_inner().instance.unwrap().id, first.id);
+}

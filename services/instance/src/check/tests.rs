@@ -349,7 +349,25 @@ fn a_platform_excludes_a_template_a_reservation_and_a_gate_of_the_caller() {
     let gated = Instance { boot_gate: Some(pb::BootGate::default()), ..platform("") };
     let text = check_order(&gated).unwrap_err().to_string();
     assert!(text.contains("boot_gate: is set by the server"), "{text}");
-    assert!(check_order(&Instance { os: None, ..gated }).is_ok());
+    let reserved = Instance { os: None, reserve_only: true, ..gated };
+    assert!(check_order(&reserved).is_ok());
+}
+
+#[test]
+fn an_order_of_nothing_is_refused() {
+    let system = pb::instance::OperatingSystem { distro: "debian".into(), ..Default::default() };
+    let named = Instance { os: Some(Os::OperatingSystem(system)), ..instance() };
+    let nothing = Instance { os: None, template_id: String::new(), ..instance() };
+    for order in [nothing.clone(), Instance { template_id: String::new(), ..named.clone() }] {
+        let text = check_order(&order).unwrap_err().to_string();
+        assert!(
+            text.starts_with("template_id: is missing, so nothing would be installed"),
+            "{text}"
+        );
+    }
+    let template_id = "7e9d3a10-1f6c-4d0b-8d55-2a4c6b8e0f12".to_owned();
+    assert!(check_order(&Instance { template_id, ..named }).is_ok());
+    assert!(check_order(&Instance { reserve_only: true, ..nothing }).is_ok());
 }
 
 #[test]

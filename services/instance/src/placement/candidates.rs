@@ -79,6 +79,8 @@ pub(crate) struct Counts {
     by_availability: HashMap<&'static str, u64>,
     /// Machines that fit but for the label over whose values instances are spread.
     without_label: u64,
+    /// The requirements of the placement, in words; empty if it has none.
+    requirements: String,
 }
 
 impl Counts {
@@ -119,7 +121,9 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.matching() {
-            0 => f.write_str("no machine fits")?,
+            0 if self.without_label > 0 => f.write_str("no machine fits")?,
+            0 if self.requirements.is_empty() => f.write_str("no machine fits: there is none")?,
+            0 => write!(f, "no machine fits: none has the {} of the order", self.requirements)?,
             1 => f.write_str("1 machine fits, and is not free")?,
             many => write!(f, "{many} machines fit, and none is free")?,
         }
@@ -159,6 +163,20 @@ pub(crate) struct Candidates {
 }
 
 impl Candidates {
+    /// No machines yet that fit `placement`.
+    pub(crate) fn new(placement: &pb::Placement) -> Self {
+        let pb::Placement { model_id, location_id, labels, spread_label: _, zone } = placement;
+        let requirements = [
+            ("model", !model_id.is_empty()),
+            ("location", !location_id.is_empty()),
+            ("zone", !zone.is_empty()),
+            ("labels", !labels.is_empty()),
+        ];
+        let set = requirements.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name);
+        let requirements = set.collect::<Vec<_>>().join(" and ");
+        Self { counts: Counts { requirements, ..Counts::default() }, ..Self::default() }
+    }
+
     /// Adds `machine`, if it has the label `spread_label`, or that is empty.
     pub(crate) fn add(&mut self, machine: &Hardware, is_occupied: bool, spread_label: &str) {
         let spread_value = match spread_label {

@@ -10,6 +10,7 @@ use runtime::identity::{Caller, Role};
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1::instance::Os;
 use tinwright::instance::v1::instance_service_server::InstanceService as _;
 use tinwright::workflow::v1 as wf;
 use tokio_util::sync::CancellationToken;
@@ -36,8 +37,15 @@ pub(super) fn api(site: &Site, store: Arc<dyn store::Store>) -> Api {
     Api::new(store, site.services(), Clock::system(), CancellationToken::new())
 }
 
+/// A system with which nothing but the machine is asked for.
+fn script() -> Os {
+    let contents = "#!ipxe".to_owned();
+    Os::CustomIpxe(pb::instance::CustomIpxe { contents, ..Default::default() })
+}
+
 pub(super) fn order(placement: pb::Placement, request_id: String) -> pb::CreateInstanceRequest {
-    let instance = pb::Instance { placement: Some(Box::new(placement)), ..Default::default() };
+    let placement = Some(Box::new(placement));
+    let instance = pb::Instance { placement, os: Some(script()), ..Default::default() };
     pb::CreateInstanceRequest { instance: Some(instance), request_id, validate_only: false }
 }
 
@@ -116,7 +124,10 @@ async fn only_a_free_machine_that_fits_is_chosen_and_a_refusal_counts_the_others
     // Nothing that comes free by itself: no hint to wait.
     let other = pb::Placement { labels: [("disk".into(), "tape".into())].into(), ..placement };
     let refused = create(&api, order(other, String::new())).await.unwrap_err();
-    assert_eq!((counts(&refused), refused.message()), (expected([]), "no machine fits"));
+    assert_eq!(
+        (counts(&refused), refused.message()),
+        (expected([]), "no machine fits: none has the model and location and labels of the order")
+    );
     assert!(refused.get_details_retry_info().is_none());
 }
 
@@ -148,6 +159,7 @@ async fn an_order_names_a_machine_or_a_placement_that_exists() {
     let instance = |hardware_id: &str, placement: Option<pb::Placement>| pb::Instance {
         hardware_id: hardware_id.into(),
         placement: placement.map(Box::new),
+        os: Some(script()),
         ..Default::default()
     };
     let location = pb::Placement { location_id: "nowhere".into(), ..Default::default() };
@@ -249,6 +261,7 @@ async fn instances_are_spread_evenly_also_after_others_released_their_machines()
     let other = pb::Instance {
         placement: Some(Box::new(placement.clone())),
         tenant: "acme".into(),
+        os: Some(script()),
         ..Default::default()
     };
     let order_of_other = pb::CreateInstanceRequest { instance: Some(other), ..Default::default() };

@@ -33,10 +33,15 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_sec
 pub(super) enum WorkflowChange {
     /// The running workflows that steps created. Every other one may have ended.
     Snapshot(Vec<CreatedObject>),
-    /// A running workflow that a step created.
-    Running(CreatedObject),
-    /// The id of a workflow that is ending, or that no step created.
-    Other(String),
+    /// A workflow that has not ended.
+    Live {
+        /// Its id.
+        id: String,
+        /// What it waits for, if it says so.
+        reason: String,
+        /// None if it is ending, or no step created it.
+        created: Option<CreatedObject>,
+    },
     /// The id of a workflow that ended or was deleted.
     Ended(String),
 }
@@ -49,10 +54,10 @@ impl WorkflowChange {
                 Self::Snapshot(all.iter().filter_map(CreatedObject::from_running).collect())
             }
             FeedEvent::Put(workflow) if workflow.is_terminal() => Self::Ended(workflow.id),
-            FeedEvent::Put(workflow) => match CreatedObject::from_running(&workflow) {
-                Some(running) => Self::Running(running),
-                None => Self::Other(workflow.id),
-            },
+            FeedEvent::Put(workflow) => {
+                let created = CreatedObject::from_running(&workflow);
+                Self::Live { id: workflow.id, reason: workflow.state_reason, created }
+            }
             FeedEvent::Deleted(id) => Self::Ended(id),
             FeedEvent::Disconnected => return None,
         })
@@ -67,6 +72,8 @@ pub(super) struct Controller {
     suspects: WorkQueue<CreatedObject>,
     /// The workflow that each instance waits for, by the instance's id.
     awaited: HashMap<String, String>,
+    /// What each workflow waits for that has not ended and was changed, by its id.
+    reasons: HashMap<String, String>,
     watcher: Watcher<InstanceKind>,
     mirror: Mirror<InstanceKind>,
     workflows: mpsc::UnboundedReceiver<WorkflowChange>,
@@ -82,7 +89,8 @@ impl Controller {
         let queue = WorkQueue::new(BACKOFF, MAX_TASKS);
         let suspects = WorkQueue::new(BACKOFF, MAX_SWEEP_TASKS);
         let (watcher, awaited, sweep) = (mirror.watch(), HashMap::new(), Sweep::default());
-        Self { reconciler, queue, sweep, suspects, awaited, watcher, mirror, workflows }
+        let reasons = HashMap::new();
+        Self { reconciler, queue, sweep, suspects, awaited, reasons, watcher, mirror, workflows }
     }
 
     /// Runs until `stop`, then waits for the steps that are running.
@@ -141,12 +149,21 @@ impl Controller {
         match change {
             WorkflowChange::Snapshot(running) => {
                 self.sweep.replace(running);
+                self.reasons.clear();
                 self.queue_waiting(None);
             }
-            WorkflowChange::Running(workflow) => self.sweep.add(workflow),
-            WorkflowChange::Other(id) => self.sweep.remove(&id),
+            WorkflowChange::Live { id, reason, created } => {
+                match created {
+                    Some(workflow) => self.sweep.add(workflow),
+                    None => self.sweep.remove(&id),
+                }
+                if self.reasons.insert(id.clone(), reason.clone()) != Some(reason) {
+                    self.queue_waiting(Some(&id));
+                }
+            }
             WorkflowChange::Ended(id) => {
                 self.sweep.remove(&id);
+                self.reasons.remove(&id);
                 self.queue_waiting(Some(&id));
             }
         }

@@ -7,9 +7,12 @@
 //! ```
 //!
 //! The clean-up is always booted by the machine's BMC, whoever manages the instance's power: only after a power off that the BMC reported is
-//! the system that asks for the worker's identity not the tenant's. A machine without a BMC waits until an operator confirms its restart.
+//! the system that asks for the worker's identity not the tenant's. The clean-up of a machine without a BMC is created only after an operator
+//! has confirmed its restart: until then a machine that boots from the network is told to ask again later.
 //!
 //! Releasing is one commit: it deletes the record, the claims and all secrets.
+
+use std::time::{Duration, SystemTime};
 
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
@@ -17,13 +20,16 @@ use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::
 
 use super::orphans::CreatedObject;
 use super::provision::record_workflow;
-use super::{CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, HARDWARE_POLL_INTERVAL};
-use super::{NO_REQUEST, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL, request_id, request_labels};
+use super::{Awaited, CANCEL_POLL_INTERVAL, Error, ExistingWorkflows, HARDWARE_POLL_INTERVAL};
+use super::{NO_REQUEST, Outcome, Reconciler, request_id, request_labels};
+use crate::machine_check::name_of;
 use crate::peers;
 use crate::state::Event;
 
 /// The name of this step in request ids.
 pub(super) const STEP: &str = "deprovision";
+/// The interval at which the boot epoch of a machine is read whose restart an operator has to confirm.
+const RESTART_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The built-in template: erases every disk. Two days, since a large disk that cannot discard is overwritten.
 const WIPE_TEMPLATE: &str = r#"version: "0.1"
 name: wipe
@@ -72,7 +78,14 @@ impl Reconciler {
         hardware: &Hardware,
         existing: ExistingWorkflows,
     ) -> Result<Outcome, Error> {
-        let request = request(instance, hardware);
+        let boot_options = if self.peers.has_bmc(&hardware.id).await? {
+            Some(BootOptions { mode: Mode::Netboot.into(), power_off_after: true })
+        } else if self.was_restarted(instance).await? {
+            None
+        } else {
+            return self.wait(instance, &confirmation(hardware), RESTART_POLL_INTERVAL).await;
+        };
+        let request = CreateWorkflowRequest { boot_options, ..request(instance, hardware) };
         let has_template = !request.template_id.is_empty();
         match self.peers.create_workflow(request).await {
             Ok(workflow) => {
@@ -94,12 +107,19 @@ impl Reconciler {
         }
     }
 
+    /// True if the machine was restarted since this clean-up was ordered: its BMC reported the power off, or an operator confirmed a restart.
+    async fn was_restarted(&self, instance: &Instance) -> Result<bool, Error> {
+        let restarted = self.peers.restart_time(&instance.hardware_id).await?;
+        let ordered = instance.state_time.and_then(|time| SystemTime::try_from(time).ok());
+        Ok(restarted.zip(ordered).is_some_and(|(restarted, ordered)| restarted > ordered))
+    }
+
     /// Releases the machine once the clean-up workflow has succeeded.
     async fn await_clean_up(&self, instance: &Instance) -> Result<Outcome, Error> {
         match self.release_or_result(instance).await? {
-            None => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
-            Some(Ok(())) => self.release(instance).await,
-            Some(Err(reason)) => self.fail(instance, &reason).await,
+            Awaited::Running(waits) => self.await_workflow(instance, waits).await,
+            Awaited::Ended(Ok(())) => self.release(instance).await,
+            Awaited::Ended(Err(reason)) => self.fail(instance, &reason).await,
         }
     }
 
@@ -123,7 +143,15 @@ impl Reconciler {
     }
 }
 
-/// Returns the request for the clean-up: by the instance's template, else the machine's, else the built-in one.
+/// Returns the reason for which the clean-up of a machine without a BMC waits.
+fn confirmation(hardware: &Hardware) -> String {
+    let name = name_of(hardware);
+    format!(
+        "{name} has no BMC: restart it from the network, then: tinwright workflow confirm-restart {name}"
+    )
+}
+
+/// Returns the request for the clean-up, without boot options: by the instance's template, else the machine's, else the built-in one.
 fn request(instance: &Instance, hardware: &Hardware) -> CreateWorkflowRequest {
     let own = &instance.deprovision_template_id;
     let of_machine = hardware.policy.as_ref().map_or("", |policy| &policy.deprovision_template_id);
@@ -132,7 +160,6 @@ fn request(instance: &Instance, hardware: &Hardware) -> CreateWorkflowRequest {
         template_id: template_id.to_owned(),
         hardware_id: instance.hardware_id.clone(),
         instance_id: instance.id.clone(),
-        boot_options: Some(BootOptions { mode: Mode::Netboot.into(), power_off_after: true }),
         labels: request_labels(instance, STEP),
         request_id: request_id(instance, STEP),
         ..CreateWorkflowRequest::default()

@@ -15,11 +15,11 @@ use tinwright::hardware::v1::policy::PhoneHome;
 use tinwright::instance::v1::Instance;
 use tinwright::instance::v1::instance::{Os, PowerManagement};
 
-use super::provision::check_usable;
-use super::{Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler, WORKFLOW_POLL_INTERVAL};
+use super::{Awaited, Error, HARDWARE_POLL_INTERVAL, Outcome, Reconciler};
 use super::{request_id, request_labels};
 use crate::check::{is_node, is_platform};
 use crate::instances::machine_reports::boots_from_network;
+use crate::machine_check::check_usable;
 use crate::state::Event;
 
 /// The step's name in the request that boots the machine.
@@ -43,9 +43,9 @@ impl Reconciler {
             };
         }
         match self.release_or_result(instance).await? {
-            None => Ok(Outcome::After(WORKFLOW_POLL_INTERVAL)),
-            Some(Ok(())) => self.record_installed(instance, "").await,
-            Some(Err(reason)) => self.fail(instance, &reason).await,
+            Awaited::Running(waits) => self.await_workflow(instance, waits).await,
+            Awaited::Ended(Ok(())) => self.record_installed(instance, "").await,
+            Awaited::Ended(Err(reason)) => self.fail(instance, &reason).await,
         }
     }
 

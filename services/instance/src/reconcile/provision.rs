@@ -1,6 +1,5 @@
 //! State queued: checks that there is the tenant and that the machine may be used, and starts the workflow that installs it.
 
-use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
 use tinwright::instance::v1::instance::{Os, PowerManagement};
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
@@ -8,6 +7,7 @@ use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::
 use super::orphans::CreatedObject;
 use super::{CANCEL_POLL_INTERVAL, Error, NO_REQUEST, Outcome, Reconciler};
 use super::{request_id, request_labels};
+use crate::machine_check::check_usable;
 use crate::peers;
 use crate::state::Event;
 
@@ -27,7 +27,7 @@ impl Reconciler {
         }
         let hardware = self.peers.hardware(&instance.hardware_id).await?;
         if let Err(reason) = check_usable(&instance.hardware_id, hardware.as_ref()) {
-            return self.reject_hardware(instance, &reason).await;
+            return self.reject_hardware(instance, &reason.to_string()).await;
         }
         if instance.reserve_only {
             return self.advance(instance, Event::Reserved, "").await;
@@ -82,26 +82,6 @@ pub(super) fn record_workflow(instance: &mut Instance, workflow: &str) {
     instance.workflow_ids.push(workflow.to_owned());
     let excess = instance.workflow_ids.len().saturating_sub(MAX_WORKFLOW_IDS);
     instance.workflow_ids.drain(..excess);
-}
-
-/// Passes if the machine's own state and protection allow an instance on it.
-pub(crate) fn check_usable(id: &str, hardware: Option<&Hardware>) -> Result<(), String> {
-    let Some(hardware) = hardware else { return Err(format!("hardware {id} not found")) };
-    let state = match hardware.state() {
-        // Enrolled is allowed: the caller named this machine, and unverified does not mean broken.
-        HardwareState::Enrolled | HardwareState::Provisionable | HardwareState::Unspecified => {
-            return if hardware.protect {
-                Err(format!("hardware {id} is protected"))
-            } else {
-                Ok(())
-            };
-        }
-        HardwareState::Failed => "failed",
-        HardwareState::Maintenance => "in maintenance",
-        HardwareState::Deleting => "being deleted",
-    };
-    let separator = if hardware.state_reason.is_empty() { "" } else { ": " };
-    Err(format!("hardware {id} is {state}{separator}{}", hardware.state_reason))
 }
 
 /// Returns how the installation boots the machine; it is left to people if they manage its power.

@@ -11,6 +11,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use prost::Message;
 use tinwright::address::v1 as addr;
@@ -45,6 +46,10 @@ pub(crate) const BOOT_URL: &str = "https://boot.example.net/start.ipxe";
 #[derive(Debug)]
 pub(crate) struct FakeState {
     pub(crate) machine: Option<hw::Hardware>,
+    /// True if there is a machine for every id.
+    pub(crate) has_every_machine: bool,
+    /// Values that no template uses.
+    pub(crate) unused_values: Vec<String>,
     /// More machines. The fake knows the model of each by its label `model`.
     pub(crate) rack: Vec<hw::Hardware>,
     pub(crate) grants: Vec<addr::Grant>,
@@ -63,6 +68,8 @@ pub(crate) struct FakeState {
     /// The ids of power jobs that were released before they were cancelled.
     pub(crate) released_jobs: BTreeSet<String>,
     pub(crate) has_bmc: bool,
+    /// The time of the last restart that began a boot epoch of the machine.
+    pub(crate) restart_time: Option<SystemTime>,
     /// The error for each request to create a workflow.
     pub(crate) refusal: Option<Status>,
     /// The number of calls before one whose response is lost.
@@ -112,6 +119,8 @@ impl Site {
         };
         let state = FakeState {
             machine: Some(machine),
+            has_every_machine: false,
+            unused_values: Vec::new(),
             rack: Vec::new(),
             grants: Vec::new(),
             pool: (1..=100).map(|n| format!("198.51.100.{n}")).collect(),
@@ -123,6 +132,7 @@ impl Site {
             cancelled_jobs: BTreeSet::new(),
             released_jobs: BTreeSet::new(),
             has_bmc: true,
+            restart_time: None,
             refusal: None,
             lose_after: None,
             tenants: VecDeque::new(),
@@ -189,6 +199,14 @@ impl Site {
         let newest = site.workflows.last_mut().expect("a workflow");
         assert!(!ended(newest), "an ended workflow does not change");
         newest.set_state(state);
+        newest.state_reason = reason.into();
+        let _no_receiver = self.changes.send(newest.clone());
+    }
+
+    /// Sets what the newest workflow waits for.
+    pub(crate) fn set_reason(&self, reason: &str) {
+        let mut site = self.state();
+        let newest = site.workflows.last_mut().expect("a workflow");
         newest.state_reason = reason.into();
         let _no_receiver = self.changes.send(newest.clone());
     }

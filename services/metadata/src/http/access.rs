@@ -23,7 +23,7 @@ impl Service {
             self.check_source_address(machine, client.peer, client.address).await;
         result.map_err(|rejected| {
             client.log(machine.id, || {
-                tracing::warn!(address = %client.address, ?neighbour, reason = %rejected, "source check failed");
+                tracing::warn!(address = %client.address, %neighbour, reason = %rejected, "source check failed");
             });
             Refusal::Forbidden(rejected.label())
         })

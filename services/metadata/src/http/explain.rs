@@ -48,7 +48,10 @@ impl Service {
         Ok(pb::ExplainMetadataResponse {
             time: Some(self.clock.wall().into()),
             hardware_id: machine.map(|one| one.id.to_string()).unwrap_or_default(),
-            instance_id: machine.map(|one| one.instance_id().into_owned()).unwrap_or_default(),
+            instance_id: machine
+                .filter(|one| one.instance.is_some())
+                .map(|one| one.instance_id().into_owned())
+                .unwrap_or_default(),
             sources,
             guard: machine.map(|machine| self.guard(machine)),
             feed: Some(self.feed()),
@@ -67,7 +70,7 @@ impl Service {
                 let (neighbour, checked) =
                     self.check_source_address(&machine, address, address).await;
                 match (checked, machine.tokens) {
-                    (Err(rejected), _) => (false, format!("{rejected} ({neighbour:?}): 403")),
+                    (Err(rejected), _) => (false, format!("{rejected} ({neighbour}): 403")),
                     (Ok(()), TokenPolicy::Disabled) => {
                         (false, "the machine's policy closes the EC2 tree: 403".to_owned())
                     }

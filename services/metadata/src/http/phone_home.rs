@@ -81,8 +81,8 @@ impl Service {
     ) -> Result<Response, Refusal> {
         let fields = self.fields(machine, client, body).await?;
         let short = |name| fields.get(name).map(|text| text.chars().take(200).collect::<String>());
-        let (state, message) = (short("state"), short("message"));
-        tracing::info!(code = ?short("code"), ?state, ?message, "progress reported");
+        let (code, state, message) = (short("code"), short("state"), short("message"));
+        tracing::info!(code, state, reported = message, "progress reported");
         Ok(response::json("{}"))
     }
 

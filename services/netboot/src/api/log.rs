@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, stream};
 use tinwright::netboot::v1 as pb;
+use tinwright::watch::SERVER_STOPS;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -50,7 +51,7 @@ pub(super) fn read(
                 return None;
             }
             if !matches!(stop.run_until_cancelled(news.changed()).await, Some(Ok(()))) {
-                return Some((Err(Status::unavailable("the server is ending")), None));
+                return Some((Err(Status::unavailable(SERVER_STOPS)), None));
             }
         }
     })

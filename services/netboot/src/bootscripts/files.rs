@@ -31,7 +31,7 @@ pub enum BootFile {
 }
 
 /// Status of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum ScriptStatus {
     /// It is about to start what it fetched.
@@ -40,6 +40,13 @@ pub enum ScriptStatus {
     Failed,
     /// An event for the log.
     Event,
+}
+
+impl ScriptStatus {
+    /// Returns the status as scripts and logs spell it.
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
 }
 
 impl BootScripts {

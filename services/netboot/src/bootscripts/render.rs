@@ -12,7 +12,8 @@ use super::custom::ScriptOwner;
 use super::warning::Warning;
 use super::{BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
-use crate::decision::ScriptSource;
+use crate::decision::{BootTarget, ScriptSource};
+use crate::environments::{NODE_FILES, WORKER_FILES};
 use crate::ipxe::{self, Arguments, Environment};
 use crate::machine_view::MachineView;
 
@@ -25,10 +26,6 @@ pub(super) struct BootUrls {
     /// Token that the environment proves the machine's identity with; empty if it gets none.
     identity: String,
 }
-
-/// Names of the files of an environment, without the machine's architecture at their ends.
-const WORKER_FILES: [&str; 2] = ["vmlinuz-", "initramfs-"];
-const NODE_FILES: [&str; 2] = ["vmlinuz-node-", "initramfs-node-"];
 
 impl BootScripts {
     /// Renders the worker's environment. A worker has no identity where the client may be another machine behind the same address; on a
@@ -46,19 +43,11 @@ impl BootScripts {
         if let Some(token) = enrolment.filter(|_| machine.is_none()) {
             boot.identity = token;
         }
-        let osie = machine.and_then(osie);
-        let own_base = osie.map(|osie| osie.base_url.trim_end_matches('/'));
-        if let Some(base) = own_base.filter(|base| !base.is_empty()) {
+        if let Some(base) = machine.and_then(own_base_url) {
             base.clone_into(&mut boot.environment);
         }
-        let architecture = machine.map_or("", |machine| &machine.hardware.architecture);
-        let name = |own: fn(&Osie) -> &String, kind: &str| match osie.map(own) {
-            Some(name) if !name.is_empty() => Cow::from(name),
-            Some(_) | None => [kind, architecture].concat().into(),
-        };
-        let [kernel, initrd] = WORKER_FILES;
-        let files = [name(|osie| &osie.kernel, kernel), name(|osie| &osie.initrd, initrd)];
-        let files = machine.map(|_| files.each_ref().map(AsRef::as_ref));
+        let files = machine.map(worker_files);
+        let files = files.as_ref().map(|files| files.each_ref().map(AsRef::as_ref));
         self.environment(machine, request, &boot, files, now, warnings)
     }
 
@@ -71,7 +60,7 @@ impl BootScripts {
         warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
         let boot = self.environment_urls(Some(machine), request, Some(Purpose::Node), now)?;
-        let files = NODE_FILES.map(|kind| [kind, &machine.hardware.architecture].concat());
+        let files = node_files(machine);
         let files = Some(files.each_ref().map(AsRef::as_ref));
         self.environment(Some(machine), request, &boot, files, now, warnings)
     }
@@ -234,6 +223,53 @@ impl BootScripts {
         let url = [&self.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
         Ok(BootUrls { environment: url.clone(), url, identity })
     }
+}
+
+/// Returns the files of the site's environments that `machine` loads if it boots `target`.
+pub(crate) fn environment_files(machine: Option<&MachineView>, target: &BootTarget) -> Vec<String> {
+    match (target, machine) {
+        (BootTarget::Worker, Some(machine)) => match own_base_url(machine) {
+            Some(_) => Vec::new(),
+            None => worker_files(machine).map(Cow::into_owned).into(),
+        },
+        (BootTarget::Node, Some(machine)) => node_files(machine).into(),
+        // The architecture is known to its iPXE only. Environments are built for this one.
+        (BootTarget::Worker | BootTarget::Generic, _) => {
+            WORKER_FILES.map(|kind| [kind, "x86_64"].concat()).into()
+        }
+        (
+            BootTarget::Node
+            | BootTarget::CustomScript(_)
+            | BootTarget::LocalDisk
+            | BootTarget::Shell
+            | BootTarget::Refused
+            | BootTarget::Unknown
+            | BootTarget::Later,
+            _,
+        ) => Vec::new(),
+    }
+}
+
+/// Returns the names of kernel and initramfs of the worker's environment on `machine`.
+fn worker_files(machine: &MachineView) -> [Cow<'_, str>; 2] {
+    let osie = osie(machine);
+    let name = |own: fn(&Osie) -> &String, kind: &str| match osie.map(own) {
+        Some(name) if !name.is_empty() => Cow::from(name),
+        Some(_) | None => [kind, &machine.hardware.architecture].concat().into(),
+    };
+    let [kernel, initrd] = WORKER_FILES;
+    [name(|osie| &osie.kernel, kernel), name(|osie| &osie.initrd, initrd)]
+}
+
+/// Returns the names of kernel and initramfs of the environment of nodes on `machine`.
+fn node_files(machine: &MachineView) -> [String; 2] {
+    NODE_FILES.map(|kind| [kind, &machine.hardware.architecture].concat())
+}
+
+/// Returns the URL of the installation environment that the interface's record has in place of the site's, without a slash at the
+/// end.
+fn own_base_url(machine: &MachineView) -> Option<&str> {
+    osie(machine).map(|osie| osie.base_url.trim_end_matches('/')).filter(|base| !base.is_empty())
 }
 
 /// Installation environment that the interface's record has in place of the site's.

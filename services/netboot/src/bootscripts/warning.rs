@@ -79,7 +79,7 @@ impl Warning {
             Self::GateClosed { hardware, mac, uuid, source, rule } => {
                 let hardware = hardware.map(tracing::field::display);
                 let mac = mac.map(tracing::field::display);
-                tracing::warn!(hardware.id = hardware, mac, ?uuid, %source, rule, "boot gate closed");
+                tracing::warn!(hardware.id = hardware, mac, uuid, %source, rule, "boot gate closed");
             }
             Self::UnseenBoot { hardware, source } => {
                 tracing::error!(

@@ -18,7 +18,7 @@ use super::scripts::no_store;
 use super::{HttpState, Source};
 use crate::Mac;
 use crate::iso::{Image, overlay};
-use crate::tftp::{Directories, DiskFile, OpenFile};
+use crate::tftp::{Directories, DiskFile, FileError, OpenFile};
 
 /// Content type of binary files.
 pub(super) const BYTES: &str = "application/octet-stream";
@@ -33,7 +33,16 @@ pub(super) async fn respond(
     headers: &HeaderMap,
 ) -> Response {
     let Some(directories) = directories else { return StatusCode::NOT_FOUND.into_response() };
-    match directories.find_file(path.to_owned()).await {
+    found(directories.find_file(path.to_owned()).await, kind, headers)
+}
+
+/// Responds with the file that was `found`.
+pub(super) fn found(
+    found: Result<DiskFile, FileError>,
+    kind: &'static str,
+    headers: &HeaderMap,
+) -> Response {
+    match found {
         Ok(file) => opened(OpenFile::Disk(file), kind, headers),
         Err(error) if error.code() == ErrorCode::UNDEFINED => {
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

@@ -63,7 +63,7 @@ async fn phone_home(http: HttpState, source: Source, body: Body) -> Response {
     let Some(mut fields) = fields else { return StatusCode::BAD_REQUEST.into_response() };
     let kind = runtime::phone_home::event_type(&fields);
     let hardware_id = machine.hardware.id.clone();
-    tracing::info!(hardware.id = hardware_id, kind, "phone home");
+    tracing::info!(machine = machine.label(), hardware.id = hardware_id, kind, "phone home");
     // A machine without an instance sends its own id.
     let instance_id = fields.remove("instance_id").filter(|id| *id != hardware_id);
     let (instance_id, host_keys) =
@@ -122,7 +122,14 @@ fn log_report(machine: &MachineView, kind: &str, body: &[u8]) -> Response {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     let report: String = logged.join(" ").chars().take(MAX_LOGGED_CHARS).collect();
-    tracing::info!(hardware.id = machine.hardware.id, kind, ?report, "report of a machine");
+    let id = &machine.hardware.id;
+    tracing::info!(
+        machine = machine.label(),
+        hardware.id = id,
+        kind,
+        report,
+        "report of a machine"
+    );
     StatusCode::OK.into_response()
 }
 

@@ -14,6 +14,7 @@ use super::{Http, HttpState, Source};
 use crate::Mac;
 use crate::bootscripts::ScriptRequest;
 use crate::ipxe;
+use crate::machine_view::MachineView;
 
 pub(super) fn routes() -> Router<Arc<Http>> {
     let bases = ["", "/{mac}", "/ipxe/script", "/ipxe/script/{mac}"];
@@ -95,12 +96,18 @@ impl Http {
     }
 
     fn script(&self, request: ScriptRequest) -> Response {
-        match self.boots.serve(&request, self.boots.clock.wall()) {
+        let now = self.boots.clock.wall();
+        match self.boots.serve(&request, now) {
             Ok(script) => {
                 let kind = ipxe::kind_label(script.kind);
                 self.metrics.script(kind);
                 let mac = request.mac.map(tracing::field::display);
-                tracing::info!(source = %request.source, mac, kind, "script served");
+                let machine = match request.mac {
+                    Some(mac) => self.boots.index.by_mac(mac),
+                    None => self.boots.at(request.source, now),
+                };
+                let machine = machine.as_deref().map(MachineView::label);
+                tracing::info!(machine, source = %request.source, mac, kind, "script served");
                 text(script.text)
             }
             Err(refusal) => self.refuse(&refusal, "script"),

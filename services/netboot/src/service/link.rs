@@ -18,6 +18,7 @@ use crate::bootscripts::BootScripts;
 use crate::datagram::Socket;
 use crate::dhcp_server::link_state::{LinkState, LoaderGrants};
 use crate::dhcp_server::{self, View};
+use crate::environments::Environments;
 use crate::http::Http;
 use crate::iso::Images;
 use crate::machine_view::Index;
@@ -83,7 +84,7 @@ pub(super) struct Served {
     loaders: Directories,
     tftp: Directories,
     pub(super) images: Option<Arc<Images>>,
-    osie: Option<Directories>,
+    pub(super) osie: Environments,
     files: Option<Directories>,
     platform_files: Option<Directories>,
 }
@@ -92,8 +93,6 @@ impl Served {
     fn open(site: &Site) -> anyhow::Result<Self> {
         let tftp = site.loaders.iter().chain(&site.serving.tftp_assets);
         let images = site.serving.iso.as_ref().map(Images::open).transpose();
-        // The environment may be built before the next start.
-        let osie = site.osie.is_dir().then(|| Directories::open([&site.osie])).transpose();
         let files = |path: &PathBuf| {
             let opened = Directories::open([path]);
             opened.with_context(|| format!("the directory of files {}", path.display()))
@@ -107,7 +106,7 @@ impl Served {
             loaders: Directories::open(&site.loaders).context("the directories of loaders")?,
             tftp: Directories::open(tftp).context("the directory of TFTP's files")?,
             images: images.context("the directory of images")?.map(Arc::new),
-            osie: osie.context("the directory of the OSIE")?,
+            osie: Environments::new(&site.osie),
             files: site.files.as_ref().map(files).transpose()?,
             platform_files: site.serving.platform_files.as_deref().map(private).transpose()?,
         })
@@ -315,7 +314,10 @@ fn advertising(site: &Site) -> Option<socket2::Socket> {
     opened
         .inspect_err(|error| {
             let error = error as &dyn std::error::Error;
-            tracing::warn!(error, "no router advertisements: iPXE waits 16 s longer at each boot");
+            tracing::warn!(
+                error,
+                "no router advertisements, which need CAP_NET_RAW: iPXE waits 16 s longer at each boot"
+            );
         })
         .ok()
 }

@@ -120,6 +120,11 @@ impl Directories {
         Ok(names)
     }
 
+    /// True if a file at `path` can be served.
+    pub fn contains(&self, path: &str) -> bool {
+        self.0.iter().any(|root| open_beneath(root, path).is_ok())
+    }
+
     /// Opens the file at `path`.
     pub async fn find_file(&self, path: String) -> Result<DiskFile, FileError> {
         let directories = self.clone();

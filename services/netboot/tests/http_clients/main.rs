@@ -32,6 +32,17 @@ async fn firmware_requests_the_length_and_then_the_loader() {
 }
 
 #[tokio::test]
+async fn an_environment_that_is_built_while_the_server_runs_is_served() {
+    let site = Site::start().await;
+    let kernel = site.kernel_url().await;
+    let initramfs = kernel.replace("vmlinuz", "initramfs");
+    assert_eq!(site.curl(MACHINE, &[], &initramfs).await.status, 404);
+    std::fs::write(site.directory.path().join("initramfs-x86_64"), "built").unwrap();
+    let served = site.curl(MACHINE, &[], &initramfs).await;
+    assert_eq!((served.status, served.text().as_str()), (200, "built"));
+}
+
+#[tokio::test]
 async fn the_file_for_refused_machines_is_not_found() {
     let site = Site::start().await;
     for options in [&["-I"][..], &[]] {

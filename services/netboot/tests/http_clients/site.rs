@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netboot::bootscripts::BootScripts;
 use netboot::bootscripts::custom::ScriptReport;
+use netboot::environments::Environments;
 use netboot::http::Http;
 use netboot::http::phone_home::PhoneHomeSink;
 use netboot::iso::Images;
@@ -192,7 +193,7 @@ impl Site {
         let http = Http {
             boots: boots.clone(),
             loaders: files.clone(),
-            osie: Some(files),
+            osie: Environments::new(directory.path()),
             files: None,
             platform_files,
             tftp: Arc::new(Scripts(boots.clone())),

@@ -182,7 +182,8 @@ fn get_boot_epoch(
         return Err(failure);
     }
     let machine: HardwareId = request.hardware_id.parse().unwrap();
-    Ok(GetBootEpochResponse { number: state.epochs.get(&machine).copied().unwrap_or_default() })
+    let number = state.epochs.get(&machine).copied().unwrap_or_default();
+    Ok(GetBootEpochResponse { number, ..GetBootEpochResponse::default() })
 }
 
 fn report_stack_running(

@@ -92,11 +92,14 @@ async fn a_bmc_with_a_job_cannot_be_deleted_and_a_job_requires_a_bmc() {
     let (_, jobs, hardware, bmc) = jobs().await;
     let made = jobs.create(new_job(hardware), None).await.unwrap();
     let id = bmc.id.parse().unwrap();
-    assert!(matches!(jobs.bmcs().delete(id, 0).await, Err(Error::Busy(_))));
+    assert!(matches!(jobs.bmcs().delete(id, 0).await, Err(Error::Busy { .. })));
     jobs.cancel(made.id.parse().unwrap()).await.unwrap();
     jobs.bmcs().delete(id, 0).await.unwrap();
     let none = jobs.create(new_job(hardware), None).await.unwrap_err();
-    assert_eq!(none.to_string(), format!("BMC {hardware} not found"));
+    assert_eq!(
+        none.to_string(),
+        format!("{hardware} has no BMC: tinwright power bmc create --hardware {hardware}")
+    );
 }
 
 #[tokio::test]

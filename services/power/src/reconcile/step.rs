@@ -105,9 +105,11 @@ impl Worker {
                 self.advance(head, progress, &system).await
             }
             Err(Error::Bmc(error)) => self.retry_reading(&head, progress, &error).await,
-            Err(error @ (Error::Records(records::Error::Missing { .. }) | Error::Broken(_))) => {
-                self.fail(&head, error.to_string()).await
-            }
+            Err(
+                error @ (Error::NoBmc { .. }
+                | Error::Records(records::Error::Missing { .. })
+                | Error::Broken(_)),
+            ) => self.fail(&head, error.to_string()).await,
             Err(error) => Err(error),
         }
     }

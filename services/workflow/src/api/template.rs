@@ -5,14 +5,22 @@ use store::records::requests::IdempotentRequest;
 use store::records::{self, Selector};
 use store::serving;
 use tinwright::common::v1::View;
-use tinwright::status::Violations;
+use tinwright::hardware::v1 as hw;
+use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::render_template_request::Source;
 use tinwright::workflow::v1::template_service_server::TemplateService;
 use tinwright::{Object as _, TemplateId, TenantName};
 use tonic::{Request, Response, Status};
 
 use super::Api;
+use crate::create;
+
+/// The number of users that the refusal to delete a template names.
+const MAX_SHOWN_USERS: usize = 3;
+/// The number of machines that are read at once.
+const MACHINES_PER_PAGE: i32 = 100;
 
 #[tonic::async_trait]
 impl TemplateService for Api {
@@ -92,11 +100,46 @@ impl TemplateService for Api {
         request: Request<pb::DeleteTemplateRequest>,
     ) -> Result<Response<pb::DeleteTemplateResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
-        let pb::DeleteTemplateRequest { id, revision } = request.into_inner();
+        let pb::DeleteTemplateRequest { id, revision, force } = request.into_inner();
         let id = Violations::parse("id", &id)?;
         self.check_owner(id, tenant.as_ref()).await?;
+        if !force {
+            self.check_unused(id).await?;
+        }
         self.templates.delete(id, revision).await?;
         Ok(Response::new(pb::DeleteTemplateResponse {}))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn render_template(
+        &self,
+        request: Request<pb::RenderTemplateRequest>,
+    ) -> Result<Response<pb::RenderTemplateResponse>, Status> {
+        let view = access::largest_view(&request);
+        let pb::RenderTemplateRequest { source, hardware_id, values } = request.into_inner();
+        let mut request = pb::CreateWorkflowRequest {
+            hardware_id,
+            values,
+            ..pb::CreateWorkflowRequest::default()
+        };
+        match source {
+            None => {
+                return Err(Violations::single(
+                    "template_id",
+                    "is missing: set it or template_data",
+                )
+                .into());
+            }
+            Some(Source::TemplateId(id)) => request.template_id = id,
+            Some(Source::TemplateData(data)) => request.template_data = data,
+        }
+        create::check(&request)?;
+        let template = self.template(&request).await?;
+        // As for a creation.
+        let view = if template.tenant.is_empty() { view } else { View::Basic };
+        let (machine, now) = (self.machine(&request.hardware_id, view).await?, self.clock.wall());
+        let render = move || create::render_template(&request, &template, &machine, now);
+        Ok(Response::new(self.renderings.run(render).await??))
     }
 
     type WatchTemplatesStream = serving::Events<pb::WatchTemplatesResponse>;
@@ -131,6 +174,56 @@ impl Api {
         self.tenants.create("template.tenant", &tenant, create, take_back).await
     }
 
+    /// Passes unless instances refer to the template `id`, or machines whose clean-up it is.
+    async fn check_unused(&self, id: TemplateId) -> Result<(), Status> {
+        let id = id.to_string();
+        let name = self.templates.records().require(&id).await?.name;
+        let instances = self.occupancy.users_of(&id).await.map_err(unknown_use)?;
+        let instances = instances.into_iter().map(|instance| format!("instance {instance}"));
+        let machines = self.machines_cleaned_by(&id).await.map_err(unknown_use)?;
+        let users: Vec<_> = instances.chain(machines).collect();
+        let more = match users.len().saturating_sub(MAX_SHOWN_USERS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        match users.get(..users.len().min(MAX_SHOWN_USERS)) {
+            None | Some([]) => Ok(()),
+            Some(shown) => {
+                let text = format!(
+                    "template {name} is used by {}{more}: delete it with --force if it is not needed",
+                    shown.join(", ")
+                );
+                Err(status::failed_precondition("IN_USE", &format!("template/{id}"), text))
+            }
+        }
+    }
+
+    /// Returns the machines whose policy has the template `id` for their clean-up, as people call them.
+    async fn machines_cleaned_by(&self, id: &str) -> Result<Vec<String>, Status> {
+        let (mut users, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let page_size = MACHINES_PER_PAGE;
+            let request = hw::ListHardwareRequest {
+                page_size,
+                page_token,
+                ..hw::ListHardwareRequest::default()
+            };
+            let page = self.hardware.clone().list_hardware(request).await?.into_inner();
+            let uses = |machine: &hw::Hardware| {
+                machine.policy.as_ref().is_some_and(|policy| policy.deprovision_template_id == id)
+            };
+            let name = |machine: hw::Hardware| match machine.name.is_empty() {
+                true => format!("hardware {}", machine.id),
+                false => format!("hardware {}", machine.name),
+            };
+            users.extend(page.hardware.into_iter().filter(uses).map(name));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(users);
+            }
+        }
+    }
+
     /// Returns the first template that one of `selectors` selects and a caller limited to `tenant` may see.
     pub(super) async fn find(
         &self,
@@ -158,6 +251,12 @@ impl Api {
             false => Err(Status::permission_denied(format!("template {id} belongs to the site"))),
         }
     }
+}
+
+/// The status if a service does not say whether a template is used.
+fn unknown_use(status: Status) -> Status {
+    let text = format!("it is not known whether the template is used: {}", status.message());
+    Status::unavailable(text)
 }
 
 /// Gives `template` to the tenant of its creator. Another tenant is refused.

@@ -49,11 +49,12 @@ impl WorkflowService for Api {
             Some(created) => created,
             None => {
                 let template = self.template(&request).await?;
+                create::check_values(&request, &template)?;
                 // A tenant may have written the template, whoever orders the workflow.
                 let view = if template.tenant.is_empty() { view } else { View::Basic };
                 let mut machine = self.machine(&request.hardware_id, view).await?;
                 check_protection(&machine)?;
-                let occupant = self.occupancy.check(&machine.id, &request).await?;
+                let occupant = self.occupancy.check(&machine, &request).await?;
                 let occupant = occupant.unwrap_or_default();
                 machine.root_disk = occupancy::root_disk(&occupant).or(machine.root_disk);
                 let tenant = occupant.tenant;
@@ -77,22 +78,17 @@ impl WorkflowService for Api {
         request: Request<pb::PlanWorkflowRequest>,
     ) -> Result<Response<pb::PlanWorkflowResponse>, Status> {
         let view = access::largest_view(&request);
-        let pb::PlanWorkflowRequest { template_id, hardware_id, values, tenant, root_disk } =
-            request.into_inner();
-        let template = match template_id.as_str() {
-            "" => pb::Template::default(),
-            id => self.stored_template(id).await?,
-        };
-        if !template.tenant.is_empty() && template.tenant != tenant {
-            return Err(status::not_found("template", &template.id));
-        }
+        let pb::PlanWorkflowRequest { template_id, hardware_id, values, tenant, root_disk, .. } =
+            request.get_ref().clone();
+        let template = self.template_of(&template_id, &tenant).await?;
+        let later = self.template_of(&request.get_ref().deprovision_template_id, &tenant).await?;
         // As for a creation.
         let view = if template.tenant.is_empty() { view } else { View::Basic };
         let mut machine = self.machine(&hardware_id, view).await?;
         check_protection(&machine)?;
         machine.root_disk = root_disk.map(Box::new).or(machine.root_disk);
         let now = self.clock.wall();
-        let plan = move || create::plan(values, &template, &machine, now);
+        let plan = move || create::plan(values, &template, &later, &machine, now);
         Ok(Response::new(self.renderings.run(plan).await??))
     }
 
@@ -266,7 +262,8 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::GetBootEpochResponse>, Status> {
         let machine = machine_id(&request.get_ref().hardware_id)?;
         let epoch = self.workflows.epochs().present(&machine.to_string()).await?;
-        Ok(Response::new(pb::GetBootEpochResponse { number: epoch.number }))
+        let restart_time = epoch.begin_time.filter(|_| epoch.boot_id.is_empty());
+        Ok(Response::new(pb::GetBootEpochResponse { number: epoch.number, restart_time }))
     }
 }
 
@@ -313,8 +310,23 @@ impl Api {
         Ok(())
     }
 
+    /// Returns the template `id`, if a workflow of `tenant` may be made from it; an empty one if `id` is empty.
+    async fn template_of(&self, id: &str, tenant: &str) -> Result<pb::Template, Status> {
+        if id.is_empty() {
+            return Ok(pb::Template::default());
+        }
+        let template = self.stored_template(id).await?;
+        match template.tenant.is_empty() || template.tenant == tenant {
+            true => Ok(template),
+            false => Err(status::not_found("template", &template.id)),
+        }
+    }
+
     /// Returns the template of a request: a stored one, or the request's own.
-    async fn template(&self, request: &pb::CreateWorkflowRequest) -> Result<pb::Template, Status> {
+    pub(super) async fn template(
+        &self,
+        request: &pb::CreateWorkflowRequest,
+    ) -> Result<pb::Template, Status> {
         match request.template_id.as_str() {
             "" => {
                 Ok(pb::Template { data: request.template_data.clone(), ..pb::Template::default() })
@@ -349,7 +361,7 @@ impl Api {
     }
 
     /// Reads a machine from the hardware service, as `view` shows it.
-    async fn machine(&self, id: &str, view: View) -> Result<hw::Hardware, Status> {
+    pub(super) async fn machine(&self, id: &str, view: View) -> Result<hw::Hardware, Status> {
         let by = hw::get_hardware_request::By::Id(machine_id(id)?.to_string());
         let request = hw::GetHardwareRequest { by: Some(by), view: view.into() };
         let found = self.hardware.clone().get_hardware(request).await?;
@@ -372,7 +384,8 @@ fn check_protection(machine: &hw::Hardware) -> Result<(), Status> {
         return Ok(());
     }
     let subject = format!("hardware/{}", machine.id);
-    let text = format!("hardware {} is protected: remove its protection first", machine.id);
+    let name = if machine.name.is_empty() { &machine.id } else { &machine.name };
+    let text = format!("{name} is protected: tinwright hardware unprotect {name}");
     Err(status::failed_precondition("PROTECTED", &subject, text))
 }
 

@@ -1,5 +1,6 @@
 //! Plans: what a workflow would do to a machine.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use tinwright::disk_hint;
@@ -7,20 +8,27 @@ use tinwright::hardware::v1 as hw;
 use tinwright::workflow::v1 as pb;
 
 use super::{Error, new_workflow};
+use crate::template::{Definition, unused_values};
 
-/// Returns what a workflow from `template` would do to `machine`, with these values for its placeholders. Nothing is rendered if `template` has no
-/// text.
+/// Returns what a workflow from `template` would do to `machine`, with these values for its placeholders, which the template `later` gets, too.
+/// Nothing is rendered if `template` has no text.
 pub fn plan(
-    values: std::collections::BTreeMap<String, String>,
+    values: BTreeMap<String, String>,
     template: &pb::Template,
+    later: &pb::Template,
     machine: &hw::Hardware,
     now: SystemTime,
 ) -> Result<pb::PlanWorkflowResponse, Error> {
     let disk = disk_hint::root_disk(machine.root_disk.as_deref(), machine.inventory.as_deref());
     // A template that uses a disk that is not found is not rendered.
     let disk = disk.unwrap_or_default();
+    let texts = [template.data.as_str(), later.data.as_str()];
+    // Without a template, nothing is known of their use.
+    let is_known = texts.iter().any(|text| !text.is_empty());
+    let unused_values = if is_known { unused_values(&texts, &values) } else { Vec::new() };
     if template.data.is_empty() {
-        return Ok(pb::PlanWorkflowResponse { disk, ..pb::PlanWorkflowResponse::default() });
+        let nothing = pb::PlanWorkflowResponse::default();
+        return Ok(pb::PlanWorkflowResponse { disk, unused_values, ..nothing });
     }
     let request = pb::CreateWorkflowRequest {
         template_id: template.id.clone(),
@@ -35,12 +43,34 @@ pub fn plan(
         template_name: workflow.template_name,
         disk,
         erasures: workflow.actions.iter().filter_map(erasure).collect(),
+        unused_values,
     })
+}
+
+/// Returns what the template of `request` would run on `machine`.
+pub fn render(
+    request: &pb::CreateWorkflowRequest,
+    template: &pb::Template,
+    machine: &hw::Hardware,
+    now: SystemTime,
+) -> Result<pb::RenderTemplateResponse, Error> {
+    super::check(request)?;
+    let workflow = new_workflow(request, template, machine, now)?;
+    let mut warnings = Vec::new();
+    // It was read before.
+    if let Ok(definition) = Definition::parse(&workflow.rendered) {
+        warnings.extend(definition.unknown_variables().iter().map(ToString::to_string));
+    }
+    for unused in unused_values(&[&template.data], &request.values) {
+        warnings.push(format!("the template does not use the value {unused}"));
+    }
+    let pb::Workflow { template_name, rendered, actions, .. } = workflow;
+    Ok(pb::RenderTemplateResponse { template_name, rendered, actions, warnings })
 }
 
 /// Returns what `action` erases, if it is a built-in action that does (docs/reference/actions.md).
 fn erasure(action: &pb::Action) -> Option<pb::PlannedErasure> {
-    let image = action.image.split('@').next()?.rsplit('/').next()?.split(':').next()?;
+    let image = actions::short_name(&action.image);
     let command: Vec<_> = action.command.iter().filter(|word| !word.is_empty()).collect();
     let command = match command.as_slice() {
         [] => "",
@@ -83,8 +113,8 @@ tasks:
   actions:
   - {name: clear, image: wipe, environment: {WIPE_DISKS: all}}
   - {name: write, image: "quay.io/a/image2disk:v1", environment: {DEST_DISK: "{{ .to }}", IMG_URL: "{{ .key }}"}}
-  - {name: split, image: rootio, command: [partition]}
-  - {name: user, image: cexec, environment: {BLOCK_DEVICE: /dev/sda1}}
+  - {name: split, image: rootio, command: [partition], environment: {MIRROR_HOST: 192.0.2.1}}
+  - {name: user, image: cexec, environment: {BLOCK_DEVICE: /dev/sda1, FS_TYPE: ext4, CMD_LINE: ls}}
 "#;
 
     fn machine() -> hw::Hardware {
@@ -102,7 +132,7 @@ tasks:
         let values = values.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let (id, name) = ("t-1".to_owned(), "debian".to_owned());
         let template = pb::Template { id, name, data: data.to_owned(), ..Default::default() };
-        plan(values, &template, &machine(), SystemTime::UNIX_EPOCH)
+        plan(values, &template, &pb::Template::default(), &machine(), SystemTime::UNIX_EPOCH)
     }
 
     #[test]

@@ -13,7 +13,7 @@ tasks:
   worker: "{{ .device_1 }}"
   environment: {DISK: "{{ index .Hardware.Disks 0 }}"}
   actions:
-  - {name: write, image: image2disk, environment: {URL: "{{ .url }}", PLAN: "{{ .hardware.plan }}"}}
+  - {name: write, image: image2disk, environment: {IMG_URL: "{{ .url }}", DEST_DISK: /dev/sda, PLAN: "{{ .hardware.plan }}"}}
   - {name: skip, image: cexec, if: "false"}
 "#;
 
@@ -54,7 +54,8 @@ fn created(data: &str, values: &[(&str, &str)]) -> Result<pb::Workflow, String> 
 #[test]
 fn values_and_both_forms_of_hardware_are_rendered_into_actions() {
     let workflow = created(DATA, &[("url", "http://192.0.2.1/d.gz")]).unwrap();
-    let environment = ["DISK=/dev/sda", "PLAN=big", "URL=http://192.0.2.1/d.gz"];
+    let environment =
+        ["DEST_DISK=/dev/sda", "DISK=/dev/sda", "IMG_URL=http://192.0.2.1/d.gz", "PLAN=big"];
     assert_eq!(workflow.actions[0].environment, environment);
     assert_eq!(workflow.actions[1].state(), pb::ActionState::Skipped);
     assert!(workflow.wants_machine && workflow.rendered.contains("02:00:00:00:00:07"));
@@ -105,8 +106,8 @@ tasks:
 - name: join {{ .hardware.extra.password }}
   worker: "{{ .device_1 }}"
   actions:
-  - {name: "token {{ .token }}!", image: "{{ .token }}/cexec:v1", command: ["{{ .token }}"]}
-  - {name: "for {{ .name }} and {{ .short }}", image: "quay.io/a/{{ .action }}"}
+  - {name: "token {{ .token }}!", image: "{{ .token }}/rootio:v1", command: [version], environment: {A: "{{ .token }}"}}
+  - {name: "for {{ .name }} and {{ .short }}", image: "quay.io/a/{{ .action }}", environment: {DEST_DISK: /a, IMG_URL: b}}
 "#;
     let values =
         [("token", "hunter22"), ("name", "wanted"), ("short", "a"), ("action", "image2disk")];
@@ -117,7 +118,8 @@ tasks:
     let [first, second] = &workflow.actions[..] else { panic!("{workflow:?}") };
     assert_eq!(workflow.template_name, "install ***");
     assert_eq!((first.task_name.as_str(), first.name.as_str()), ("join ***", "token ***!"));
-    assert_eq!((first.image.as_str(), &first.command[..]), ("cexec", &["hunter22".to_owned()][..]));
+    let environment = &["A=hunter22".to_owned()][..];
+    assert_eq!((first.image.as_str(), &first.environment[..]), ("rootio", environment));
     assert_eq!(second.name, "for wanted wanted and a", "the template has this word");
     assert_eq!(second.image, "image2disk");
 }
@@ -125,6 +127,7 @@ tasks:
 #[test]
 fn an_error_of_the_rendered_text_quotes_no_hidden_value() {
     for line in [
+        r#"- {name: a, image: rootio, command: ["{{ .token }}"]}"#,
         r#"- {name: a, image: cexec, timeout: "{{ .token }}"}"#,
         r#"- {name: a, image: cexec, if: "{{ .token }}"}"#,
         r#"- {name: a, image: "{{ .token }}//"}"#,
@@ -146,7 +149,7 @@ tasks:
 - name: os
   worker: "{{ .device_1 }}"
   actions:
-  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}", ROOT: "{{ formatPartition .disk 1 }}"}}
+  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}", IMG_URL: "http://a/b", ROOT: "{{ formatPartition .disk 1 }}"}}
 "#;
 
 /// Returns a machine with disks of these serial numbers and sizes, and a hint.
@@ -173,7 +176,7 @@ fn destination(
     let template = pb::Template { name: "install".into(), data: data.into(), ..Default::default() };
     let created = new_workflow(&request(values), &template, machine, SystemTime::now())?;
     let environment = created.actions[0].environment[0].split_once('=').unwrap();
-    assert_eq!(created.actions[0].environment[1], format!("ROOT={}-part1", environment.1));
+    assert_eq!(created.actions[0].environment[2], format!("ROOT={}-part1", environment.1));
     Ok(environment.1.to_owned())
 }
 
@@ -213,7 +216,7 @@ fn a_template_that_uses_a_root_disk_that_is_not_found_is_refused_with_the_disks(
         let refused = destination(WITH_DISK, &[], &machine).unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition);
         assert_eq!(refused.get_details_error_info().unwrap().reason, reason);
-        let start = format!("hardware {ID}: {text}");
+        let start = format!("{ID}: {text}");
         assert!(refused.message().starts_with(&start), "{}", refused.message());
     }
 }

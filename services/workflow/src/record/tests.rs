@@ -156,7 +156,7 @@ fn blank(workflow: &Workflow) -> pb::Workflow {
 
 const TEXT: &str = "
 name: t
-tasks: [{name: a, worker: w, actions: [{name: x, image: cexec, environment: {B: 1, A: 2}}]}]
+tasks: [{name: a, worker: w, actions: [{name: x, image: rootio, command: [version], environment: {B: 1, A: 2}}]}]
 ";
 
 proptest! {

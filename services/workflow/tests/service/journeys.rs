@@ -26,7 +26,10 @@ async fn a_worker_runs_two_actions_with_success() {
     let action = first.action.clone().unwrap();
     assert_eq!(
         (action.name.as_str(), action.environment),
-        ("write", vec!["URL=http://192.0.2.1/d.gz".to_owned()])
+        (
+            "write",
+            vec!["DEST_DISK=/dev/sda".to_owned(), "IMG_URL=http://192.0.2.1/d.gz".to_owned()]
+        )
     );
     worker.succeed(&first).await;
     let second = worker.begin().await;
@@ -41,7 +44,7 @@ async fn a_worker_runs_two_actions_with_success() {
 #[tokio::test]
 async fn all_settings_of_an_action_reach_its_worker() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
-    let more = "image: cexec, on-timeout: [say, late], on-failure: [say, bad], \
+    let more = "image: image2disk, on-timeout: [say, late], on-failure: [say, bad], \
                 namespaces: {network: host, pid: host}";
     let made = site.workflow(machine, &TWO.replace("image: image2disk", more)).await;
     let action = site.worker(machine).next().await.action.unwrap();
@@ -73,13 +76,15 @@ async fn a_failed_actions_reason_and_tail_are_stored() {
 async fn a_workflow_without_room_for_its_results_is_refused() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let value = "x".repeat(103 * 1000);
-    let actions = ["a", "b", "c", "d"].map(|name| format!("  - {{name: {name}, image: cexec}}\n"));
+    let actions = ["a", "b", "c", "d"]
+        .map(|name| format!("  - {{name: {name}, image: rootio, command: [version]}}\n"));
     let text = format!(
         "name: large\ntasks:\n- name: os\n  worker: '{{{{ .device_1 }}}}'\n  environment: {{LARGE: {value}}}\n  \
          actions:\n{}",
         actions.concat()
     );
-    let request = pb::CreateWorkflowRequest { template_data: text, ..request(machine) };
+    let values = std::collections::BTreeMap::new();
+    let request = pb::CreateWorkflowRequest { template_data: text, values, ..request(machine) };
     let refused = site.workflows().create_workflow(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     let text = refused.message();
@@ -197,17 +202,17 @@ async fn a_template_sees_of_the_hardware_what_its_caller_sees() {
     for secret in
         ["{{ .Hardware.UserData }}", "{{ (index .hardware.interfaces 0).netboot.ipxe.contents }}"]
     {
-        let command = with(&format!("name: configure, image: cexec, command: [\"{secret}\"]"));
+        let reaction = with(&format!("name: configure, image: cexec, on-failure: [\"{secret}\"]"));
         let name = with(&format!("name: \"{secret}\", image: cexec"));
-        for request in [command.clone(), name] {
+        for request in [reaction.clone(), name] {
             let refused = operator.create_workflow(request).await.unwrap_err();
             assert_eq!(refused.code(), Code::InvalidArgument);
             assert!(!refused.message().contains(SECRET), "{refused}");
         }
-        let made = site.workflows().create_workflow(command).await.unwrap().into_inner();
+        let made = site.workflows().create_workflow(reaction).await.unwrap().into_inner();
         let made = made.workflow.unwrap();
-        assert!(made.actions[1].command.is_empty(), "not in a basic view");
-        assert_eq!(site.get(&made.id).await.actions[1].command, [SECRET]);
+        assert!(made.actions[1].on_failure.is_empty(), "not in a basic view");
+        assert_eq!(site.get(&made.id).await.actions[1].on_failure, [SECRET]);
     }
 }
 

@@ -149,11 +149,25 @@ impl HardwareService for FakeHardware {
         closed()
     }
 
+    /// Lists the machines that have a policy, one on a page.
     async fn list_hardware(
         &self,
-        _: Request<pb::ListHardwareRequest>,
+        request: Request<pb::ListHardwareRequest>,
     ) -> Answer<pb::ListHardwareResponse> {
-        closed()
+        let after = request.into_inner().page_token;
+        let policies = self.policies.lock().unwrap();
+        let next = policies.iter().find(|(id, _)| **id > after);
+        let Some((id, policy)) = next else {
+            return Ok(Response::new(pb::ListHardwareResponse::default()));
+        };
+        let hardware = pb::Hardware {
+            id: id.clone(),
+            name: "node-1".into(),
+            policy: Some(policy.clone()),
+            ..Default::default()
+        };
+        let (hardware, next_page_token) = (vec![hardware], id.clone());
+        Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
     }
 
     async fn update_hardware(

@@ -19,6 +19,7 @@ mod restarts;
 mod retention;
 mod root_disks;
 mod site;
+mod templates;
 mod tenants;
 mod unexpected_boots;
 mod waiting;

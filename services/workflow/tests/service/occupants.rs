@@ -69,12 +69,19 @@ impl InstanceService for FakeInstances {
         }
     }
 
+    async fn list_instances(
+        &self,
+        _: Request<inst::ListInstancesRequest>,
+    ) -> Result<Response<inst::ListInstancesResponse>, Status> {
+        let instances = self.0.lock().unwrap().values().cloned().collect();
+        Ok(Response::new(inst::ListInstancesResponse { instances, ..Default::default() }))
+    }
+
     type WatchInstancesStream =
         Pin<Box<dyn Stream<Item = Result<inst::WatchInstancesResponse, Status>> + Send>>;
 
     never_called! {
         create_instance(inst::CreateInstanceRequest) -> inst::CreateInstanceResponse;
-        list_instances(inst::ListInstancesRequest) -> inst::ListInstancesResponse;
         update_instance(inst::UpdateInstanceRequest) -> inst::UpdateInstanceResponse;
         delete_instance(inst::DeleteInstanceRequest) -> inst::DeleteInstanceResponse;
         retry_instance(inst::RetryInstanceRequest) -> inst::RetryInstanceResponse;

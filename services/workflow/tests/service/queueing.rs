@@ -53,7 +53,10 @@ async fn a_machines_workflows_are_listed_without_those_of_others() {
 #[tokio::test]
 async fn a_history_larger_than_a_message_is_listed_in_pages() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
-    let action = format!("{{name: a, image: cexec, environment: {{PAD: {}}}}}", "x".repeat(60_000));
+    let action = format!(
+        "{{name: a, image: rootio, command: [version], environment: {{PAD: {}}}}}",
+        "x".repeat(60_000)
+    );
     let template = format!(
         "name: long\ntasks: [{{name: t, worker: \"{{{{ .device_1 }}}}\", actions: [{action}]}}]"
     );

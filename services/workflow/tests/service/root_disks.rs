@@ -14,7 +14,7 @@ tasks:
 - name: os
   worker: "{{ .device_1 }}"
   actions:
-  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}"}}
+  - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}", IMG_URL: "http://192.0.2.1/d"}}
 "#;
 
 /// Creates a workflow on `machine`, for its occupant. Returns the environment of its action.
@@ -22,10 +22,12 @@ async fn create(site: &mut Site, machine: HardwareId) -> Result<Vec<String>, Sta
     let request = CreateWorkflowRequest {
         template_data: TEMPLATE.into(),
         instance_id: site.instances.occupant(machine),
+        values: std::collections::BTreeMap::new(),
         ..request(machine)
     };
     let created = site.workflows().create_workflow(request).await?.into_inner().workflow.unwrap();
-    Ok(site.get(&created.id).await.actions[0].environment.clone())
+    let environment = &site.get(&created.id).await.actions[0].environment;
+    Ok(environment.iter().filter(|it| it.starts_with("DEST_DISK")).cloned().collect())
 }
 
 #[tokio::test]

@@ -42,8 +42,8 @@ tasks:
 - name: os
   worker: "{{ .device_1 }}"
   actions:
-  - {name: write, image: image2disk, retries: 1, environment: {URL: "{{ .url }}"}}
-  - {name: configure, image: cexec}
+  - {name: write, image: image2disk, retries: 1, environment: {DEST_DISK: /dev/sda, IMG_URL: "{{ .url }}"}}
+  - {name: configure, image: cexec, environment: {BLOCK_DEVICE: /dev/sda1, FS_TYPE: ext4, CMD_LINE: ls}}
 "#;
 
 /// The service and the fakes; dropping it stops all of them.
@@ -173,7 +173,10 @@ impl Site {
         template: &str,
         options: pb::BootOptions,
     ) -> pb::Workflow {
+        let mut values = request(machine).values;
+        values.retain(|key, _| template.contains(&format!(".{key}")));
         let request = pb::CreateWorkflowRequest {
+            values,
             template_data: template.into(),
             boot_options: Some(options),
             occupied_by: self.instances.occupant(machine),

@@ -218,7 +218,7 @@ async fn tenants_have_templates_of_their_own_and_read_those_of_the_site() {
     let list = pb::ListTemplatesRequest::default();
     let found = client.list_templates(list).await.unwrap().into_inner().templates;
     assert_eq!(found.iter().map(|it| &it.id).collect::<Vec<_>>(), [&of_site.id, &own.id]);
-    let delete = |id: &str| pb::DeleteTemplateRequest { id: id.into(), revision: 0 };
+    let delete = |id: &str| pb::DeleteTemplateRequest { id: id.into(), ..Default::default() };
     let update = |id: &str| pb::UpdateTemplateRequest {
         template: Some(pb::Template { id: id.into(), name: "u".into(), ..Default::default() }),
         update_mask: Some(prost_types::FieldMask { paths: vec!["name".into()] }),

@@ -2,6 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use prometheus_client::encoding::text::encode;
+use std::time::Duration;
+
+use tinwright::instance::v1::Instance;
+use tinwright::power::v1::PowerJob;
+use tinwright::workflow::v1::Workflow;
 use tinwright::{HardwareId, InstanceId, PowerJobId, WorkflowId};
 
 use super::*;
@@ -186,4 +191,60 @@ fn workflows_of_instances_that_do_not_exist_are_orphaned() {
     assert_eq!(site.value("workflows_orphaned"), Some(0.0));
     site.instances(FeedEvent::Deleted(instance.id));
     assert_eq!(site.value("workflows_orphaned"), Some(1.0));
+}
+
+#[test]
+fn machines_are_counted_by_state() {
+    let site = site();
+    let machine = |state: hardware::State| hardware::Hardware {
+        id: HardwareId::new().to_string(),
+        state: state.into(),
+        ..hardware::Hardware::default()
+    };
+    let failed = machine(hardware::State::Failed);
+    let all = vec![machine(hardware::State::Provisionable), failed.clone()];
+    site.metrics.take(Noun::Hardware, FeedEvent::Snapshot(all), site.now);
+    let mended = hardware::Hardware { state: hardware::State::Provisionable.into(), ..failed };
+    site.metrics.take(Noun::Hardware, FeedEvent::Put(mended), site.now);
+    assert_eq!(site.value("hardware{state=\"provisionable\"}"), Some(2.0));
+    assert_eq!(site.value("hardware{state=\"failed\"}"), Some(0.0));
+}
+
+#[test]
+fn each_attempt_that_a_bmc_failed_is_counted_once() {
+    let site = site();
+    let job = |attempt, state: power_job::State| PowerJob {
+        id: "00000000-0000-4000-8000-000000000001".into(),
+        hardware_id: HardwareId::new().to_string(),
+        create_time: Some(site.now.into()),
+        attempt,
+        state: state.into(),
+        ..PowerJob::default()
+    };
+    site.power_jobs(FeedEvent::Snapshot(Vec::new()));
+    for (attempt, state, failures) in [
+        (0, power_job::State::Pending, 0.0),
+        (1, power_job::State::Running, 0.0),
+        (2, power_job::State::Running, 1.0),
+        (3, power_job::State::Running, 2.0),
+        // The next operation.
+        (1, power_job::State::Running, 2.0),
+        (2, power_job::State::Running, 3.0),
+        (2, power_job::State::Failed, 4.0),
+        (2, power_job::State::Failed, 4.0),
+    ] {
+        site.power_jobs(FeedEvent::Put(job(attempt, state)));
+        assert_eq!(site.value("bmc_failures_total"), Some(failures), "{attempt} {state:?}");
+    }
+}
+
+#[test]
+fn the_help_of_each_metric_is_a_sentence() {
+    let site = site();
+    site.workflows(FeedEvent::Snapshot(Vec::new()));
+    site.instances(FeedEvent::Snapshot(Vec::new()));
+    let page = site.page();
+    let mut help = page.lines().filter_map(|line| line.strip_prefix("# HELP "));
+    assert!(help.clone().count() > 5, "{page}");
+    assert!(help.all(|line| line.ends_with('.') && !line.ends_with("..")), "{page}");
 }

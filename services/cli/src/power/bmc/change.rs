@@ -81,7 +81,7 @@ pub(super) async fn update(
     if options.url.is_some() || options.ipmi.is_some() {
         bmc.password = password::read(options.password_file.as_deref())?;
     }
-    let (output, skip_login) = (options.output, options.skip_login);
+    let (output, skip_login) = (options.output.clone(), options.skip_login);
     apply(&mut bmc, options)?;
     store(bmc, skip_login, output, channel, out).await
 }
@@ -107,7 +107,7 @@ async fn store(
     // An empty mask leaves an empty password unchanged.
     let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
     let updated = client(channel).update_bmc(request).await?.into_inner();
-    print_list(out, updated.bmc.as_slice(), output)
+    print_list(out, updated.bmc.as_slice(), &output)
 }
 
 /// Puts the changes into `bmc`.

@@ -147,6 +147,7 @@ impl TemplateService for Owners {
         get_template(wf::GetTemplateRequest) -> wf::GetTemplateResponse;
         update_template(wf::UpdateTemplateRequest) -> wf::UpdateTemplateResponse;
         delete_template(wf::DeleteTemplateRequest) -> wf::DeleteTemplateResponse;
+        render_template(wf::RenderTemplateRequest) -> wf::RenderTemplateResponse;
         watch_templates(wf::WatchTemplatesRequest) -> Self::WatchTemplatesStream;
     }
 }

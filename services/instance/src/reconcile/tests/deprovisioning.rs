@@ -171,3 +171,77 @@ async fn a_protected_machine_is_cleaned_when_its_protection_ends() {
     bench.settle().await;
     assert_eq!((bench.reason().await, bench.site.request_ids().len()), (String::new(), 2));
 }
+
+#[tokio::test]
+async fn the_clean_up_of_a_machine_without_a_bmc_waits_for_the_confirmed_restart() {
+    let bench = Bench::active(templated()).await;
+    {
+        let mut site = bench.site.state();
+        site.has_bmc = false;
+        site.machine.as_mut().unwrap().name = "node-1".into();
+        // Of an earlier boot epoch: the tenant's system may have seen it.
+        site.restart_time = Some(bench.instances.now());
+    }
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "deprovisioning");
+    let asks = "node-1 has no BMC: restart it from the network, then: tinwright workflow confirm-restart node-1";
+    assert_eq!(bench.reason().await, asks);
+    assert_eq!(bench.site.state().created.len(), 1, "no clean-up yet");
+    bench.site.state().restart_time = Some(bench.instances.now());
+    assert_eq!(bench.settled().await, "deprovisioning");
+    let request = bench.site.state().created[1].clone();
+    assert_eq!(request.boot_options, None, "nothing is switched");
+    assert!(request.template_data.contains("WIPE_DISKS: all"));
+    bench.site.end(Workflow::Success, "");
+    assert_eq!(bench.settled().await, "gone");
+    assert!(!bench.occupied().await);
+}
+
+#[tokio::test]
+async fn a_failed_clean_up_without_a_bmc_needs_another_confirmation() {
+    let bench = Bench::active(templated()).await;
+    bench.site.state().has_bmc = false;
+    bench.delete(false).await;
+    bench.settle().await;
+    bench.site.state().restart_time = Some(bench.instances.now());
+    bench.settle().await;
+    bench.site.end(Workflow::Failed, "disk is in use");
+    assert_eq!(bench.settled().await, "deprovision_failed");
+    bench.instances.retry(bench.id).await.unwrap();
+    assert_eq!(bench.settled().await, "deprovisioning");
+    assert!(bench.reason().await.contains("confirm-restart"), "{}", bench.reason().await);
+    assert_eq!(bench.site.state().created.len(), 2);
+}
+
+#[tokio::test]
+async fn a_bmc_that_is_added_meanwhile_switches_the_machine() {
+    let bench = Bench::active(templated()).await;
+    bench.site.state().has_bmc = false;
+    bench.delete(false).await;
+    bench.settle().await;
+    bench.site.state().has_bmc = true;
+    bench.settle().await;
+    assert!(bench.site.state().created[1].boot_options.unwrap().power_off_after);
+}
+
+#[tokio::test]
+async fn an_instance_shows_what_its_clean_up_waits_for() {
+    let bench = Bench::active(templated()).await;
+    bench.delete(false).await;
+    bench.settle().await;
+    let set_reason = |reason: &str| {
+        bench.site.state().workflows[1].state_reason = reason.into();
+    };
+    set_reason("behind workflow 7 and 2 more");
+    assert_eq!(bench.settle().await, Outcome::After(PENDING_POLL_INTERVAL));
+    assert_eq!(bench.reason().await, "behind workflow 7 and 2 more");
+    set_reason("");
+    bench.settle().await;
+    assert_eq!(bench.reason().await, "");
+    set_reason("waits for the machine's worker");
+    let overdue =
+        Instance { overdue: true, state_reason: "overdue".into(), ..bench.found().await.unwrap() };
+    bench.instances.put(&bench.found().await.unwrap(), overdue).await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.reason().await, "overdue", "the alarm stays");
+}

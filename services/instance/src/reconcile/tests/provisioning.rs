@@ -43,7 +43,7 @@ async fn a_machine_that_may_not_be_used_is_released_with_a_reason() {
         let bench = Bench::new(templated()).await;
         bench.site.set_machine_state(state, "fan");
         assert_eq!(bench.settled().await, "failed");
-        assert_eq!(bench.reason().await, format!("hardware {MACHINE} {words}"));
+        assert_eq!(bench.reason().await, format!("{MACHINE} {words}"));
         assert!(!bench.occupied().await && bench.site.state().created.is_empty());
         bench.instances.create(templated(), None).await.unwrap();
     }
@@ -54,7 +54,10 @@ async fn a_protected_machine_is_not_installed() {
     let bench = Bench::new(templated()).await;
     bench.site.protect_machine(true);
     assert_eq!(bench.settled().await, "failed");
-    assert_eq!(bench.reason().await, format!("hardware {MACHINE} is protected"));
+    assert_eq!(
+        bench.reason().await,
+        format!("{MACHINE} is protected: tinwright hardware unprotect {MACHINE}")
+    );
     assert!(!bench.occupied().await && bench.site.state().created.is_empty());
 }
 
@@ -226,7 +229,7 @@ async fn a_machine_in_maintenance_is_not_booted_into_its_custom_script() {
     assert_eq!((begun, bench.state().await), (Outcome::Again, "provisioning".into()));
     bench.site.set_machine_state(HardwareState::Maintenance, "fan");
     assert!(matches!(bench.settle().await, Outcome::After(_)));
-    assert_eq!(bench.reason().await, format!("waits: hardware {MACHINE} is in maintenance: fan"));
+    assert_eq!(bench.reason().await, format!("waits: {MACHINE} is in maintenance: fan"));
     assert!(bench.site.state().jobs.is_empty());
     bench.site.set_machine_state(HardwareState::Provisionable, "");
     assert_eq!(bench.settle().await, Outcome::Done);

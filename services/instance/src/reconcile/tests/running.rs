@@ -77,6 +77,20 @@ async fn an_instance_is_provisioned_and_deprovisioned_and_the_service_stops() {
     stopped.expect("within 20 s").unwrap().unwrap();
 }
 
+#[tokio::test]
+async fn an_instance_says_at_once_what_its_workflow_waits_for() {
+    let running = Running::start();
+    running.instances.create(templated(), None).await.unwrap();
+    running.until_workflow().await;
+    while running.site.state().workflows[0].held {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for reason in ["behind workflow 7", "waits for the machine's worker"] {
+        running.site.set_reason(reason);
+        running.until(|instance| instance.is_some_and(|it| it.state_reason == reason)).await;
+    }
+}
+
 /// A workflow with the labels that a step of `instance` gives it.
 fn of_step(instance: &Instance, step: &str) -> tinwright::workflow::v1::Workflow {
     tinwright::workflow::v1::Workflow {

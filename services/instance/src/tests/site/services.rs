@@ -79,9 +79,16 @@ impl HardwareService for Site {
             let wanted = |machine: &&hw::Hardware| {
                 by == Some(hw::get_hardware_request::By::Id(machine.id.clone()))
             };
-            let machine = state.machine.iter().chain(&state.rack).find(wanted);
-            let machine = machine.ok_or_else(missing)?;
-            Ok(hw::GetHardwareResponse { hardware: Some(machine.clone()) })
+            let machine = state.machine.iter().chain(&state.rack).find(wanted).cloned();
+            let any = match by.clone() {
+                Some(hw::get_hardware_request::By::Id(id)) if state.has_every_machine => {
+                    let state = hw::State::Provisionable.into();
+                    Some(hw::Hardware { id, state, ..hw::Hardware::default() })
+                }
+                Some(_) | None => None,
+            };
+            let hardware = Some(machine.or(any).ok_or_else(missing)?);
+            Ok(hw::GetHardwareResponse { hardware })
         })
     }
 
@@ -190,6 +197,7 @@ impl WorkflowService for Site {
             None => Ok(wf::PlanWorkflowResponse {
                 template_id: request.template_id.clone(),
                 disk: format!("/dev/disk/by-id/of-{}", request.hardware_id),
+                unused_values: state.unused_values.clone(),
                 ..wf::PlanWorkflowResponse::default()
             }),
         })
@@ -251,6 +259,16 @@ impl WorkflowService for Site {
         })
     }
 
+    async fn get_boot_epoch(
+        &self,
+        _request: Request<wf::GetBootEpochRequest>,
+    ) -> Result<Response<wf::GetBootEpochResponse>, Status> {
+        self.carry_out(|state| {
+            let restart_time = state.restart_time.map(Into::into);
+            Ok(wf::GetBootEpochResponse { number: 1, restart_time })
+        })
+    }
+
     type WatchWorkflowsStream = EventStream<wf::WatchWorkflowsResponse>;
 
     async fn watch_workflows(
@@ -272,7 +290,6 @@ impl WorkflowService for Site {
         read_log(wf::ReadLogRequest) -> Self::ReadLogStream;
         confirm_restart(wf::ConfirmRestartRequest) -> wf::ConfirmRestartResponse;
         note_boot(wf::NoteBootRequest) -> wf::NoteBootResponse;
-        get_boot_epoch(wf::GetBootEpochRequest) -> wf::GetBootEpochResponse;
     }
 }
 
@@ -299,6 +316,16 @@ impl PowerService for Site {
             };
             let power_job = Some(state.power_job(id));
             Ok(power::CreatePowerJobResponse { power_job })
+        })
+    }
+
+    async fn get_bmc(
+        &self,
+        _request: Request<power::GetBmcRequest>,
+    ) -> Result<Response<power::GetBmcResponse>, Status> {
+        self.carry_out(|state| match state.has_bmc {
+            true => Ok(power::GetBmcResponse { bmc: Some(power::Bmc::default()) }),
+            false => Err(missing()),
         })
     }
 
@@ -332,7 +359,6 @@ impl PowerService for Site {
 
     never_called! {
         create_bmc(power::CreateBmcRequest) -> power::CreateBmcResponse;
-        get_bmc(power::GetBmcRequest) -> power::GetBmcResponse;
         list_bmcs(power::ListBmcsRequest) -> power::ListBmcsResponse;
         update_bmc(power::UpdateBmcRequest) -> power::UpdateBmcResponse;
         delete_bmc(power::DeleteBmcRequest) -> power::DeleteBmcResponse;

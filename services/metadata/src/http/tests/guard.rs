@@ -190,7 +190,7 @@ async fn every_metric_counts() {
         "metadata_firsts_total{event=\"metadata_crawled\"} 1",
         "metadata_firsts_total{event=\"metadata_user_data_read\"} 1",
         "metadata_firsts_total{event=\"phone_home\"} 1",
-        "metadata_latency_seconds_count 7",
+        "metadata_reply_seconds_count 7",
         "metadata_feed_connected 1",
         "metadata_feed_age_seconds 0",
     ] {

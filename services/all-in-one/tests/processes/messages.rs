@@ -1,0 +1,196 @@
+//! What the program says: without a command, to wrong settings, about a missing environment, in its log and at its end.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+
+use super::network::{Network, OURS};
+use super::process::{Place, Process, arguments, get, machine};
+
+const MAC: &str = "52:54:00:00:00:01";
+/// Options for free ports.
+const FREE_PORTS: &str =
+    "--listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --gateway-listen 127.0.0.1:0";
+
+/// Runs `tinwright` with `words`.
+fn run(words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
+    command.args(words.split_whitespace()).env_remove("TINWRIGHT_DATA").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command that must fail with exit code `code`, and returns its error.
+fn refused(words: &str, code: i32) -> String {
+    let output = run(words);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{words}: {error}");
+    error
+}
+
+/// Creates a machine with a name, an address of the network and PXE.
+async fn create(server: &Process, name: &str) {
+    let mut request = machine(MAC, "198.51.100.50");
+    let hardware = request.hardware.as_mut().unwrap();
+    hardware.name = name.into();
+    hardware.state = hw::State::Provisionable.into();
+    let netboot = hw::Netboot { allow_pxe: true, ..hw::Netboot::default() };
+    hardware.interfaces[0].netboot = Some(netboot);
+    HardwareServiceClient::new(server.channel().await).create_hardware(request).await.unwrap();
+}
+
+#[test]
+fn without_a_command_the_help_is_printed_and_no_server_is_started() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
+    let output = command.env("TINWRIGHT_DATA", home.path().join("data")).output().unwrap();
+    let help = text(&output.stdout);
+    assert!(output.status.success() && help.contains("Usage: tinwright"), "{help}");
+    assert!(help.contains("  serve ") && help.lines().count() < 80, "{help}");
+    assert!(!home.path().join("data").exists());
+    let version = text(&run("--version").stdout);
+    assert_eq!(version, concat!("tinwright ", env!("CARGO_PKG_VERSION"), "\n"));
+    let all = text(&run("serve --help-all").stdout);
+    assert!(all.contains("--etcd-prefix") && all.contains("Usage: tinwright serve"), "{all}");
+}
+
+#[test]
+fn wrong_settings_are_refused_by_name_with_what_to_do() {
+    for (words, error) in [
+        (
+            "--log verbose",
+            "log: \"verbose\" is neither a level (error, warn, info, debug, trace, off)",
+        ),
+        ("--listen 127.0.0.1", "--listen: add a port: 127.0.0.1:42113"),
+        ("--netboot-interface nope0", "netboot_interface nope0: there is no such interface"),
+    ] {
+        let line = refused(&format!("serve --config /dev/null --store memory {words}"), 78);
+        assert!(line.starts_with(&format!("tinwright: {error}")), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+}
+
+#[test]
+fn a_check_of_nothing_fails_and_creates_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("typo");
+    let error = refused(&format!("store check --data {}", data.display()), 1);
+    assert!(error.contains(&format!("no store in {}", data.display())), "{error}");
+    assert!(!data.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_that_uses_a_directory_is_named() {
+    let server = Place::new().start(&[]).await;
+    let data = server.place.path("data");
+    let expected =
+        format!("a server is using {} (pid {}): stop it first", data.display(), server.id());
+    let check = refused(&format!("store check --data {}", data.display()), 1);
+    assert!(check.contains(&expected), "{check}");
+    let serve = refused(&format!("serve --data {} {FREE_PORTS}", data.display()), 1);
+    assert!(serve.contains(&expected), "{serve}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_its_secrets_is_refused_and_gets_no_new_ones() {
+    let place = Place::new().start(&[]).await.terminate();
+    std::fs::remove_dir_all(place.secrets()).unwrap();
+    let data = place.path("data");
+    let error = refused(&format!("serve --data {} {FREE_PORTS}", data.display()), 1);
+    assert!(error.contains("belongs to another site than these secrets"), "{error}");
+    assert!(!place.secrets().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_literal_names_changes_and_ends_in_order() {
+    let server = Place::new().start(&[]).await;
+    create(&server, "node-1").await;
+    let mut client = HardwareServiceClient::new(server.channel().await);
+    let absent =
+        hw::DeleteHardwareRequest { id: uuid::Uuid::new_v4().to_string(), ..Default::default() };
+    client.delete_hardware(absent).await.unwrap_err();
+    drop(client);
+    let place = server.terminate();
+    let log = std::fs::read_to_string(place.path("log")).unwrap();
+    let line = |parts: &[&str]| {
+        log.lines().filter(|line| parts.iter().all(|it| line.contains(it))).count()
+    };
+    let created = [
+        " INFO tinwright: change requested caller=person:admin role=admin",
+        " call=HardwareService/CreateHardware object=\"hardware node-1 ",
+        " result=OK",
+    ];
+    assert_eq!(line(&created), 1, "{log}");
+    assert_eq!(line(&["call=HardwareService/DeleteHardware result=NOT_FOUND reason="]), 1, "{log}");
+    for wrong in [" WARN ", "ERROR", "Some(", "all_in_one", "\u{1b}["] {
+        assert!(!log.contains(wrong), "{wrong}: {log}");
+    }
+    assert_eq!(line(&["tinwright: listening api=127."]), 1, "{log}");
+    assert!(log.contains(" INFO tinwright: stopping signal=SIGTERM\n"), "{log}");
+    assert!(log.ends_with(" INFO tinwright: stopped\n"), "{log}");
+}
+
+#[test]
+fn a_server_without_an_environment_says_so_until_it_is_built() {
+    let network = Network::new(&[MAC]);
+    network.set(0, "addr add 198.51.100.50/24 dev eth0");
+    network.on_site(async || {
+        let server = Place::new().start(&arguments(&["--netboot-interface", "br0"])).await;
+        let osie = server.place.path("data/osie");
+        let problem = format!(
+            "no in-memory environment in {0}: machines cannot be provisioned; run `tinwright osie build --output {0}`",
+            osie.display()
+        );
+        assert!(server.log().contains(&format!(" WARN tinwright: {problem}\n")), "{}", server.log());
+        let ready = async || get(server.place.vitals, "/readyz").await.unwrap();
+        assert_eq!(ready().await, format!("ready\n{problem}\n"));
+        create(&server, "node-1").await;
+        let missing = "missing: vmlinuz-x86_64, initramfs-x86_64; run `tinwright osie build`";
+        let explained = explain(&server);
+        assert!(explained.contains("environment") && explained.contains(missing), "{explained}");
+        failed_fetch(&network, &server);
+        build(&osie);
+        assert_eq!(ready().await, "ready\n");
+        assert!(!explain(&server).contains("missing:"));
+    });
+}
+
+/// Returns the explanation of the next boot of node-1.
+fn explain(server: &Process) -> String {
+    let server_options = format!(
+        "--server https://{} --secrets {}",
+        server.place.grpc,
+        server.place.secrets().display()
+    );
+    let output = run(&format!("boot explain node-1 {server_options}"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Fetches the kernel of the boot of node-1, which is not there, and looks for the line in the log.
+fn failed_fetch(network: &Network, server: &Process) {
+    let script = network.run(0, &format!("curl -s http://{OURS}:7080/auto.ipxe"));
+    let base = script.lines().find_map(|line| line.strip_prefix("set base "));
+    let base = base.unwrap_or_else(|| panic!("{script}: {}", server.log()));
+    let kernel = format!("{base}/vmlinuz-x86_64");
+    let status = network.run(0, &format!("curl -s -o /dev/null -w %{{http_code}} {kernel}"));
+    assert_eq!(status, "404");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("boot file not served")).unwrap();
+    for part in [" WARN netboot::http: ", "machine=node-1", "file=vmlinuz-x86_64", "status=404"] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert!(line.contains("build=\"tinwright osie build --output "), "{line}");
+}
+
+/// Writes an environment as `tinwright osie build` does.
+fn build(osie: &Path) {
+    std::fs::create_dir_all(osie).unwrap();
+    for name in ["vmlinuz-x86_64", "initramfs-x86_64"] {
+        std::fs::write(osie.join(name), "built").unwrap();
+    }
+}

@@ -1,0 +1,224 @@
+//! The cause of a broken connection, in one line, with what to do.
+//!
+//! The libraries report most causes as a broken connection. So the server is called once more, step by step: its port, its protocol, its
+//! certificate, and its opinion of ours.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{AlertDescription, CertificateError, Error};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::transport::Uri;
+
+use crate::context::Site;
+
+/// The limit of each step.
+const STEP_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time in which a server refuses a certificate after the handshake.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The beginning of a connection of HTTP/2.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The first byte of an alert of TLS.
+const TLS_ALERT: u8 = 21;
+
+/// Returns the cause why the first server of `site` cannot be used at `now`; none if it can be, or if the cause is unknown.
+pub(super) async fn cause(site: &Site, now: SystemTime) -> Option<String> {
+    let url = site.servers.first()?;
+    let parsed: Uri = url.parse().ok()?;
+    let is_secure = parsed.scheme_str() == Some("https");
+    let host = parsed.host()?.trim_matches(['[', ']']).to_owned();
+    let port = parsed.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+    if let Some(end) = is_secure.then(|| end(&site.certificate)).flatten().filter(|it| *it <= now) {
+        let file = site.certificate.display();
+        let days = now.duration_since(end).unwrap_or_default().as_secs() / 86_400;
+        return Some(format!(
+            "the certificate {file} expired {days} days ago: issue another one with `tinwright identity issue` on the server"
+        ));
+    }
+    let opened = tokio::time::timeout(STEP_TIMEOUT, TcpStream::connect((host.as_str(), port)));
+    let stream = match opened.await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Some(unreachable(url, &error)),
+        Err(_) => return Some(unreachable(url, &io::ErrorKind::TimedOut.into())),
+    };
+    let step = async {
+        if is_secure { with_tls(site, url, &host, stream).await } else { plain(url, stream).await }
+    };
+    tokio::time::timeout(STEP_TIMEOUT + REFUSAL_TIMEOUT, step).await.ok().flatten()
+}
+
+/// Returns the end of the first certificate in `file`.
+fn end(file: &Path) -> Option<SystemTime> {
+    let der = CertificateDer::pem_slice_iter(&std::fs::read(file).ok()?).next()?.ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).ok()?;
+    Some(parsed.validity().not_after.to_datetime().into())
+}
+
+fn unreachable(url: &str, error: &io::Error) -> String {
+    let cause = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
+        io::ErrorKind::TimedOut => "no answer".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("no server at {url}: {cause}: is it running, and is --server right?")
+}
+
+/// Returns the cause if a server that is called without TLS speaks it.
+async fn plain(url: &str, mut stream: TcpStream) -> Option<String> {
+    stream.write_all(PREFACE).await.ok()?;
+    let mut first = [0];
+    stream.read_exact(&mut first).await.ok()?;
+    let other = url.replacen("http://", "https://", 1);
+    (first[0] == TLS_ALERT).then(|| format!("the server at {url} speaks TLS: --server {other}"))
+}
+
+async fn with_tls(site: &Site, url: &str, host: &str, stream: TcpStream) -> Option<String> {
+    let config = Arc::new(site.tls().ok()?);
+    let name = ServerName::try_from(host.to_owned()).ok()?;
+    let handshake = TlsConnector::from(config).connect(name, stream).await;
+    let error = match handshake {
+        Err(error) => error,
+        Ok(mut stream) => {
+            // With TLS 1.3 a server refuses a certificate after the client's handshake.
+            let mut first = [0];
+            let read = tokio::time::timeout(REFUSAL_TIMEOUT, stream.read(&mut first));
+            read.await.ok()?.err()?
+        }
+    };
+    let cause = error.get_ref()?.downcast_ref::<Error>()?;
+    of_tls(cause, site, url, host)
+}
+
+fn of_tls(error: &Error, site: &Site, url: &str, host: &str) -> Option<String> {
+    let (ca, own) = (site.ca.display(), site.certificate.display());
+    Some(match error {
+        Error::InvalidMessage(_) => {
+            let other = url.replacen("https://", "http://", 1);
+            format!("the server at {url} does not speak TLS: --server {other}")
+        }
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => {
+            format!("the certificate of the server at {url} has expired: look at the server's log")
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => format!(
+            "the certificate of the server at {url} is not for {host}: start it with --server-name {host}"
+        ),
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => {
+            format!(
+                "the server at {url} belongs to another site: {ca} has not signed its certificate; give the right --context or --secrets"
+            )
+        }
+        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            format!("the server at {url} refuses the certificate {own}: it has expired")
+        }
+        Error::AlertReceived(AlertDescription::CertificateRevoked) => {
+            format!("the server at {url} refuses the certificate {own}: it was revoked")
+        }
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::AccessDenied,
+        ) => format!(
+            "the server at {url} refuses the certificate {own}: it was revoked, or is of another site"
+        ),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::authority::SiteAuthority;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Makes a site in a folder of its own, with the files of an operator. Returns it as the site of the server at `url`.
+    fn site(url: &str) -> (tempfile::TempDir, Site) {
+        let folder = tempfile::tempdir().unwrap();
+        SiteAuthority::open(folder.path()).unwrap().ensure_admin_certificate().unwrap();
+        let site = Site { servers: vec![url.to_owned()], ..Site::in_directory(folder.path()) };
+        (folder, site)
+    }
+
+    /// Answers the first connection with `answer`, and returns the address.
+    async fn listen(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 64];
+            let _read = stream.read(&mut request).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            stream.flush().await.unwrap();
+            tokio::time::sleep(STEP_TIMEOUT).await;
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_port_where_nothing_listens_is_said() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let (_folder, site) = site(&format!("http://{closed}"));
+        let cause = cause(&site, SystemTime::now()).await.unwrap();
+        let wanted = format!(
+            "no server at http://{closed}: nothing listens there: is it running, and is --server right?"
+        );
+        assert_eq!(cause, wanted);
+    }
+
+    #[tokio::test]
+    async fn a_server_of_the_other_protocol_is_named_with_the_right_url() {
+        let address = listen(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        let (_folder, secure) = site(&format!("https://{address}"));
+        let cause_of = async |site: &Site| cause(site, SystemTime::now()).await.unwrap();
+        let wanted = format!(
+            "the server at https://{address} does not speak TLS: --server http://{address}"
+        );
+        assert_eq!(cause_of(&secure).await, wanted);
+        let address = listen(&[TLS_ALERT, 3, 3, 0, 2, 2, 70]).await;
+        let (_folder, plain) = site(&format!("http://{address}"));
+        let wanted =
+            format!("the server at http://{address} speaks TLS: --server https://{address}");
+        assert_eq!(cause_of(&plain).await, wanted);
+    }
+
+    #[tokio::test]
+    async fn an_expired_certificate_is_seen_without_the_server() {
+        let (_folder, site) = site("https://127.0.0.1:1");
+        let later = SystemTime::now() + Duration::from_secs(500 * 86_400);
+        let cause = cause(&site, later).await.unwrap();
+        assert!(
+            cause.contains("admin.pem expired ") && cause.contains(" days ago: issue"),
+            "{cause}"
+        );
+    }
+
+    #[test]
+    fn refusals_name_the_certificate_and_the_server() {
+        let (_folder, site) = site("https://a:1");
+        let text = |error| of_tls(&error, &site, "https://a:1", "a").unwrap();
+        let other = text(Error::InvalidCertificate(CertificateError::UnknownIssuer));
+        assert!(
+            other.starts_with("the server at https://a:1 belongs to another site: "),
+            "{other}"
+        );
+        let revoked = text(Error::AlertReceived(AlertDescription::CertificateRevoked));
+        assert!(revoked.ends_with("admin.pem: it was revoked"), "{revoked}");
+        let name = text(Error::InvalidCertificate(CertificateError::NotValidForName));
+        assert!(name.ends_with("is not for a: start it with --server-name a"), "{name}");
+        assert!(of_tls(&Error::HandshakeNotComplete, &site, "", "").is_none());
+    }
+}

@@ -1,0 +1,110 @@
+//! Tables with names in place of ids, and short ids.
+
+use std::collections::{HashMap, HashSet};
+use std::time::SystemTime;
+
+use comfy_table::{ContentArrangement, presets};
+use tinwright::HardwareId;
+
+use super::Row;
+
+/// The shortest id in characters: up to the milliseconds in which its object was made.
+const MIN_ID: usize = 13;
+
+/// A table for people.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Returns a table with the names of its `columns`.
+    pub fn new(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Self {
+        let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+        Self { columns, rows: rows.collect() }
+    }
+
+    /// Returns the table of `objects`.
+    pub fn of<R: Row>(objects: &[R], now: SystemTime) -> Self {
+        Self::new(R::COLUMNS, objects.iter().map(|object| object.row(now)))
+    }
+
+    /// Replaces ids outside of the first column by their `names`; in a `wide` table, the id follows the name.
+    pub fn name(&mut self, names: &HashMap<String, String>, wide: bool) {
+        for cell in self.rows.iter_mut().flat_map(|row| row.iter_mut().skip(1)) {
+            if let Some(name) = names.get(cell.as_str()).filter(|name| !name.is_empty()) {
+                *cell = if wide { format!("{name} ({cell})") } else { name.clone() };
+            }
+        }
+    }
+
+    /// Renders the table. Unless it is `wide`, ids are as short as they can be without becoming the same.
+    pub fn render(mut self, wide: bool, headers: bool) -> String {
+        if !wide {
+            let length = self.id_length();
+            for cell in self.rows.iter_mut().flatten().filter(|cell| is_id(cell)) {
+                cell.truncate(length);
+            }
+        }
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        if headers {
+            table.set_header(&self.columns);
+        }
+        table.add_rows(self.rows);
+        table.column_iter_mut().for_each(|column| {
+            column.set_padding((0, 2));
+        });
+        table.trim_fmt()
+    }
+
+    /// Returns the length at which the ids in the table differ.
+    fn id_length(&self) -> usize {
+        let ids: HashSet<_> = self.rows.iter().flatten().filter(|cell| is_id(cell)).collect();
+        let differ = |length: &usize| {
+            let short: HashSet<_> = ids.iter().filter_map(|id| id.get(..*length)).collect();
+            short.len() == ids.len()
+        };
+        (MIN_ID..36).find(differ).unwrap_or(36)
+    }
+}
+
+fn is_id(cell: &str) -> bool {
+    cell.len() == 36 && cell.parse::<HardwareId>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDS: [&str; 3] = [
+        "01a21617-1061-751f-9a33-e1dbcec0bb84",
+        "01a21617-1061-751f-9b44-e1dbcec0bb84",
+        "01a21617-1062-751f-9a33-e1dbcec0bb84",
+    ];
+
+    fn lines(places: &[usize], wide: bool, headers: bool) -> Vec<String> {
+        let row = |place: &usize| vec![IDS[*place].to_owned(), IDS[2].to_owned(), "x".to_owned()];
+        let mut table = Table::new(&["ID", "HARDWARE", "REASON"], places.iter().map(row));
+        table.name(&HashMap::from([(IDS[2].to_owned(), "node-1".to_owned())]), wide);
+        let text = table.render(wide, headers);
+        text.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn ids_are_short_but_differ_and_machines_have_names() {
+        assert_eq!(
+            lines(&[0], false, true),
+            ["ID             HARDWARE  REASON", "01a21617-1061  node-1    x"]
+        );
+        let two = ["01a21617-1061-751f-9a  node-1  x", "01a21617-1061-751f-9b  node-1  x"];
+        assert_eq!(lines(&[0, 1], false, false), two);
+    }
+
+    #[test]
+    fn a_wide_table_has_whole_ids() {
+        let wide = format!("{}  node-1 ({})  x", IDS[0], IDS[2]);
+        assert_eq!(lines(&[0], true, false), [wide]);
+    }
+}

@@ -1,0 +1,246 @@
+//! The fields in which an object of a file differs from the stored one.
+//!
+//! Fields that the server sets are ignored, and so are secrets that the file leaves out: a basic view is without them.
+
+use prost::{Message, Name};
+use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
+use serde_json::Value as Json;
+use similar::TextDiff;
+use tinwright::options::is_set;
+use tinwright::{field_mask, json};
+
+use crate::files::{descriptor, human};
+
+/// Lines around a changed one in a diff.
+const CONTEXT_LINES: usize = 3;
+
+/// A change of a stored object.
+#[derive(Debug)]
+pub struct Change<M> {
+    /// The object as it should be.
+    pub object: M,
+    /// The fields that differ.
+    pub fields: Vec<String>,
+    /// True if others than secrets differ.
+    pub is_visible: bool,
+}
+
+/// Returns the change of `stored` to `wanted`; without `fields`, in all fields that an update may name.
+pub fn change<M: Message + Name + Default>(
+    stored: &M,
+    wanted: &M,
+    fields: &Option<Vec<String>>,
+) -> anyhow::Result<Change<M>> {
+    let (old, mut new) = (dynamic(stored)?, dynamic(wanted)?);
+    check_immutable(&old, &new)?;
+    fill_secrets(&mut new, &old);
+    let new = M::decode(new.encode_to_vec().as_slice())?;
+    let named = fields.clone().unwrap_or_default();
+    let is_updatable = |name: &String| {
+        let field = old.descriptor().get_field_by_name(name);
+        field.is_some_and(|it| !is_set(&it, "output_only") && !is_set(&it, "immutable"))
+    };
+    let named: Vec<_> = named.into_iter().filter(is_updatable).collect();
+    let object = match (fields, named.as_slice()) {
+        (Some(_), []) => M::decode(stored.encode_to_vec().as_slice())?,
+        (_, named) => field_mask::merge(stored, &new, named)?,
+    };
+    let fields = field_mask::changed_fields(stored, &object);
+    let is_visible = !visible(stored, &object)?.is_empty();
+    Ok(Change { object, fields, is_visible })
+}
+
+/// Returns the fields that differ without regard to secrets.
+pub fn visible<M: Message + Name + Default>(old: &M, new: &M) -> anyhow::Result<Vec<String>> {
+    Ok(field_mask::changed_fields(&without_secrets(old)?, &without_secrets(new)?))
+}
+
+/// Returns the lines that differ in YAML, without secrets.
+pub fn diff<M: Message + Name + Default>(old: Option<&M>, new: &M) -> anyhow::Result<String> {
+    let old = old.map(yaml).transpose()?.unwrap_or_default();
+    let (new, mut lines) = (yaml(new)?, String::new());
+    let diff = TextDiff::from_lines(&old, &new);
+    for hunk in diff.unified_diff().context_radius(CONTEXT_LINES).iter_hunks() {
+        lines.push_str(&hunk.to_string());
+    }
+    Ok(lines)
+}
+
+/// Returns `message` in YAML, without secrets and without fields that the server sets.
+fn yaml<M: Message + Name + Default>(message: &M) -> anyhow::Result<String> {
+    let descriptor = descriptor::<M>()?;
+    let mut value = json::write(&without_secrets(message)?)?;
+    if let Json::Object(fields) = &mut value {
+        fields.retain(|name, _| {
+            descriptor.get_field_by_name(name).is_none_or(|field| !is_set(&field, "output_only"))
+        });
+    }
+    Ok(yaml_serde::to_string(&human::value(&descriptor, value))?)
+}
+
+fn dynamic<M: Message + Name>(message: &M) -> anyhow::Result<DynamicMessage> {
+    Ok(DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?)
+}
+
+fn without_secrets<M: Message + Name + Default>(message: &M) -> anyhow::Result<M> {
+    let mut message = dynamic(message)?;
+    clear_secrets(&mut message);
+    Ok(M::decode(message.encode_to_vec().as_slice())?)
+}
+
+/// An update ignores these fields, so a file with another value would never be fulfilled.
+fn check_immutable(old: &DynamicMessage, new: &DynamicMessage) -> anyhow::Result<()> {
+    let descriptor = old.descriptor();
+    for field in descriptor.fields().filter(|field| is_set(field, "immutable")) {
+        let is_same = !new.has_field(&field) || old.get_field(&field) == new.get_field(&field);
+        let text = |message: &DynamicMessage| match message.get_field(&field).as_ref() {
+            Value::String(text) => text.clone(),
+            other => format!("{other:?}"),
+        };
+        anyhow::ensure!(
+            is_same,
+            "{} cannot be changed from {:?} to {:?}: delete the object first",
+            field.name(),
+            text(old),
+            text(new)
+        );
+    }
+    Ok(())
+}
+
+fn clear_secrets(message: &mut DynamicMessage) {
+    let fields: Vec<_> = message.descriptor().fields().collect();
+    for field in fields {
+        if is_set(&field, "secret") {
+            message.clear_field(&field);
+        } else if message.has_field(&field) {
+            let value = message.get_field_mut(&field);
+            if let Value::Message(inner) = value {
+                clear_secrets(inner);
+            } else if let Value::List(elements) = value {
+                elements.iter_mut().filter_map(Value::as_message_mut).for_each(clear_secrets);
+            }
+        }
+    }
+}
+
+/// Puts the secrets of `old` into the messages inside of `new` that are without them, and are the same otherwise. Those of the object
+/// itself stay as they are: an update leaves them alone.
+fn fill_secrets(new: &mut DynamicMessage, old: &DynamicMessage) {
+    let fields: Vec<_> = new.descriptor().fields().filter(|field| !field.is_map()).collect();
+    for field in &fields {
+        if !new.has_field(field) || !old.has_field(field) {
+            continue;
+        }
+        match (new.get_field_mut(field), old.get_field(field).as_ref()) {
+            (Value::Message(new), Value::Message(old)) => fill_message(new, old),
+            (Value::List(new), Value::List(old)) => {
+                for new in new.iter_mut() {
+                    let old = old.iter().find(|old| first_field(old) == first_field(new));
+                    if let (Value::Message(new), Some(Value::Message(old))) = (new, old) {
+                        fill_message(new, old);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the first field of a message, by which elements of a list are told apart: the MAC of an interface.
+fn first_field(value: &Value) -> Option<Value> {
+    let message = value.as_message()?;
+    let field = message.descriptor().get_field(1)?;
+    Some(message.get_field(&field).into_owned())
+}
+
+fn fill_message(new: &mut DynamicMessage, old: &DynamicMessage) {
+    let mut visible = old.clone();
+    clear_secrets(&mut visible);
+    if *new == visible {
+        *new = old.clone();
+    } else {
+        fill_secrets(new, old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tinwright::hardware::v1::{Hardware, Interface, Ipxe, Netboot};
+    use tinwright::instance::v1::Instance;
+
+    fn scripted(contents: &str, mac: &str) -> Hardware {
+        let ipxe = Some(Ipxe { contents: contents.into(), ..Ipxe::default() });
+        let netboot = Some(Netboot { ipxe, ..Netboot::default() });
+        let interfaces = vec![Interface { mac: mac.into(), netboot, ..Interface::default() }];
+        Hardware {
+            id: "h".into(),
+            name: "a".into(),
+            interfaces,
+            revision: 7,
+            ..Hardware::default()
+        }
+    }
+
+    #[test]
+    fn secrets_and_fields_of_the_server_that_a_file_leaves_out_are_no_change() {
+        let stored = Hardware { extra: b"{}".into(), ..scripted("secret", "m1") };
+        let file = Hardware { revision: 3, ..scripted("", "m1") };
+        assert!(change(&stored, &file, &None).unwrap().fields.is_empty());
+        // A change elsewhere keeps them.
+        let renamed = change(&stored, &Hardware { name: "b".into(), ..file }, &None).unwrap();
+        assert_eq!(
+            (renamed.fields.as_slice(), renamed.is_visible),
+            (&["name".to_owned()][..], true)
+        );
+        assert_eq!(renamed.object, Hardware { name: "b".into(), ..stored.clone() });
+        // Another interface in its place does not inherit them.
+        let moved = change(&stored, &scripted("", "m2"), &None).unwrap();
+        assert_eq!(
+            (moved.fields, moved.object.interfaces),
+            (vec!["interfaces".into()], scripted("", "m2").interfaces)
+        );
+    }
+
+    #[test]
+    fn another_secret_is_a_change_that_is_not_visible() {
+        let (stored, file) = (scripted("old", "m1"), scripted("new", "m1"));
+        let changed = change(&stored, &file, &None).unwrap();
+        assert_eq!(
+            (changed.fields.as_slice(), changed.is_visible),
+            (&["interfaces".to_owned()][..], false)
+        );
+        assert_eq!(diff(Some(&stored), &file).unwrap(), "");
+    }
+
+    #[test]
+    fn fields_that_cannot_be_updated_may_be_absent_but_not_different() {
+        let stored = Instance { id: "i".into(), hardware_id: "h1".into(), ..Instance::default() };
+        let file = |machine: &str| Instance { hardware_id: machine.into(), ..Instance::default() };
+        assert!(change(&stored, &file(""), &None).unwrap().fields.is_empty());
+        let error = change(&stored, &file("h2"), &None).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "hardware_id cannot be changed from \"h1\" to \"h2\": delete the object first"
+        );
+    }
+
+    #[test]
+    fn a_partial_file_changes_the_fields_that_it_has() {
+        let stored = Hardware { facility: "f".into(), plan: "p".into(), ..scripted("", "m1") };
+        let file = Hardware { plan: "q".into(), ..Hardware::default() };
+        let fields = Some(vec!["plan".to_owned(), "state".to_owned()]);
+        let changed = change(&stored, &file, &fields).unwrap();
+        assert_eq!(changed.object, Hardware { plan: "q".into(), ..stored });
+        assert_eq!(changed.fields, ["plan"]);
+    }
+
+    #[test]
+    fn a_diff_has_the_changed_lines() {
+        let old = Hardware { plan: "p".into(), revision: 1, ..Hardware::default() };
+        let new = Hardware { plan: "q".into(), revision: 2, ..Hardware::default() };
+        let text = diff(Some(&old), &new).unwrap();
+        assert!(text.ends_with("-plan: p\n+plan: q\n") && !text.contains("revision"), "{text}");
+    }
+}

@@ -1,0 +1,346 @@
+//! Objects of files: created, replaced, or applied.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use prost_types::FieldMask;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use super::{Resource, compare, optional};
+use crate::connect::View;
+use crate::failure::{self, Failures};
+use crate::files::{self, Object};
+use crate::output::{Format, print_line};
+
+/// Resources whose objects are created from files.
+#[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
+pub trait FromFiles: Resource {
+    /// Converts an object of a file.
+    fn read(object: &Object) -> anyhow::Result<Self> {
+        object.message()
+    }
+
+    /// Replaces names of other objects, as people write them in files, by their ids.
+    async fn resolve(&mut self, _: &Names<'_>) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Returns the stored object that a file describes, if there is one: by its id, else by its name.
+    async fn stored(&self, channel: &Channel, view: View) -> anyhow::Result<Option<Self>> {
+        let key = if self.id().is_empty() { self.name() } else { self.id() };
+        anyhow::ensure!(!key.is_empty(), "it has neither an id nor a name");
+        optional(Self::get(channel, key, view).await)
+    }
+
+    /// Returns its name; empty if it has none.
+    fn name(&self) -> &str {
+        ""
+    }
+
+    /// Takes over what the server has filled in where a file may leave it out.
+    fn adopt(&mut self, _stored: &Self) {}
+
+    /// Returns it with an id, and without a revision.
+    fn with_id(self, id: String) -> Self;
+
+    /// Creates the object. The call is not repeated after a lost response: its id or name would exist already.
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self>;
+
+    /// Creates the object as [`create`](Self::create) does, without a login to a BMC.
+    async fn create_without_login(self, channel: &Channel) -> anyhow::Result<Self> {
+        self.create(channel).await
+    }
+
+    /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
+}
+
+/// Options of commands that read objects from files.
+#[derive(Debug, clap::Args)]
+pub struct FileOptions {
+    /// Read one or more objects from this YAML or JSON file; - for standard input
+    #[arg(short, long = "file", value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    pub output: Format,
+}
+
+/// Options of an update.
+#[derive(Debug, clap::Args)]
+pub struct UpdateOptions {
+    /// Replace only this field, also if it is absent in the file; may be repeated [default: all fields but absent secrets]
+    #[arg(long = "field", value_name = "NAME")]
+    pub fields: Vec<String>,
+    /// The files.
+    #[command(flatten)]
+    pub files: FileOptions,
+}
+
+/// Options of `apply`.
+#[derive(Debug, clap::Args)]
+pub struct ApplyOptions {
+    /// Read objects from this YAML or JSON file, or from those of this folder; - for standard input; may be repeated
+    #[arg(short, long = "file", value_name = "FILE|FOLDER", required = true, num_args = 1..)]
+    pub files: Vec<PathBuf>,
+    /// Change nothing, and print what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the lines that change of each object
+    #[arg(long)]
+    pub diff: bool,
+    /// Create BMCs without a login to them
+    #[arg(long)]
+    pub skip_login: bool,
+}
+
+/// An application of files.
+#[derive(Debug)]
+pub struct Apply<'a> {
+    /// The server.
+    pub channel: &'a Channel,
+    /// True if nothing is to be changed.
+    pub dry_run: bool,
+    /// True if changed lines are printed.
+    pub diff: bool,
+    /// True if BMCs are created without a login.
+    pub skip_login: bool,
+    /// Names of other objects.
+    pub names: Names<'a>,
+}
+
+/// The result of applying one object.
+#[derive(Debug)]
+pub struct Applied {
+    /// The word for it: created, changed or unchanged.
+    pub word: &'static str,
+    /// The lines that changed.
+    pub diff: String,
+}
+
+/// Ids of the objects that others name. Each is looked up once.
+#[derive(Debug)]
+pub struct Names<'a> {
+    channel: &'a Channel,
+    ids: RefCell<HashMap<(&'static str, String), String>>,
+    /// Resource and name of objects that exist after a dry run has become a real one.
+    expected: HashSet<(String, String)>,
+}
+
+impl<'a> Names<'a> {
+    /// Returns no names so far. Of those in `expected`, resource and name, none has to exist.
+    pub fn new(channel: &'a Channel, expected: HashSet<(String, String)>) -> Self {
+        Self { channel, ids: RefCell::default(), expected }
+    }
+
+    /// Replaces the name in `field` of an object of `R` by its id, unless it is empty.
+    pub async fn resolve<R: Resource>(&self, field: &mut String) -> anyhow::Result<()> {
+        let key = (R::RESOURCE, field.clone());
+        if field.is_empty() || field.parse::<tinwright::HardwareId>().is_ok() {
+            return Ok(());
+        }
+        let stored = self.ids.borrow().get(&key).cloned();
+        *field = match stored {
+            Some(id) => id,
+            None => match R::find(self.channel, field, View::Basic).await {
+                Ok(object) => object.id().to_owned(),
+                Err(error) if failure::is_not_found(&error) && self.is_expected::<R>(field) => {
+                    field.clone()
+                }
+                // Who may not look it up leaves it to the server.
+                Err(error) if failure::code(&error) == Some(Code::PermissionDenied) => {
+                    field.clone()
+                }
+                Err(error) => return Err(error.context(format!("its {}", R::RESOURCE))),
+            },
+        };
+        self.ids.borrow_mut().insert(key, field.clone());
+        Ok(())
+    }
+
+    /// Replaces each of the names in `fields`.
+    pub async fn resolve_all<R: Resource>(&self, fields: &mut [String]) -> anyhow::Result<()> {
+        for field in fields {
+            self.resolve::<R>(field).await?;
+        }
+        Ok(())
+    }
+
+    fn is_expected<R: Resource>(&self, name: &str) -> bool {
+        self.expected.contains(&(R::NAME.to_owned(), name.to_owned()))
+    }
+}
+
+/// Converts `object`, which is of this resource unless it says otherwise.
+pub fn read<R: FromFiles>(object: &Object) -> anyhow::Result<R> {
+    let kind = object.kind().unwrap_or(R::NAME);
+    let is_other = !kind.eq_ignore_ascii_case(R::NAME);
+    anyhow::ensure!(
+        !is_other,
+        "{}: it is of kind {kind}, not {}: tinwright apply takes all kinds",
+        object.position,
+        R::NAME
+    );
+    R::read(object)
+}
+
+/// Creates the objects in files. An object that cannot be read means that nothing is sent; after other errors it goes on.
+pub async fn create<R: FromFiles>(
+    FileOptions { files, output }: FileOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let names = Names::new(channel, HashSet::new());
+    let each = async |mut object: R| {
+        object.resolve(&names).await?;
+        object.create(channel).await
+    };
+    send(&files, &output, each, channel, out).await
+}
+
+/// Replaces the objects in files, by their ids, else by their names.
+pub async fn update<R: FromFiles>(
+    UpdateOptions { fields: paths, files: FileOptions { files, output } }: UpdateOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mask = (!paths.is_empty()).then_some(FieldMask { paths });
+    let names = Names::new(channel, HashSet::new());
+    let each = async |mut object: R| {
+        object.resolve(&names).await?;
+        if object.id().is_empty() {
+            let stored = object.stored(channel, View::Basic).await?;
+            let stored = stored.context("there is no such object: tinwright apply creates it")?;
+            object = object.with_id(stored.id().to_owned());
+        }
+        object.update(channel, mask.clone()).await
+    };
+    send(&files, &output, each, channel, out).await
+}
+
+/// Reads all objects in `files`, then sends each, and prints those that were sent.
+async fn send<R: FromFiles>(
+    files: &[PathBuf],
+    output: &Format,
+    send: impl AsyncFn(R) -> anyhow::Result<R>,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut objects = Vec::new();
+    let mut failures = Failures::new(0);
+    for object in files::read_all(files) {
+        match object.and_then(|object| Ok((read::<R>(&object)?, object))) {
+            Ok(object) => objects.push(object),
+            Err(error) => failures.push(error),
+        }
+    }
+    failures.set_total(objects.len());
+    if !failures.is_empty() {
+        return failures.into_result().context("nothing was sent");
+    }
+    let mut sent = Vec::new();
+    for (object, from) in objects {
+        print_notes(&from, &from.label(R::NAME), out)?;
+        match send(object).await.context(from.position) {
+            Ok(object) => sent.push(object),
+            Err(error) => failures.push(error),
+        }
+    }
+    if !sent.is_empty() {
+        super::print(&sent, output.clone(), channel, out).await?;
+    }
+    failures.into_result()
+}
+
+/// Creates the objects in files, or replaces the stored ones that they describe.
+pub async fn apply<R: FromFiles>(
+    options: ApplyOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let ApplyOptions { files, dry_run, diff, skip_login } = options;
+    let names = Names::new(channel, HashSet::new());
+    let apply = Apply { channel, dry_run, diff, skip_login, names };
+    let objects = files::read_all(&files);
+    let mut failures = Failures::new(objects.len());
+    for object in objects {
+        let applied = async {
+            let object = object?;
+            let label = object.label(R::NAME);
+            print_notes(&object, &label, out)?;
+            let read = read::<R>(&object)?;
+            let applied = apply_one(read, &object, &apply).await;
+            applied
+                .with_context(|| format!("{}: {label}", object.position))?
+                .print(&label, &apply, out)
+        };
+        if let Err(error) = applied.await {
+            failures.push(error);
+        }
+    }
+    failures.into_result()
+}
+
+/// Prints what `object` has and what has no place here.
+pub fn print_notes(object: &Object, label: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+    for note in &object.notes {
+        print_line(out, &format!("{label}: {note}"))?;
+    }
+    Ok(())
+}
+
+/// Creates `object`, or changes the stored one that it describes, if it differs.
+pub async fn apply_one<R: FromFiles>(
+    mut object: R,
+    from: &Object,
+    apply: &Apply<'_>,
+) -> anyhow::Result<Applied> {
+    let channel = apply.channel;
+    object.resolve(&apply.names).await?;
+    let stored = match object.stored(channel, View::Full).await {
+        Err(error) if failure::code(&error) == Some(Code::PermissionDenied) => {
+            object.stored(channel, View::Basic).await?
+        }
+        other => other?,
+    };
+    let Some(stored) = stored else {
+        let diff = compare::diff(None, &object)?;
+        match (apply.dry_run, apply.skip_login) {
+            (true, _) => {}
+            (false, true) => drop(object.create_without_login(channel).await?),
+            (false, false) => drop(object.create(channel).await?),
+        }
+        return Ok(Applied { word: "created", diff });
+    };
+    object.adopt(&stored);
+    let change = compare::change(&stored, &object, &from.fields)?;
+    let (mut word, diff) = ("changed", compare::diff(Some(&stored), &change.object)?);
+    if change.fields.is_empty() {
+        word = "unchanged";
+    } else if !apply.dry_run {
+        let object = change.object.with_id(stored.id().to_owned());
+        let mask = FieldMask { paths: change.fields };
+        let updated = object.update(channel, Some(mask)).await?;
+        // What the server writes in another form, such as a name in capitals, is no change.
+        if change.is_visible && compare::visible(&stored, &updated)?.is_empty() {
+            word = "unchanged";
+        }
+    }
+    Ok(Applied { word, diff })
+}
+
+impl Applied {
+    /// Prints it for the object `label`.
+    pub fn print(&self, label: &str, apply: &Apply<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+        let dry_run = if apply.dry_run { " (dry run)" } else { "" };
+        print_line(out, &format!("{label} {}{dry_run}", self.word))?;
+        if apply.diff && self.word != "unchanged" && !self.diff.is_empty() {
+            print_line(out, &self.diff)?;
+        }
+        Ok(())
+    }
+}

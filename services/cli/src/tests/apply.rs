@@ -1,0 +1,448 @@
+//! `apply` and `create`: objects of several kinds, against a site in memory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tinwright::hardware::v1 as hw;
+use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
+use tinwright::hardware::v1::location_service_server::{LocationService, LocationServiceServer};
+use tinwright::secret::Secrets as _;
+use tinwright::workflow::v1 as wf;
+use tinwright::workflow::v1::template_service_server::{TemplateService, TemplateServiceServer};
+use tinwright::{HardwareId, LocationId, TemplateId, field_mask};
+use tokio_stream::Empty;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::{fake, tinwright};
+
+/// What is stored, by id. The machine `taken` cannot be created.
+#[derive(Clone, Default)]
+pub(super) struct Site(Arc<Mutex<Stored>>);
+
+#[derive(Default)]
+struct Stored {
+    machines: BTreeMap<String, hw::Hardware>,
+    locations: BTreeMap<String, hw::Location>,
+    templates: BTreeMap<String, wf::Template>,
+    writes: usize,
+}
+
+impl Site {
+    /// Runs `tinwright` with `arguments`. Returns its output and its error.
+    pub(super) async fn run(&self, arguments: &str) -> (String, Result<(), String>) {
+        let server = Server::builder()
+            .add_service(HardwareServiceServer::new(self.clone()))
+            .add_service(LocationServiceServer::new(self.clone()))
+            .add_service(TemplateServiceServer::new(self.clone()));
+        tinwright(arguments, server).await
+    }
+
+    /// Returns the number of changes since the last call.
+    pub(super) fn writes(&self) -> usize {
+        std::mem::take(&mut self.0.lock().unwrap().writes)
+    }
+
+    fn machine(&self, name: &str) -> hw::Hardware {
+        let stored = self.0.lock().unwrap();
+        stored.machines.values().find(|it| it.name == name).unwrap().clone()
+    }
+}
+
+fn missing() -> Status {
+    Status::not_found("nothing")
+}
+
+mod machines {
+    use tinwright::hardware::v1 as pb;
+
+    use super::*;
+
+    fake! {
+        impl HardwareService for Site {
+            type WatchHardwareStream = Empty<Result<pb::WatchHardwareResponse, Status>>;
+
+            async fn create_hardware(
+                &self,
+                request: Request<pb::CreateHardwareRequest>,
+            ) -> Result<Response<pb::CreateHardwareResponse>, Status> {
+                let mut machine = request.into_inner().hardware.unwrap();
+                if machine.name == "taken" {
+                    return Err(Status::already_exists("hardware.name: is taken"));
+                }
+                machine.id = HardwareId::new().to_string();
+                machine.revision = 1;
+                let mut stored = self.0.lock().unwrap();
+                stored.writes += 1;
+                stored.machines.insert(machine.id.clone(), machine.clone());
+                Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(machine.without_secrets()) }))
+            }
+
+            async fn get_hardware(
+                &self,
+                request: Request<pb::GetHardwareRequest>,
+            ) -> Result<Response<pb::GetHardwareResponse>, Status> {
+                use pb::get_hardware_request::By;
+                let pb::GetHardwareRequest { by, view } = request.into_inner();
+                let stored = self.0.lock().unwrap();
+                let found = stored.machines.values().find(|it| match by.as_ref().unwrap() {
+                    By::Id(id) => it.id == *id,
+                    By::Name(name) => it.name == *name,
+                    By::Mac(mac) => it.interfaces.iter().any(|it| it.mac == *mac),
+                    By::Address(_) => false,
+                });
+                let view = tinwright::common::v1::View::try_from(view).unwrap();
+                let hardware = Some(found.ok_or_else(missing)?.clone().in_view(view));
+                Ok(Response::new(pb::GetHardwareResponse { hardware }))
+            }
+
+            async fn list_hardware(
+                &self,
+                _: Request<pb::ListHardwareRequest>,
+            ) -> Result<Response<pb::ListHardwareResponse>, Status> {
+                let stored = self.0.lock().unwrap();
+                let machines = stored.machines.values().cloned();
+                let hardware = machines.map(|it| it.without_secrets()).collect();
+                Ok(Response::new(pb::ListHardwareResponse { hardware, ..Default::default() }))
+            }
+
+            async fn update_hardware(
+                &self,
+                request: Request<pb::UpdateHardwareRequest>,
+            ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
+                let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
+                let update = hardware.unwrap();
+                let mut stored = self.0.lock().unwrap();
+                let old = stored.machines.get(&update.id).ok_or_else(missing)?.clone();
+                let paths = update_mask.unwrap_or_default().paths;
+                let mut new = field_mask::merge(&old, &update, &paths).unwrap();
+                new.revision += 1;
+                stored.writes += 1;
+                stored.machines.insert(new.id.clone(), new.clone());
+                Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(new.without_secrets()) }))
+            }
+
+            async fn delete_hardware(
+                &self,
+                request: Request<pb::DeleteHardwareRequest>,
+            ) -> Result<Response<pb::DeleteHardwareResponse>, Status> {
+                let mut stored = self.0.lock().unwrap();
+                let machine = stored.machines.get(&request.into_inner().id).ok_or_else(missing)?.clone();
+                if machine.protect {
+                    return Err(Status::failed_precondition("it is protected"));
+                }
+                stored.machines.remove(&machine.id);
+                Ok(Response::new(pb::DeleteHardwareResponse {}))
+            }
+
+            async fn watch_hardware(
+                &self,
+                _: Request<pb::WatchHardwareRequest>,
+            ) -> Result<Response<Self::WatchHardwareStream>, Status> {
+                Err(Status::unimplemented("watch"))
+            }
+        }
+        refuses {
+            set_hardware_state: SetHardwareStateRequest => SetHardwareStateResponse,
+            record_inventory: RecordInventoryRequest => RecordInventoryResponse,
+            record_bmc_inventory: RecordBmcInventoryRequest => RecordBmcInventoryResponse,
+            enrol_machine: EnrolMachineRequest => EnrolMachineResponse,
+        }
+    }
+}
+
+mod locations {
+    use tinwright::hardware::v1 as pb;
+
+    use super::*;
+
+    fake! {
+        impl LocationService for Site {
+            type WatchLocationsStream = Empty<Result<pb::WatchLocationsResponse, Status>>;
+
+            async fn create_location(
+                &self,
+                request: Request<pb::CreateLocationRequest>,
+            ) -> Result<Response<pb::CreateLocationResponse>, Status> {
+                let mut location = request.into_inner().location.unwrap();
+                location.id = LocationId::new().to_string();
+                let mut stored = self.0.lock().unwrap();
+                stored.writes += 1;
+                stored.locations.insert(location.id.clone(), location.clone());
+                Ok(Response::new(pb::CreateLocationResponse { location: Some(location) }))
+            }
+
+            async fn get_location(
+                &self,
+                request: Request<pb::GetLocationRequest>,
+            ) -> Result<Response<pb::GetLocationResponse>, Status> {
+                use pb::get_location_request::By;
+                let by = request.into_inner().by.unwrap();
+                let stored = self.0.lock().unwrap();
+                let found = stored.locations.values().find(|it| match &by {
+                    By::Id(id) => it.id == *id,
+                    By::Name(name) => it.name == *name,
+                });
+                let location = Some(found.ok_or_else(missing)?.clone());
+                Ok(Response::new(pb::GetLocationResponse { location }))
+            }
+
+            async fn list_locations(
+                &self,
+                _: Request<pb::ListLocationsRequest>,
+            ) -> Result<Response<pb::ListLocationsResponse>, Status> {
+                let locations = self.0.lock().unwrap().locations.values().cloned().collect();
+                Ok(Response::new(pb::ListLocationsResponse { locations, ..Default::default() }))
+            }
+
+            async fn watch_locations(
+                &self,
+                _: Request<pb::WatchLocationsRequest>,
+            ) -> Result<Response<Self::WatchLocationsStream>, Status> {
+                Err(Status::unimplemented("watch"))
+            }
+        }
+        refuses {
+            update_location: UpdateLocationRequest => UpdateLocationResponse,
+            delete_location: DeleteLocationRequest => DeleteLocationResponse,
+        }
+    }
+}
+
+mod templates {
+    use tinwright::workflow::v1 as pb;
+
+    use super::*;
+
+    fake! {
+        impl TemplateService for Site {
+            type WatchTemplatesStream = Empty<Result<pb::WatchTemplatesResponse, Status>>;
+
+            async fn create_template(
+                &self,
+                request: Request<pb::CreateTemplateRequest>,
+            ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
+                let mut template = request.into_inner().template.unwrap();
+                template.id = TemplateId::new().to_string();
+                let mut stored = self.0.lock().unwrap();
+                stored.writes += 1;
+                stored.templates.insert(template.id.clone(), template.clone());
+                Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
+            }
+
+            async fn get_template(
+                &self,
+                request: Request<pb::GetTemplateRequest>,
+            ) -> Result<Response<pb::GetTemplateResponse>, Status> {
+                use pb::get_template_request::By;
+                let by = request.into_inner().by.unwrap();
+                let stored = self.0.lock().unwrap();
+                let found = stored.templates.values().find(|it| match &by {
+                    By::Id(id) => it.id == *id,
+                    By::Name(name) => it.name == *name,
+                });
+                let template = Some(found.ok_or_else(missing)?.clone());
+                Ok(Response::new(pb::GetTemplateResponse { template }))
+            }
+
+            async fn watch_templates(
+                &self,
+                _: Request<pb::WatchTemplatesRequest>,
+            ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
+                Err(Status::unimplemented("watch"))
+            }
+        }
+        refuses {
+            list_templates: ListTemplatesRequest => ListTemplatesResponse,
+            update_template: UpdateTemplateRequest => UpdateTemplateResponse,
+            delete_template: DeleteTemplateRequest => DeleteTemplateResponse,
+            render_template: RenderTemplateRequest => RenderTemplateResponse,
+        }
+    }
+}
+
+/// Writes `text` into a file of `folder`, and returns its path.
+pub(super) fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+const RACK: &str = "\
+name: node-1
+state: provisionable
+location: kir1
+interfaces:
+  - mac: 52-54-00-00-01-01
+    dhcp: {address: 198.51.100.11/24, lease_time: 1d}
+    netboot: {ipxe: {contents: '#!ipxe'}}
+extra: {a: b}
+---
+kind: Location
+name: kir1
+---
+version: '0.1'
+name: debian
+tasks: []
+";
+
+#[tokio::test]
+async fn objects_of_several_kinds_are_created_in_their_order_and_then_unchanged() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    file(folder.path(), "rack.yaml", RACK);
+    let command = format!("apply -f {}", folder.path().display());
+    let (printed, result) = site.run(&format!("{command} --dry-run")).await;
+    let dry = "location/kir1 created (dry run)\ntemplate/debian created (dry run)\nhardware/node-1 created (dry run)\n";
+    assert_eq!((printed.as_str(), result, site.writes()), (dry, Ok(()), 0));
+    let (printed, result) = site.run(&command).await;
+    assert_eq!((printed.as_str(), result), (dry.replace(" (dry run)", "").as_str(), Ok(())));
+    assert_eq!(site.writes(), 3);
+    let machine = site.machine("node-1");
+    assert_eq!(machine.interfaces[0].mac, "52:54:00:00:01:01");
+    assert!(machine.location_id.parse::<LocationId>().is_ok(), "{}", machine.location_id);
+    let (printed, result) = site.run(&command).await;
+    assert_eq!((printed.matches(" unchanged\n").count(), result, site.writes()), (3, Ok(()), 0));
+}
+
+#[tokio::test]
+async fn what_get_prints_is_unchanged_and_hidden_secrets_stay() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let rack = file(folder.path(), "rack.yaml", RACK);
+    site.run(&format!("apply -f {rack}")).await.1.unwrap();
+    for (command, format) in [
+        ("hardware get node-1", "yaml"),
+        ("hardware list", "yaml"),
+        ("hardware get node-1", "json"),
+        ("template get debian", "yaml"),
+        ("location list", "json"),
+    ] {
+        let (printed, _) = site.run(&format!("{command} -o {format}")).await;
+        assert!(printed.contains("kind"), "{printed}");
+        let again = file(folder.path(), "again.yaml", &printed);
+        site.writes();
+        let (applied, result) = site.run(&format!("apply -f {again}")).await;
+        assert_eq!(result, Ok(()), "{command}: {printed}");
+        assert!(applied.ends_with(" unchanged\n") && site.writes() == 0, "{command}: {applied}");
+    }
+    let (printed, _) = site.run("hardware get node-1 -o yaml").await;
+    assert!(printed.starts_with("kind: Hardware\n"), "{printed}");
+    assert!(
+        printed.contains("address: 198.51.100.11/24") && printed.contains("lease_time: 1d"),
+        "{printed}"
+    );
+    let renamed =
+        file(folder.path(), "again.yaml", &printed.replace("name: node-1", "name: node-9"));
+    let (applied, _) = site.run(&format!("apply --diff -f {renamed}")).await;
+    assert!(
+        applied.starts_with("hardware/node-9 changed\n")
+            && applied.contains("-name: node-1\n+name: node-9\n"),
+        "{applied}"
+    );
+    let machine = site.machine("node-9");
+    assert_eq!(
+        machine.interfaces[0].netboot.as_ref().unwrap().ipxe.as_ref().unwrap().contents,
+        "#!ipxe"
+    );
+    assert_eq!(machine.extra, br#"{"a":"b"}"#);
+}
+
+#[tokio::test]
+async fn a_machine_is_found_by_its_mac_and_a_partial_form_keeps_the_rest() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let rack = file(folder.path(), "rack.yaml", RACK);
+    site.run(&format!("apply -f {rack}")).await.1.unwrap();
+    let crd = file(
+        folder.path(),
+        "crd.yaml",
+        "apiVersion: tinkerbell.org/v1alpha1\nkind: Hardware\nmetadata: {name: node-7, namespace: t}\nspec:\n  interfaces: [{dhcp: {mac: '52:54:00:00:01:01'}}]\n",
+    );
+    let (printed, result) = site.run(&format!("apply -f {crd}")).await;
+    assert_eq!(result, Ok(()));
+    assert_eq!(
+        printed,
+        "hardware/node-7: no place here for metadata.namespace\nhardware/node-7 changed\n"
+    );
+    assert_eq!(site.machine("node-7").extra, br#"{"a":"b"}"#);
+    let (printed, _) = site.run(&format!("hardware apply -f {crd}")).await;
+    assert!(printed.ends_with("hardware/node-7 unchanged\n"), "{printed}");
+}
+
+#[tokio::test]
+async fn of_three_hundred_objects_with_ten_wrong_ones_the_others_are_stored() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let mut text = String::new();
+    for number in 0..300 {
+        let wrong = if number % 30 == 7 { "nmae" } else { "name" };
+        text.push_str(&format!("---\nkind: Hardware\n{wrong}: n{number}\ninterfaces: []\n"));
+    }
+    let path = file(folder.path(), "all.yaml", &text);
+    let (printed, result) = site.run(&format!("apply -f {path}")).await;
+    assert_eq!((printed.lines().count(), site.writes()), (290, 290));
+    let errors = result.unwrap_err();
+    assert_eq!(errors.lines().count(), 11);
+    assert_eq!(errors.lines().last(), Some("10 of 300 objects failed"));
+    let first = errors.lines().next().unwrap();
+    assert!(first.contains("all.yaml:31: nmae: unknown field: did you mean name?"), "{first}");
+}
+
+#[tokio::test]
+async fn a_creation_goes_on_after_an_object_that_is_taken_and_says_what_was_stored() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let path = file(folder.path(), "three.yaml", "name: a\n---\nname: taken\n---\nname: c\n");
+    let (printed, result) = site.run(&format!("hardware create -o name -f {path}")).await;
+    assert_eq!(printed, "hardware/a\nhardware/c\n");
+    let errors = result.unwrap_err();
+    assert!(
+        errors.contains("three.yaml:3: hardware.name: is taken\n1 of 3 objects failed"),
+        "{errors}"
+    );
+    let wrong = file(folder.path(), "wrong.yaml", "name: d\n---\nnmae: e\n");
+    let (_, result) = site.run(&format!("hardware create -f {wrong}")).await;
+    assert!(result.unwrap_err().contains("wrong.yaml:3: nmae: unknown field"));
+    assert_eq!(site.writes(), 2, "nothing of a file with a wrong object is sent");
+}
+
+#[tokio::test]
+async fn all_machines_are_found_before_one_is_deleted_and_each_error_is_reported() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let text = "[{name: a, interfaces: []}, {name: b, protect: true}, {name: c, interfaces: []}]";
+    let path = file(folder.path(), "all.yaml", text);
+    site.run(&format!("hardware create -f {path}")).await.1.unwrap();
+    let (printed, result) = site.run("hardware delete a nosuch none").await;
+    assert_eq!((printed.as_str(), result.unwrap_err().lines().count()), ("", 3));
+    let (printed, result) = site.run("hardware delete a b c").await;
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    let errors = result.unwrap_err();
+    assert_eq!(errors, "hardware b: it is protected\n1 of 3 objects failed");
+}
+
+#[tokio::test]
+async fn lists_are_selected_and_printed_for_scripts() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let text = "[{name: a, labels: {rack: r1}}, {name: b, labels: {rack: r2}}, {name: c}]";
+    let path = file(folder.path(), "all.yaml", text);
+    site.run(&format!("hardware create -f {path}")).await.1.unwrap();
+    for (options, wanted) in [
+        ("-o name", "hardware/a\nhardware/b\nhardware/c\n"),
+        ("-o name -l rack!=r1", "hardware/b\nhardware/c\n"),
+        ("-o name -l !rack", "hardware/c\n"),
+        ("-o jsonpath={[*].labels.rack}", "r1\nr2\n"),
+        ("-o name -l rack=r9,rack", ""),
+    ] {
+        let (printed, result) = site.run(&format!("hardware list {options}")).await;
+        assert_eq!((printed.as_str(), result), (wanted, Ok(())), "{options}");
+    }
+    let (quiet, _) = site.run("hardware list -q").await;
+    assert!(
+        quiet.lines().count() == 3 && quiet.lines().all(|id| id.parse::<HardwareId>().is_ok()),
+        "{quiet}"
+    );
+    let (rows, _) = site.run("hardware list --no-headers").await;
+    assert_eq!(rows.lines().count(), 3);
+    let (wide, _) = site.run("hardware list -o wide --no-headers").await;
+    assert!(wide.lines().next().unwrap().split_whitespace().next().unwrap().len() == 36, "{wide}");
+    assert!(rows.lines().next().unwrap().split_whitespace().next().unwrap().len() < 36, "{rows}");
+    let (empty, _) = site.run("location list").await;
+    assert_eq!(empty, "no location: create one with `tinwright location create NAME`\n");
+}
