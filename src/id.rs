@@ -55,10 +55,18 @@ nouns! {
 
 /// A text that is no id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no {noun} id: a UUID is wanted")]
-pub struct ParseIdError {
-    text: String,
-    noun: &'static str,
+pub enum ParseIdError {
+    /// It is no UUID.
+    #[error("{text:?} is no {noun} id: a UUID is wanted")]
+    Form {
+        /// The beginning of the text.
+        text: String,
+        /// The noun of the id.
+        noun: &'static str,
+    },
+    /// It is the nil UUID (RFC 9562 section 5.9), which stands for a missing one.
+    #[error("is the nil UUID, which is no {0} id")]
+    Nil(&'static str),
 }
 
 impl<N> Id<N> {
@@ -89,9 +97,10 @@ impl<N: Noun> FromStr for Id<N> {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match Uuid::try_parse(text) {
-            Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid, PhantomData)),
-            Ok(_) | Err(_) => {
-                Err(ParseIdError { text: text.chars().take(64).collect(), noun: N::NOUN })
+            Ok(uuid) if uuid.is_nil() => Err(ParseIdError::Nil(N::NOUN)),
+            Ok(uuid) => Ok(Self(uuid, PhantomData)),
+            Err(_) => {
+                Err(ParseIdError::Form { text: text.chars().take(64).collect(), noun: N::NOUN })
             }
         }
     }
@@ -151,9 +160,11 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_uuid_is_refused_with_the_noun() {
-        for text in ["", "r2d2", "00000000-0000-0000-0000-000000000000"] {
+        for text in ["", "r2d2"] {
             let error = text.parse::<HardwareId>().unwrap_err().to_string();
             assert_eq!(error, format!("{text:?} is no hardware id: a UUID is wanted"));
         }
+        let nil = "00000000-0000-0000-0000-000000000000".parse::<HardwareId>().unwrap_err();
+        assert_eq!(nil.to_string(), "is the nil UUID, which is no hardware id");
     }
 }

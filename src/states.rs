@@ -65,7 +65,7 @@ impl ActionState {
     /// True if an action in this state is not run any more.
     pub fn is_terminal(self) -> bool {
         match self {
-            Self::Success | Self::Failed | Self::Timeout | Self::Skipped => true,
+            Self::Success | Self::Failed | Self::Timeout | Self::Skipped | Self::NotRun => true,
             Self::Unspecified | Self::Pending | Self::Leased | Self::Running => false,
         }
     }

@@ -55,6 +55,7 @@ async fn an_event_names_the_caller_the_call_and_the_change() {
     let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);
     let found = events(&mut log).await;
     assert!(found.iter().all(|event| event.object_id == id && event.role == "operator"));
+    assert!(found.iter().all(|event| event.object_name == "n1"));
     let expected = [
         "HardwareService/CreateHardware person:operator >enrolled created",
         "HardwareService/UpdateHardware person:operator enrolled>enrolled changed manufacturer",

@@ -3,6 +3,7 @@
 
 mod access;
 mod addresses;
+mod apply;
 mod events;
 mod given_back;
 mod hardware;

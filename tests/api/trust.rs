@@ -105,7 +105,9 @@ async fn a_second_server_on_the_same_data_or_port_is_refused_with_the_reason() {
     let port = open(elsewhere.path(), &server.grpc.to_string()).await;
     assert!(port.starts_with(&format!("listening for grpc on {}", server.grpc)), "{port}");
     let data = open(server.dir.path(), "127.0.0.1:0").await;
-    assert!(data.starts_with("opening the store in "), "{data}");
+    let holder =
+        format!("a server is using {} (pid {})", server.dir.path().display(), std::process::id());
+    assert_eq!(data, format!("{holder}: stop it first"));
     server.end().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod filter;
 mod format;
+mod machine_names;
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 pub use self::filter::{InvalidFilter, parse_filter};
+pub use self::machine_names::MachineNames;
 use crate::process_metrics;
 
 /// The format of log lines.
@@ -31,19 +33,23 @@ pub enum Format {
 }
 
 /// Begins logging to standard error. `filter` is in `tracing`'s notation, such as `info,store=debug`. Levels have colours at a
-/// terminal, unless the variable `NO_COLOR` is set (no-color.org).
-pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<()> {
+/// terminal, unless the variable `NO_COLOR` is set (no-color.org). Returns the names of machines that lines for people show; none is known
+/// yet.
+pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<MachineNames> {
     let filter = parse_filter(filter)?;
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let colours = std::io::stderr().is_terminal() && !refused;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     let log = log.with_writer(std::io::stderr);
+    let names = MachineNames::default();
+    let lines = format::Lines { names: names.clone() };
     let started = match format {
-        Format::Human => log.fmt_fields(format::Fields).event_format(format::Lines).try_init(),
+        Format::Human => log.fmt_fields(format::Fields).event_format(lines).try_init(),
         // The list of all spans has the current one, too.
         Format::Json => log.json().with_current_span(false).try_init(),
     };
-    started.map_err(|error| anyhow::anyhow!(error))
+    started.map_err(|error| anyhow::anyhow!(error))?;
+    Ok(names)
 }
 
 /// The readiness of a process to take requests.

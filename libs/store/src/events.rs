@@ -60,6 +60,7 @@ pub(crate) fn of_change<K: Kind>(
         kind: kind.into(),
         noun: K::NOUN.into(),
         object_id: K::id(current).into(),
+        object_name: K::name(current).into(),
         tenant: K::tenant(current).into(),
         old_state,
         new_state,

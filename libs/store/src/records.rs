@@ -198,7 +198,7 @@ pub enum Error {
         id: String,
     },
     /// Another record has this value of a unique index.
-    #[error("{index} {value} is taken by {noun} {by}")]
+    #[error("{index} {value} is taken by {noun} {}", holder(.value, .name, .by))]
     Taken {
         /// The kind.
         noun: &'static str,
@@ -208,6 +208,8 @@ pub enum Error {
         value: String,
         /// The id of the record that has it.
         by: String,
+        /// The name of that record; empty if it has none.
+        name: String,
     },
     /// The record is not at the caller's revision: somebody else changed or deleted it meanwhile.
     #[error("{noun} {id} was changed meanwhile")]
@@ -454,8 +456,11 @@ impl<K: Kind> Records<K> {
             Some((index, value)) if K::INDEXES.contains(&index) => {
                 let entry = self.store.get(&key).await?;
                 let by = entry.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
+                let by = by.unwrap_or_default();
+                let holder = self.get(&by).await?;
+                let name = holder.as_ref().map_or("", K::name).to_owned();
                 let (index, value) = (index.to_owned(), value.to_owned());
-                Error::Taken { noun, index, value, by: by.unwrap_or_default() }
+                Error::Taken { noun, index, value, by, name }
             }
             Some((kind, id))
                 if kind == K::KIND && expect.contains(&Expect::Absent(key.clone())) =>
@@ -524,6 +529,12 @@ pub fn check_page_token<K: Kind>(after: &str) -> Result<(), Error> {
     } else {
         Err(Error::PageToken(after.chars().take(80).collect()))
     }
+}
+
+/// Returns how the holder of `value` is called: by its `name`, or by its `id` if it has none, or the name is that value.
+fn holder<'a>(value: &str, name: &'a str, id: &'a str) -> &'a str {
+    let is_value = value.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
+    if name.is_empty() || is_value { id } else { name }
 }
 
 fn missing<K: Kind>(name: &str) -> Error {

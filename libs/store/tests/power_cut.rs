@@ -4,7 +4,7 @@
 //! reached the disk stays, because QEMU does not cache it (`cache=none`). This shows that every acknowledged commit was written
 //! to the disk. It does not test that the disk honours a flush.
 //!
-//! `POWER_CUTS` sets the number of power failures, by default five.
+//! `POWER_CUTS` sets the number of power failures, by default three.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ fn without_our_fdatasync_the_same_plug_takes_acknowledged_writes_with_it() {
 }
 
 fn cuts() -> u64 {
-    std::env::var("POWER_CUTS").map_or(5, |cuts| cuts.parse().expect("POWER_CUTS is a number"))
+    std::env::var("POWER_CUTS").map_or(3, |cuts| cuts.parse().expect("POWER_CUTS is a number"))
 }
 
 /// Returns the number of acknowledged writes that are missing.

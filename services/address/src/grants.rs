@@ -71,6 +71,10 @@ impl Kind for GrantKind {
         &grant.id
     }
 
+    fn name(grant: &pb::Grant) -> &str {
+        &grant.block
+    }
+
     fn revision_mut(grant: &mut pb::Grant) -> &mut i64 {
         &mut grant.revision
     }

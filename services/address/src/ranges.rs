@@ -40,6 +40,10 @@ impl Kind for RangeKind {
         &range.id
     }
 
+    fn name(range: &pb::Range) -> &str {
+        &range.name
+    }
+
     fn revision_mut(range: &mut pb::Range) -> &mut i64 {
         &mut range.revision
     }

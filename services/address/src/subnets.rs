@@ -54,6 +54,10 @@ impl Kind for SubnetKind {
         &subnet.id
     }
 
+    fn name(subnet: &pb::Subnet) -> &str {
+        &subnet.name
+    }
+
     fn revision_mut(subnet: &mut pb::Subnet) -> &mut i64 {
         &mut subnet.revision
     }

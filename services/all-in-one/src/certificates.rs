@@ -1,4 +1,9 @@
-//! The certificates of this process. They are renewed while it runs, because it may run longer than they are valid.
+//! The certificates of this process. They are renewed while it runs, because it may run longer than they are valid. The log warns of the end
+//! of each that is not renewed.
+//!
+//! - `expiry`: the warnings.
+
+mod expiry;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,6 +13,7 @@ use runtime::Clock;
 use runtime::authority::{Error, RenewableCertificate, SiteAuthority};
 use tokio_util::sync::CancellationToken;
 
+use self::expiry::ExpiryWarnings;
 use crate::config::{Config, GatewayTransport, Service};
 use crate::endpoints;
 
@@ -31,6 +37,8 @@ pub(crate) struct Certificates {
     pub(crate) door: Option<Arc<RenewableCertificate>>,
     /// The operator's certificate of the gateway.
     pub(crate) gateway: Option<Arc<RenewableCertificate>>,
+    /// The operator's certificate of boot HTTPS, which is read at the start only.
+    boot_https: Option<Arc<RenewableCertificate>>,
 }
 
 impl Certificates {
@@ -47,6 +55,10 @@ impl Certificates {
             }
             Some(GatewayTransport::Site | GatewayTransport::Plaintext) | None => None,
         };
+        let https = config.netboot.as_ref().and_then(|netboot| netboot.boot.https.as_ref());
+        let boot_https = https
+            .map(|own| RenewableCertificate::files(site.clone(), &own.certificate, &own.key))
+            .transpose()?;
         let client = |caller| RenewableCertificate::service(site.clone(), caller);
         let has_peers = config.split.has_tls_peers();
         let services = config.split.served().filter(|it| *it != Service::Gateway);
@@ -59,6 +71,7 @@ impl Certificates {
             service: service.context("opening the certificate of this process")?,
             door: door.context("opening the certificate of this process as a door")?,
             gateway,
+            boot_https,
             issuer_names: config.split.owns_records().then_some(names),
         })
     }
@@ -72,13 +85,16 @@ impl Certificates {
             ("service", end(&self.service)),
             ("door", end(&self.door)),
             ("gateway", end(&self.gateway)),
+            ("boot_https", end(&self.boot_https)),
         ];
         ends.into_iter().filter_map(|(certificate, end)| Some((certificate, end?))).collect()
     }
 
-    /// Renews the certificates until `stop`: every hour, and more often towards their end.
+    /// Renews the certificates until `stop`: every hour, and more often towards their end. Warns of those that end soon nevertheless.
     pub(crate) async fn keep_renewed(self, stop: CancellationToken) -> anyhow::Result<()> {
         let clock = Clock::system();
+        let mut warnings = ExpiryWarnings::default();
+        warnings.log(self.ends(), clock.wall());
         let pause = || tokio::time::sleep(renewal_interval(self.first_end(), clock.wall()));
         while stop.run_until_cancelled(pause()).await.is_some() {
             let own = self.clone();
@@ -86,6 +102,7 @@ impl Certificates {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(target: "tinwright", error, "certificates not renewed; trying again later");
             }
+            warnings.log(self.ends(), clock.wall());
         }
         Ok(())
     }

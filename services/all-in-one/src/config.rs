@@ -38,6 +38,9 @@ pub use self::links::NetbootLink;
 pub use self::metadata::{Metadata, Paths, Source};
 pub use self::split::{Peer, Service, Split};
 
+/// The port of the API, unless another one is configured.
+const API_PORT: u16 = 42113;
+
 /// The options outside of sections. [`command_line`] derives flags and variables from the names of the fields.
 #[derive(Clone, Debug, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,9 +53,10 @@ pub struct Options {
     /// Store records and the site's secrets in this directory
     #[arg(value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Serve the gRPC API at these addresses, besides inherited sockets named grpc
-    #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',', default_value = "127.0.0.1:42113")]
-    pub listen: Vec<SocketAddr>,
+    /// Serve the gRPC API at these addresses, besides inherited sockets named grpc [default: 127.0.0.1:42113, and port 42113 of
+    /// the addresses that machines boot from]
+    #[arg(value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    pub listen: Option<Vec<SocketAddr>>,
     /// Serve metrics and health at this address
     #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
     pub metrics_listen: SocketAddr,
@@ -320,8 +324,11 @@ impl Config {
     fn new(options: Options) -> anyhow::Result<Self> {
         let data = options.data.clone().map_or_else(cli::data, Ok)?;
         let split = Split::new(&options)?;
+        let netboot = netboot(&options, &data, &split)?;
+        let listen = options.listen.clone();
         let config = Self {
-            netboot: netboot(&options, &data, &split)?,
+            listen: listen.unwrap_or_else(|| default_listen(netboot.as_ref(), &split, &options)),
+            netboot,
             subnets: match split.serves(Service::Address) {
                 true => pools::subnets(options.subnets.clone())?,
                 false => Vec::new(),
@@ -336,7 +343,6 @@ impl Config {
                 Engine::Etcd => Storage::Etcd(etcd::options(&options, &split)?),
             },
             data,
-            listen: options.listen,
             metrics_listen: options.metrics_listen,
             advertise: options.advertise,
             machines_api: split::machines_api(options.machines_api)?,
@@ -396,7 +402,7 @@ impl Config {
             return peer.to_string();
         }
         let on_link = |address: &&SocketAddr| address.ip() == own || address.ip().is_unspecified();
-        let port = self.listen.iter().find(on_link).map_or(42113, SocketAddr::port);
+        let port = self.listen.iter().find(on_link).map_or(API_PORT, SocketAddr::port);
         SocketAddr::from((own, port)).to_string()
     }
 
@@ -437,6 +443,20 @@ impl Config {
         names.dedup();
         names
     }
+}
+
+/// Returns the addresses of the API if none are configured: loopback, and those that workers on machines call, unless they call another
+/// process.
+fn default_listen(netboot: Option<&Netboot>, split: &Split, options: &Options) -> Vec<SocketAddr> {
+    let is_called = split.serves(Service::Workflow) && !options.insecure;
+    let links = netboot.filter(|_| is_called).into_iter().flat_map(|netboot| &netboot.links);
+    let mut addresses = vec![Ipv4Addr::LOCALHOST];
+    for link in links {
+        if !addresses.contains(&link.address) {
+            addresses.push(link.address);
+        }
+    }
+    addresses.into_iter().map(|address| SocketAddr::from((address, API_PORT))).collect()
 }
 
 /// True if `uri` is on this host.

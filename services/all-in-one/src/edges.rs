@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use dhcp::Mode;
-use fleet::{Fleet, FleetCache, FleetFeeds};
+use fleet::{FeedStates, Fleet, FleetCache, FleetFeeds, MachineChange, Observer};
 use netboot::decision::Policy;
 use netboot::{Netboot, Peers, Site as NetbootSite};
 use runtime::Clock;
@@ -17,7 +17,7 @@ use runtime::neighbour::NeighbourTable;
 use runtime::revocation::Revocations;
 use runtime::serve::Transport;
 use runtime::supervise::Tier;
-use runtime::telemetry::Diagnostics;
+use runtime::telemetry::{Diagnostics, MachineNames};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -94,12 +94,14 @@ impl Edges {
         self.metadata.take().map(|bound| bound.connect(endpoints, revocations, vitals))
     }
 
-    /// Starts to follow the fleet, once for all edges, by `endpoints`. The content of `cache` is used until the first snapshot.
+    /// Starts to follow the fleet, once for all edges and for the `names` of machines, by `endpoints`. The content of `cache` is used until the
+    /// first snapshot.
     pub(crate) fn follow_fleet(
         &self,
         metadata: Option<&Metadata>,
         endpoints: &CallerEndpoints,
         cache: Option<FleetCache>,
+        names: MachineNames,
         vitals: &Diagnostics,
         tier: &mut Tier,
     ) {
@@ -108,6 +110,7 @@ impl Edges {
         if observers.is_empty() {
             return;
         }
+        observers.push(Arc::new(NameObserver(names)));
         let (boots, answers) = (endpoints.of(Service::Netboot), endpoints.of(Service::Metadata));
         let leases = answers.leases.clone().filter(|_| metadata.is_some());
         let has_netboot = self.netboot.is_some();
@@ -148,13 +151,34 @@ impl Edges {
     }
 }
 
-/// Warns if no machine can boot the worker's environment now, and lets readiness name it for as long as it is so.
+/// Keeps the names of machines for the log. A process without the hardware service has them from the fleet only.
+#[derive(Debug)]
+struct NameObserver(MachineNames);
+
+impl Observer for NameObserver {
+    fn machines(&self, changes: &[MachineChange], _: &FeedStates) {
+        for MachineChange { id, before: _, after } in changes {
+            let name = after.as_ref().map_or("", |machine| machine.hardware.name.as_str());
+            self.0.set(&id.to_string(), name);
+        }
+    }
+}
+
+/// Warns if no machine can boot the worker's environment now, or the one of nodes, and lets readiness name it for as long as it is so. Not each
+/// site has nodes: readiness names theirs only if a machine is one.
 fn report_environments(netboot: &Netboot, vitals: &Diagnostics) {
-    let environments = netboot.environments().clone();
+    let (environments, machines) = (netboot.environments().clone(), netboot.index());
     if let Some(problem) = environments.problem() {
         tracing::warn!(target: "tinwright", "{problem}");
     }
-    vitals.add_details(move || environments.problem().into_iter().collect());
+    if let Some(problem) = environments.node_problem() {
+        tracing::info!(target: "tinwright", "{problem}");
+    }
+    vitals.add_details(move || {
+        let has_nodes = machines.read().machines().any(|machine| machine.facts.is_node());
+        let of_nodes = has_nodes.then(|| environments.node_problem()).flatten();
+        environments.problem().into_iter().chain(of_nodes).collect()
+    });
 }
 
 /// Binds the ports of every link.

@@ -27,7 +27,7 @@ fn add(command: Command, path: &str) -> Command {
 }
 
 /// Returns the examples of the command with this path.
-fn of(path: &str) -> impl Iterator<Item = &'static str> {
+pub(crate) fn of(path: &str) -> impl Iterator<Item = &'static str> {
     let lines = EXAMPLES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.filter(move |line| {
         line.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))

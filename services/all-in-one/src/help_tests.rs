@@ -1,24 +1,30 @@
 //! The help of every command: verbs first, no question words, units and defaults.
 
+use std::any::TypeId;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
 use crate::Arguments;
 
 /// The first words of the descriptions of commands.
-const VERBS: &str = "Accept Add Apply Attach Back Bind Bring Build Cancel Change Check Compare Confirm Control Copy Create \
-    Delete Describe Detach Discover End Evaluate Explain Fetch Follow Forget Get Grant Import Install Issue List Log Manage \
-    Print Protect Read Record Release Remove Render Repeat Replace Restart Restore Revoke Rollback Run Set Show Shut \
-    Switch Take Test Turn Update Use Wait Write";
+const VERBS: &str = "Accept Add Attach Back Bind Bring Build Cancel Change Compare Confirm Control Copy Create Delete Detach Download End \
+    Explain Fetch Forget Get Grant Install Issue List Log Manage Print Protect Read Record Release Remove Repeat \
+    Replace Restart Restore Revoke Run Set Show Shut Switch Take Turn Use Wait";
 
 /// Words with which a question begins.
 const QUESTIONS: [&str; 9] =
     ["What", "How", "Whether", "Where", "Why", "Which", "Who", "Whose", "When"];
 
 /// Names of values that say the unit or the kind of a number.
-const UNITS: [&str; 11] = [
-    "BITS", "BYTES", "COUNT", "DAYS", "DURATION", "MINUTES", "NODES", "NUMBER", "PORT", "SECONDS",
-    "TIMES",
+const UNITS: [&str; 12] = [
+    "BITS", "BYTES", "COUNT", "DAYS", "DURATION", "MIB", "MINUTES", "NODES", "NUMBER", "PORT",
+    "SECONDS", "TIMES",
 ];
+
+/// The option that no help shows.
+const FOR_BENCHMARKS: &str = "no_rate_limits";
 
 /// Calls `check` for `command` and all commands below it, each with its path.
 fn walk(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
@@ -34,7 +40,8 @@ fn problems(find: impl Fn(&str, Option<&Arg>) -> Option<String>) -> Vec<String> 
     walk(&Arguments::command(), "tinwright", &mut |command, path| {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         found.extend(find(&about, None).map(|problem| format!("{path}: {problem}")));
-        for argument in command.get_arguments().filter(|it| !it.is_hide_set()) {
+        // Options of the server that few sites need are hidden here, and shown by --help-all.
+        for argument in command.get_arguments().filter(|it| it.get_id() != FOR_BENCHMARKS) {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
             let problem = find(&help, Some(argument));
             found.extend(problem.map(|it| format!("{path} {}: {it}", argument.get_id())));
@@ -49,11 +56,17 @@ fn first_word(text: &str) -> &str {
 
 #[test]
 fn the_description_of_each_command_begins_with_a_verb() {
-    let is_verb = |word: &str| VERBS.split_whitespace().any(|verb| verb == word);
+    let verbs: BTreeSet<_> = VERBS.split_whitespace().collect();
+    let used = std::cell::RefCell::new(BTreeSet::new());
     let found = problems(|text, argument| {
-        (argument.is_none() && !is_verb(first_word(text))).then(|| text.to_owned())
+        let verb = first_word(text).to_owned();
+        let is_wrong = argument.is_none() && !verbs.contains(verb.as_str());
+        used.borrow_mut().extend(argument.is_none().then_some(verb));
+        is_wrong.then(|| text.to_owned())
     });
     assert!(found.is_empty(), "{found:#?}");
+    let unused: Vec<_> = verbs.iter().filter(|verb| !used.borrow().contains(**verb)).collect();
+    assert!(unused.is_empty(), "no command begins with these verbs: {unused:?}");
 }
 
 #[test]
@@ -66,20 +79,63 @@ fn no_help_is_missing_or_begins_with_a_question_word() {
 }
 
 #[test]
+fn no_value_of_a_choice_is_explained_by_a_question() {
+    let found = problems(|_, argument| {
+        let values = argument.map(Arg::get_possible_values).unwrap_or_default();
+        let mut texts = values.iter().filter_map(|value| value.get_help().map(ToString::to_string));
+        texts.find(|text| QUESTIONS.contains(&first_word(text)))
+    });
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// True if the value is a number.
+fn is_number(argument: &Arg) -> bool {
+    let parser = argument.get_value_parser().type_id();
+    let numbers = [
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<i32>(),
+        TypeId::of::<i64>(),
+    ];
+    // Settings of the server are texts until all of their sources are merged.
+    let has_unit = |name: &str| UNITS.contains(&name) && name != "DURATION";
+    let names = argument.get_value_names().unwrap_or_default();
+    numbers.into_iter().any(|number| parser == number) || names.iter().any(|name| has_unit(name))
+}
+
+/// True if the value is a time, such as 30d.
+fn is_duration(argument: &Arg) -> bool {
+    argument.get_value_parser().type_id() == TypeId::of::<Duration>()
+}
+
+#[test]
+fn each_duration_has_an_example_with_its_unit() {
+    let found = problems(|text, argument| {
+        argument.filter(|argument| is_duration(argument))?;
+        let is_example = |word: &str| {
+            let number = word.strip_suffix(['s', 'm', 'h', 'd']);
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let mut words = text.split(|c: char| !c.is_alphanumeric());
+        (!words.any(is_example)).then(|| text.to_owned())
+    });
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn each_optional_number_and_duration_has_a_default() {
+    let found = problems(|text, argument| {
+        let argument = argument.filter(|it| is_number(it) || is_duration(it))?;
+        let has_default = !argument.get_default_values().is_empty() || text.contains("[default: ");
+        (!has_default && !argument.is_required_set()).then(|| text.to_owned())
+    });
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
 fn each_number_has_a_unit() {
-    let is_number = |argument: &Arg| {
-        let parser = argument.get_value_parser().type_id();
-        [
-            std::any::TypeId::of::<u16>(),
-            std::any::TypeId::of::<u32>(),
-            std::any::TypeId::of::<u64>(),
-            std::any::TypeId::of::<usize>(),
-            std::any::TypeId::of::<i32>(),
-            std::any::TypeId::of::<i64>(),
-        ]
-        .into_iter()
-        .any(|number| parser == number)
-    };
     let found = problems(|_, argument| {
         let argument = argument.filter(|argument| is_number(argument))?;
         let names = argument.get_value_names().unwrap_or_default();

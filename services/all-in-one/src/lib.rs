@@ -51,7 +51,7 @@ use runtime::overdue_metric::OverdueMetric;
 use runtime::revocation::Revocations;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::{self, Tier};
-use runtime::telemetry::{Diagnostics, Readiness};
+use runtime::telemetry::{Diagnostics, MachineNames, Readiness};
 use runtime::{Caller, Clock, Role};
 use store::Store;
 use store::deferred::DeferredStore;
@@ -86,6 +86,8 @@ pub struct Server {
     store: Option<Arc<dyn Store>>,
     /// Present if edges follow other processes: the cache and its store.
     cache: Option<(FleetCache, Arc<dyn Store>)>,
+    /// The names of machines, for the log.
+    names: MachineNames,
 }
 
 impl std::fmt::Debug for Server {
@@ -109,12 +111,20 @@ impl Server {
         }
         let vitals = sockets.tcp("metrics", config.metrics_listen).await?;
         let gateway = gateway::Bound::bind(&config, &mut sockets).await?;
+        secrets::check_new_site(&config).await?;
         let site = Arc::new(secrets::open_site(&config)?);
         let edges = Edges::bind(&config, &site).await?;
         let store =
             if config.split.uses_store() { Some(store_of(&config, &site).await?) } else { None };
         let cache = feed_cache::open(&config, &site, edges.has_metadata()).await?;
-        Ok(Self { config, grpc, vitals, edges, gateway, site, store, cache })
+        let names = MachineNames::default();
+        Ok(Self { config, grpc, vitals, edges, gateway, site, store, cache, names })
+    }
+
+    /// Keeps `names` up to date, by which the log calls machines.
+    #[must_use]
+    pub fn with_machine_names(self, names: MachineNames) -> Self {
+        Self { names, ..self }
     }
 
     /// Returns the addresses of the API.
@@ -143,6 +153,7 @@ impl Server {
             site,
             store,
             cache,
+            names,
         } = self;
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
@@ -181,7 +192,7 @@ impl Server {
             inner.tasks.spawn(serve::in_process(connections, caller, app, until));
         }
         services.start(&refusals, &mut inner);
-        count_objects(&services, app.clone(), &vitals, &mut inner)?;
+        count_objects(&services, app.clone(), &names, &vitals, &mut inner)?;
         services.import_subnets(&config, &vitals, &mut inner);
         services.follow_overdue(&vitals.register(OverdueMetric::new), &mut inner);
         let (cache, cache_store) = cache.unzip();
@@ -197,7 +208,14 @@ impl Server {
         let rotation = KeyRotation::new(site, followed_store.clone());
         edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
         edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
-        edge_services.follow_fleet(metadata.as_ref(), &endpoints, cache, &vitals, &mut edges);
+        edge_services.follow_fleet(
+            metadata.as_ref(),
+            &endpoints,
+            cache,
+            names,
+            &vitals,
+            &mut edges,
+        );
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
         let edge_readiness = edge_services.start(&endpoints, store, &vitals, &mut edges);
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
@@ -222,10 +240,11 @@ impl Server {
     }
 }
 
-/// Follows the objects of `services` for the metrics, as a viewer with a pipe of its own.
+/// Follows the objects of `services` for the metrics and for the `names` of machines, as a viewer with a pipe of its own.
 fn count_objects(
     services: &Services,
     app: impl serve::App,
+    names: &MachineNames,
     vitals: &Diagnostics,
     tier: &mut Tier,
 ) -> anyhow::Result<()> {
@@ -233,7 +252,8 @@ fn count_objects(
     let caller = Caller::new(Role::Viewer, "service:metrics")?;
     let metrics = vitals.register(ObjectMetrics::new);
     tier.tasks.spawn(serve::in_process(connections, caller, app, tier.stop.clone()));
-    tier.tasks.spawn(metrics.run(services.object_feeds(&channel), tier.stop.clone()));
+    let feeds = services.object_feeds(&channel);
+    tier.tasks.spawn(metrics.run(feeds, names.clone(), tier.stop.clone()));
     Ok(())
 }
 

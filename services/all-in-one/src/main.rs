@@ -1,8 +1,13 @@
 //! The program `tinwright`: the server, and the client's commands.
 
+#[cfg(test)]
+mod docs_tests;
 mod examples;
 #[cfg(test)]
 mod help_tests;
+mod install_service;
+#[cfg(test)]
+mod reference_tests;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -14,6 +19,7 @@ use all_in_one::config::{CommandLine, Config, StoreOptions, full_help};
 use all_in_one::{Server, maintenance, open_files};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use runtime::telemetry::MachineNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +45,8 @@ enum Command {
         after_long_help = "Print the options that few sites need: tinwright serve --help-all"
     )]
     Serve(CommandLine),
+    /// Install the server as a service of systemd
+    InstallService(install_service::Options),
     /// Back up, restore and check the store of a server
     #[command(subcommand)]
     Store(StoreCommand),
@@ -79,7 +87,8 @@ enum StoreCommand {
 
 fn main() -> ExitCode {
     let mut program = examples::with_examples(Arguments::command());
-    let matches = program.clone().get_matches();
+    let arguments = cli::connect::move_options(std::env::args_os());
+    let matches = program.clone().get_matches_from(arguments);
     program.build();
     let help = match matches.subcommand() {
         None => Some(program.render_long_help().to_string()),
@@ -104,8 +113,8 @@ fn print(text: &str) -> ExitCode {
 fn execute(command: Command) -> ExitCode {
     match command {
         Command::Serve(command_line) => configured(command_line, |config| {
-            runtime::telemetry::init_logging(config.log_format, &config.log)?;
-            run(config).map(|()| ExitCode::SUCCESS)
+            let names = runtime::telemetry::init_logging(config.log_format, &config.log)?;
+            run(config, names).map(|()| ExitCode::SUCCESS)
         }),
         Command::Store(StoreCommand::Backup { file, connection }) => {
             cli::backup(&connection, &file)
@@ -115,6 +124,12 @@ fn execute(command: Command) -> ExitCode {
         }
         Command::Store(StoreCommand::Check { mend, options }) => {
             configured(options.0, |config| check(&config, mend))
+        }
+        Command::InstallService(options) => {
+            match install_service::run(&options, &mut std::io::stdout()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(1, &error),
+            }
         }
         Command::Completions { shell } => {
             cli::completions(shell, &mut Arguments::command());
@@ -141,11 +156,11 @@ fn failed(code: u8, error: &anyhow::Error) -> ExitCode {
 }
 
 #[tokio::main]
-async fn run(config: Config) -> anyhow::Result<()> {
+async fn run(config: Config, names: MachineNames) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(cancel_on_signal(stop.clone()));
     let files = open_files::raise();
-    let server = Server::open(config).await?;
+    let server = Server::open(config).await?.with_machine_names(names);
     let (api, gateway) = (list(&server.grpc()?), list(&server.gateway()?));
     let metrics = server.vitals()?;
     tracing::info!(target: "tinwright", api, gateway, %metrics, files, "listening");

@@ -5,7 +5,22 @@ use runtime::access::EDGE_SERVICES;
 use runtime::authority::SiteAuthority;
 
 use crate::config::{Config, Storage};
-use crate::site_identity;
+use crate::{open_engine, site_identity};
+
+/// Fails if the secrets of this site are missing, and the store has a site already: new secrets would not open it, and would be left behind.
+pub(crate) async fn check_new_site(config: &Config) -> anyhow::Result<()> {
+    if config.secrets().join("ca.pem").exists() || !config.split.uses_store() {
+        return Ok(());
+    }
+    let has_site = match &config.store {
+        Storage::Memory => false,
+        Storage::Sled => has_store(config),
+        Storage::Etcd(_) if !config.split.owns_records() => false,
+        Storage::Etcd(_) => site_identity::is_marked(&*open_engine(config).await?).await?,
+    };
+    anyhow::ensure!(!has_site, site_identity::FOREIGN_STORE);
+    Ok(())
+}
 
 /// Opens the site's secrets. The first process creates them; edges need a copy.
 pub(crate) fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
@@ -15,12 +30,6 @@ pub(crate) fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
         owns_records || folder.join("ca.pem").exists(),
         "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it, or --role door for a gateway",
         folder.display()
-    );
-    // New secrets would not open this store, and would be left behind.
-    let has_store = matches!(config.store, Storage::Sled) && has_store(config);
-    anyhow::ensure!(
-        folder.join("ca.pem").exists() || !(config.split.uses_store() && has_store),
-        site_identity::FOREIGN_STORE
     );
     let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
     if site.is_edge() {

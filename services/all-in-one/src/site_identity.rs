@@ -32,6 +32,11 @@ pub(crate) async fn claim_store(store: &dyn Store, site: &SiteAuthority) -> anyh
     Ok(())
 }
 
+/// True if `store` belongs to a site.
+pub(crate) async fn is_marked(store: &dyn Store) -> anyhow::Result<bool> {
+    Ok(store.get(KEY).await.context("reading the site of the store")?.is_some())
+}
+
 /// True if `found` is the mark of a store that belongs to `site`. An edge has no key of the site, and compares the authority alone.
 fn is_own(found: &[u8], site: &SiteAuthority) -> anyhow::Result<bool> {
     let authority = |mark: &[u8]| mark.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec);

@@ -16,8 +16,8 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::output::{self, Format, Row, print_list, print_one};
-use crate::resource::{PAGE_SIZE, pages, required};
+use crate::output::{self, Format, Row, print_one};
+use crate::resource::{ListOutput, PAGE_SIZE, Rows, pages, required};
 use crate::{failure, hardware};
 
 /// Commands on network boot.
@@ -43,9 +43,9 @@ pub enum BootCommand {
         /// List boots of machines without a record
         #[arg(long, conflicts_with = "machine")]
         unknown: bool,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
     /// Show one boot, step by step: by its id, or a machine's latest
     Get {
@@ -86,7 +86,8 @@ pub struct RequestOptions {
     /// Explain a request of this program
     #[arg(long, default_value = "ipxe")]
     class: ClientClass,
-    /// Set the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64
+    /// Set the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64 [default: UEFI of the
+    /// machine's processor]
     #[arg(long = "arch", value_name = "NUMBER")]
     architecture: Option<u32>,
     /// Set the relay's address on the machine's link, or 0.0.0.0 for none [default: by the machine's record]
@@ -132,7 +133,11 @@ pub async fn run(
                 Some(name) => id(channel, &name).await?,
                 None => String::new(),
             };
-            print_list(out, &boots(channel, hardware_id, unknown).await?, &output)
+            let boots = boots(channel, hardware_id, unknown).await?;
+            let machines = boots.iter().map(|boot| boot.hardware_id.as_str());
+            let names = hardware::names(channel, machines).await;
+            let nothing = "no boot from the network in the last week";
+            Rows { objects: &boots, id: |boot| &boot.id, names, nothing }.print(&output, out)
         }
         BootCommand::Get { name, output } => {
             print_one(out, &find(channel, &name).await?, &output, timeline::text)
@@ -166,7 +171,7 @@ async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     let client_class = ClientClass::Ipxe as i32;
     let by = match by(channel, name).await? {
         By::HardwareId(id) => return Ok(id),
-        by => Some(by),
+        by @ (By::Mac(_) | By::Address(_) | By::Hostname(_)) => Some(by),
     };
     let request = pb::ExplainBootRequest { by, client_class, ..Default::default() };
     let id = explain(channel, request).await?.inputs.unwrap_or_default().hardware_id;
@@ -196,8 +201,38 @@ async fn find(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
         let response = client(channel).get_boot(request).await.map_err(add_hint)?;
         return required(response.into_inner().boot);
     }
-    let mut boots = boots(channel, id(channel, name).await?, false).await?;
+    let machine = match id(channel, name).await {
+        // Tables show the beginning of the second part of an id.
+        Err(error) if is_part_of_id(name) => {
+            return by_beginning(channel, name).await?.ok_or(error);
+        }
+        other => other?,
+    };
+    let mut boots = boots(channel, machine, false).await?;
     boots.pop().with_context(|| format!("{name} has not booted from the network in the last week"))
+}
+
+/// True if `text` can be the beginning of an id as tables show it.
+fn is_part_of_id(text: &str) -> bool {
+    text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// Returns the boot whose id has a second part that begins with `text`, if there is one.
+async fn by_beginning(channel: &Channel, text: &str) -> anyhow::Result<Option<pb::Boot>> {
+    let mut found = Vec::new();
+    for unknown in [false, true] {
+        found.extend(boots(channel, String::new(), unknown).await?);
+    }
+    let begins = |boot: &pb::Boot| {
+        boot.id.split_once('.').is_some_and(|(_, second)| second.starts_with(text))
+    };
+    found.retain(begins);
+    anyhow::ensure!(
+        found.len() <= 1,
+        "{} ids of boots begin with {text}: give more of it",
+        found.len()
+    );
+    Ok(found.pop())
 }
 
 /// True if ids of boots begin with `text`.
@@ -212,7 +247,7 @@ async fn by(channel: &Channel, name: &str) -> anyhow::Result<By> {
             Some(id) => By::HardwareId(id),
             None => By::Hostname(host),
         }),
-        other => Ok(other),
+        by @ (By::HardwareId(_) | By::Mac(_) | By::Address(_)) => Ok(by),
     }
 }
 
@@ -239,12 +274,14 @@ fn client(channel: &Channel) -> NetbootServiceClient<Channel> {
 }
 
 impl Row for pb::Boot {
-    const COLUMNS: &'static [&'static str] = &["BOOT", "MAC", "SCRIPT", "LAST STEP", "WHY", "AGE"];
+    const COLUMNS: &'static [&'static str] =
+        &["BOOT", "HARDWARE", "MAC", "SCRIPT", "LAST STEP", "WHY", "AGE"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         let last = self.events.last().map(|event| timeline::step(event.kind()));
         vec![
             self.id.clone(),
+            self.hardware_id.clone(),
             self.mac.clone(),
             script_kind(self.script()),
             last.unwrap_or_default().into(),

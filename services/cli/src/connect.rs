@@ -1,11 +1,12 @@
 //! Finding the server, and the identity of the caller.
 //!
-//! The directory of secrets is the server's own, or a copy of three of its files: `ca.pem`, the certificate authority to
-//! trust, and `admin.pem` with `admin-key.pem`, the caller's certificate. A context ([`crate::context`]) names a server with its
+//! The directory of secrets is the server's own, or has three files: `ca.pem`, the certificate authority to trust, and `client.pem` with
+//! `client-key.pem`, the caller's certificate; without these `admin.pem` with `admin-key.pem`, as the server names them. A context ([`crate::context`]) names a server with its
 //! files; options replace parts of it.
 
 mod diagnose;
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -48,7 +49,8 @@ pub struct Connection {
         value_delimiter = ','
     )]
     pub server: Vec<String>,
-    /// Read ca.pem, admin.pem and admin-key.pem from this directory [default: secrets in the server's data directory]
+    /// Read ca.pem, client.pem and client-key.pem (else admin.pem and admin-key.pem) from this directory [default: secrets in the
+    /// server's data directory]
     #[arg(
         id = "connection_secrets",
         long = "secrets",
@@ -69,11 +71,45 @@ pub struct Connection {
     pub data: Option<PathBuf>,
 }
 
+/// The options of [`Connection`], each of which has a value.
+const OPTIONS: [&str; 4] = ["--context", "--server", "--secrets", "--data"];
+
+/// Returns `arguments`, the first of which is the program, with options of the connection that stand before the command at the end: so
+/// `tinwright --server URL boot list` is `tinwright boot list --server URL`.
+pub fn move_options(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut rest = arguments.into_iter().peekable();
+    let mut moved: Vec<_> = rest.next().into_iter().collect();
+    let mut options = Vec::new();
+    while let Some(word) = rest.next_if(|word| option(word).is_some()) {
+        let has_value = option(&word) != Some(word.len());
+        options.push(word);
+        if !has_value {
+            options.extend(rest.next());
+        }
+    }
+    let is_end = |word: &OsString| word == "--";
+    moved.extend(std::iter::from_fn(|| rest.next_if(|word| !is_end(word))));
+    moved.into_iter().chain(options).chain(rest).collect()
+}
+
+/// Returns the length of the option in `word`, which may be followed by a value: `--server=URL`.
+fn option(word: &OsStr) -> Option<usize> {
+    let text = word.to_str()?;
+    let is_it = |option: &&&str| {
+        text.strip_prefix(**option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    };
+    OPTIONS.iter().find(is_it).map(|option| option.len())
+}
+
 impl Connection {
     /// Connects to the server.
     pub async fn open(&self) -> anyhow::Result<Channel> {
         let site = self.site(Contexts::open)?;
-        let connected = site.server()?.connect().await;
+        let server = site.server()?;
+        if let Some(warning) = diagnose::end_warning(&site, Clock::system().wall()) {
+            eprintln!("tinwright: warning: {warning}");
+        }
+        let connected = server.connect().await;
         match connected {
             Ok(channel) => Ok(channel),
             Err(error) if site.servers.len() == 1 => Err(cause_of(&site, error).await),
@@ -86,6 +122,11 @@ impl Connection {
                 Err(error.context(format!("no server at {servers}: {hint}")))
             }
         }
+    }
+
+    /// Returns the URLs of the server and its replicas.
+    pub(crate) fn servers(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.site(Contexts::open)?.servers)
     }
 
     /// Returns `error`; if it is a broken connection, its cause in place of it.
@@ -137,10 +178,13 @@ async fn cause_of(site: &Site, error: anyhow::Error) -> anyhow::Error {
 }
 
 impl Site {
-    /// The server on this host, with the files of the operator in `directory`.
+    /// The server on this host, with the files of the caller in `directory`.
     pub(crate) fn in_directory(directory: &Path) -> Self {
-        let [ca, certificate, key] =
-            ["ca.pem", "admin.pem", "admin-key.pem"].map(|name| directory.join(name));
+        let names = match directory.join("client.pem").exists() {
+            true => ["ca.pem", "client.pem", "client-key.pem"],
+            false => ["ca.pem", "admin.pem", "admin-key.pem"],
+        };
+        let [ca, certificate, key] = names.map(|name| directory.join(name));
         Self { servers: vec![DEFAULT_SERVER.into()], ca, certificate, key }
     }
 
@@ -182,6 +226,23 @@ mod tests {
         }
         contexts.select("lab")?;
         Ok(contexts)
+    }
+
+    #[test]
+    fn options_before_the_command_are_those_of_the_command() {
+        for (given, moved) in [
+            ("t --server a boot list", "t boot list --server a"),
+            ("t --server=a --data d boot list x", "t boot list x --server=a --data d"),
+            ("t --context lab node list -- x", "t node list --context lab -- x"),
+            ("t boot list --server a", "t boot list --server a"),
+            ("t --servers a", "t --servers a"),
+            ("t --server", "t --server"),
+            ("t", "t"),
+        ] {
+            let arguments = given.split(' ').map(OsString::from);
+            let words: Vec<_> = move_options(arguments);
+            assert_eq!(words.join(OsStr::new(" ")), OsString::from(moved), "{given}");
+        }
     }
 
     fn words(list: &str) -> Vec<String> {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::bundle::Bundle;
 use crate::output::{Table, fields, print_line};
 
 /// The most bytes of a name.
@@ -51,24 +52,28 @@ pub struct AddArguments {
         long = "server",
         value_name = "URL",
         value_delimiter = ',',
-        required = true
+        required_unless_present = "bundle"
     )]
     servers: Vec<String>,
-    /// Use ca.pem, admin.pem and admin-key.pem in this directory
+    /// Use ca.pem, client.pem and client-key.pem (else admin.pem and admin-key.pem) in this directory
     #[arg(
         id = "context_secrets",
         long = "secrets",
         value_name = "DIR",
-        required_unless_present = "ca"
+        required_unless_present_any = ["ca", "bundle"]
     )]
     secrets: Option<PathBuf>,
+    /// Take server and certificate from this bundle of `tinwright identity issue`, whose parts are stored beside the contexts; - for
+    /// standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context_secrets", "ca"])]
+    bundle: Option<PathBuf>,
     /// Trust the certificate authority in this file (PEM)
     #[arg(long, value_name = "FILE", requires = "certificate", conflicts_with = "context_secrets")]
     ca: Option<PathBuf>,
     /// Present the certificate in this file (PEM)
     #[arg(long, value_name = "FILE", requires = "key", requires = "ca")]
     certificate: Option<PathBuf>,
-    /// The certificate's private key is in this file (PEM)
+    /// Use the private key of the certificate in this file (PEM)
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
     /// Use the context from now on
@@ -118,7 +123,9 @@ fn run_in(file: &Path, command: ContextCommand, out: &mut dyn Write) -> anyhow::
         }
         ContextCommand::Add(arguments) => {
             let (name, select) = (arguments.name.clone(), arguments.select);
-            contexts.add(&name, arguments.site()?)?;
+            contexts.check_new(&name)?;
+            let folder = file.parent().context("the contexts have no folder")?.join(&name);
+            contexts.add(&name, arguments.site(&folder)?)?;
             if select {
                 contexts.select(&name)?;
             }
@@ -138,8 +145,11 @@ fn run_in(file: &Path, command: ContextCommand, out: &mut dyn Write) -> anyhow::
 }
 
 impl AddArguments {
-    /// Returns the new context, with absolute paths. Fails if a file cannot be used.
-    fn site(self) -> anyhow::Result<Site> {
+    /// Returns the new context, with absolute paths. Fails if a file cannot be used. Parts of a bundle are stored in `folder`.
+    fn site(self, folder: &Path) -> anyhow::Result<Site> {
+        if let Some(bundle) = &self.bundle {
+            return unpack(Bundle::read(bundle)?, self.servers, folder);
+        }
         let named = self.ca.zip(self.certificate).zip(self.key);
         let site = match (named, self.secrets) {
             (Some(((ca, certificate), key)), _) => {
@@ -158,6 +168,40 @@ impl AddArguments {
         site.server()?;
         Ok(site)
     }
+}
+
+/// Stores the parts of `bundle` in `folder`, in which only this user can read, and returns its context. Its servers are `servers`, or
+/// those in the bundle if there are none.
+fn unpack(bundle: Bundle, servers: Vec<String>, folder: &Path) -> anyhow::Result<Site> {
+    let servers = if servers.is_empty() { bundle.servers } else { servers };
+    anyhow::ensure!(!servers.is_empty(), "the bundle names no server: give --server");
+    create_folder(folder)?;
+    let parts =
+        [("ca.pem", bundle.ca), ("client.pem", bundle.certificate), ("client-key.pem", bundle.key)];
+    for (name, text) in parts {
+        replace(&folder.join(name), &text)?;
+    }
+    let site = Site { servers, ..Site::in_directory(&std::path::absolute(folder)?) };
+    site.server()?;
+    Ok(site)
+}
+
+/// Creates `folder` and those around it, for this user only.
+fn create_folder(folder: &Path) -> anyhow::Result<()> {
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    created.with_context(|| format!("creating {}", folder.display()))
+}
+
+/// Replaces `file` by `text` in one step.
+fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
+    let writing = || format!("writing {}", file.display());
+    let folder = file.parent().with_context(writing)?;
+    // A temporary file has the mode 0600.
+    let mut written = tempfile::NamedTempFile::new_in(folder).with_context(writing)?;
+    written.write_all(text.as_bytes()).with_context(writing)?;
+    written.as_file().sync_all().with_context(writing)?;
+    written.persist(file).with_context(writing)?;
+    Ok(())
 }
 
 impl Site {
@@ -190,32 +234,30 @@ impl Contexts {
 
     /// Replaces the file in one step.
     fn write(&self, file: &Path) -> anyhow::Result<()> {
-        let writing = || format!("writing {}", file.display());
-        let folder = file.parent().with_context(writing)?;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .with_context(writing)?;
-        // A temporary file has the mode 0600.
-        let mut written = tempfile::NamedTempFile::new_in(folder).with_context(writing)?;
-        written.write_all(yaml_serde::to_string(self)?.as_bytes()).with_context(writing)?;
-        written.as_file().sync_all().with_context(writing)?;
-        written.persist(file).with_context(writing)?;
-        Ok(())
+        create_folder(file.parent().context("the contexts have no folder")?)?;
+        replace(file, &yaml_serde::to_string(self)?)
     }
 
     /// Adds a context.
     pub(crate) fn add(&mut self, name: &str, site: Site) -> anyhow::Result<()> {
+        self.check_new(name)?;
+        self.contexts.insert(name.to_owned(), site);
+        Ok(())
+    }
+
+    /// Passes for the name of a context that may be added.
+    fn check_new(&self, name: &str) -> anyhow::Result<()> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(allowed);
+        // A bundle is stored in a folder of this name.
+        let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len())
+            && name.chars().all(allowed)
+            && !name.starts_with('.');
         anyhow::ensure!(
             is_valid,
             "{name:?} is not a name: letters, digits and ._-, at most {MAX_NAME_BYTES}"
         );
         let is_new = !self.contexts.contains_key(name);
         anyhow::ensure!(is_new, "there is a context {name}: remove it first");
-        self.contexts.insert(name.to_owned(), site);
         Ok(())
     }
 
@@ -267,114 +309,4 @@ fn file() -> anyhow::Result<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use clap::Parser;
-    use runtime::authority::SiteAuthority;
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(subcommand)]
-        command: ContextCommand,
-    }
-
-    /// A user's directory, with the secrets of a site.
-    struct User {
-        folder: tempfile::TempDir,
-    }
-
-    impl User {
-        fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let site = SiteAuthority::open(&folder.path().join("secrets")).unwrap();
-            site.ensure_admin_certificate().unwrap();
-            Self { folder }
-        }
-
-        fn file(&self) -> PathBuf {
-            self.folder.path().join("config/tinwright/contexts.yaml")
-        }
-
-        fn path(&self, name: &str) -> String {
-            self.folder.path().join(name).display().to_string()
-        }
-
-        /// Runs a command, in which `@` stands for the user's directory.
-        fn run(&self, line: &str) -> Result<String, String> {
-            let line = line.replace('@', self.folder.path().to_str().unwrap());
-            let words = ["context"].into_iter().chain(line.split(' '));
-            let command =
-                Program::try_parse_from(words).map_err(|error| error.to_string())?.command;
-            let mut out = Vec::new();
-            run_in(&self.file(), command, &mut out).map_err(|error| format!("{error:#}"))?;
-            Ok(String::from_utf8(out).unwrap())
-        }
-    }
-
-    #[test]
-    fn contexts_are_added_used_shown_and_removed() {
-        let user = User::new();
-        assert!(user.run("list").unwrap().starts_with("no contexts: begin with"));
-        let lab = "add lab --server https://a:1,https://b:1 --secrets @/secrets --use";
-        assert_eq!(user.run(lab).unwrap(), "lab added\n");
-        let files =
-            "--ca @/secrets/ca.pem --certificate @/secrets/admin.pem --key @/secrets/admin-key.pem";
-        user.run(&format!("add prod --server https://c:1 {files}")).unwrap();
-        let list = user.run("list").unwrap();
-        let rows: Vec<Vec<&str>> =
-            list.lines().map(|row| row.split_whitespace().collect()).collect();
-        assert_eq!(
-            rows[1..],
-            [vec!["*", "lab", "https://a:1,https://b:1"], vec!["prod", "https://c:1"]]
-        );
-        let shown = user.run("show").unwrap();
-        assert!(shown.contains(&user.path("secrets/admin-key.pem")), "{shown}");
-        user.run("use prod").unwrap();
-        assert!(user.run("show").unwrap().contains("https://c:1"));
-        user.run("remove prod").unwrap();
-        assert!(user.run("show").unwrap_err().starts_with("no context is in use"));
-        assert_eq!(user.run("use prod").unwrap_err(), "no context prod; there are: lab");
-    }
-
-    #[test]
-    fn only_the_owner_reads_the_file_and_it_has_no_secrets() {
-        let user = User::new();
-        user.run("add lab --server https://a:1 --secrets @/secrets").unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&user.file()), 0o600);
-        assert_eq!(mode(user.file().parent().unwrap()), 0o700);
-        assert!(!std::fs::read_to_string(user.file()).unwrap().contains("PRIVATE"));
-    }
-
-    #[test]
-    fn a_context_that_cannot_work_is_refused_with_the_reason() {
-        let user = User::new();
-        std::fs::write(user.folder.path().join("empty"), "").unwrap();
-        for (line, reason) in [
-            ("add lab --server https://a:1 --secrets @/nowhere", "reading "),
-            ("add a/b --server https://a:1 --secrets @/secrets", "\"a/b\" is not a name"),
-            ("add lab --server ftp://a:1 --secrets @/secrets", "neither https:// nor http://"),
-            ("add lab --server https://a:1", "--secrets <DIR>"),
-            ("add lab --server https://a:1 --ca @/secrets/ca.pem", "--certificate <FILE>"),
-            (
-                "add lab --server https://a:1 --secrets @/secrets --ca @/empty",
-                "cannot be used with",
-            ),
-            (
-                "add lab --server https://a:1 --ca @/empty --certificate @/empty --key @/empty",
-                "the authority has no certificate",
-            ),
-        ] {
-            let error = user.run(line).unwrap_err();
-            assert!(error.contains(reason), "{line}: {error}");
-        }
-        user.run("add lab --server https://a:1 --secrets @/secrets").unwrap();
-        let again = user.run("add lab --server https://b:1 --secrets @/secrets").unwrap_err();
-        assert_eq!(again, "there is a context lab: remove it first");
-        std::fs::write(user.file(), "other: 1").unwrap();
-        assert!(user.run("list").unwrap_err().starts_with("parsing "));
-    }
-}
+mod tests;

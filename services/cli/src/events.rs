@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context as _;
 use prost_types::Timestamp;
 use runtime::Clock;
 use tinwright::event::v1 as pb;
@@ -15,6 +14,7 @@ use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::follow::while_unavailable;
+use crate::input;
 use crate::output::{self, Format, Row, print_line, print_list};
 
 /// Events in one page.
@@ -31,8 +31,8 @@ pub struct EventsCommand {
     /// Print new events, until interrupted
     #[arg(short, long)]
     follow: bool,
-    /// Print events of this time until now, such as 30m, 12h or 7d
-    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = duration)]
+    /// Print events that are younger than this, such as 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = input::duration)]
     since: Duration,
     /// Print events of this cause
     #[arg(long)]
@@ -165,7 +165,7 @@ fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> 
 
 impl Row for pb::Event {
     const COLUMNS: &'static [&'static str] =
-        &["TIME", "KIND", "CALLER", "NOUN", "OBJECT", "STATE", "CALL", "TEXT"];
+        &["TIME", "KIND", "CALLER", "NOUN", "OBJECT", "NAME", "STATE", "CALL", "TEXT"];
 
     fn row(&self, _: SystemTime) -> Vec<String> {
         let kind = output::word(self.kind().as_str_name(), "EVENT_KIND_");
@@ -175,6 +175,7 @@ impl Row for pb::Event {
             caller(self),
             self.noun.clone(),
             self.object_id.clone(),
+            self.object_name.clone(),
             change(self),
             self.call.clone(),
             self.text.clone(),
@@ -184,7 +185,11 @@ impl Row for pb::Event {
 
 /// Renders an event as one line.
 fn line(event: &pb::Event) -> String {
-    let object = format!("{} {}", event.noun, event.object_id);
+    let name = match event.object_name.as_str() {
+        "" => String::new(),
+        name => format!(" ({name})"),
+    };
+    let object = format!("{} {}{name}", event.noun, event.object_id);
     let kind = output::word(event.kind().as_str_name(), "EVENT_KIND_");
     let (caller, change) = (caller(event), change(event));
     let parts = [&kind, &caller, &event.call, &object, &change, &event.text];
@@ -214,21 +219,6 @@ fn change(event: &pb::Event) -> String {
         false if old.is_empty() => new.clone(),
         false => format!("{old} > {new}"),
     }
-}
-
-/// Reads a duration with one unit: `30s`, `30m`, `12h`, `7d`.
-fn duration(text: &str) -> anyhow::Result<Duration> {
-    let wrong = || format!("{text:?} is not a duration such as 30m, 12h or 7d");
-    let unit = text.chars().last().with_context(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        _ => anyhow::bail!(wrong()),
-    };
-    let number: u64 = text[..text.len() - unit.len_utf8()].parse().ok().with_context(wrong)?;
-    Ok(Duration::from_secs(number.checked_mul(seconds).with_context(wrong)?))
 }
 
 #[cfg(test)]
@@ -275,12 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_one_unit() {
-        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
-        assert_eq!(duration("12h").unwrap(), Duration::from_secs(12 * 60 * 60));
-        assert_eq!(duration("7d").unwrap(), Duration::from_secs(7 * 24 * 60 * 60));
-        for wrong in ["", "d", "1", "1w", "-1d", "1.5h", "9999999999999999999d", "1é"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
+    fn an_object_with_a_name_has_it_beside_its_id() {
+        let named = pb::Event { object_name: "node-1".into(), ..event() };
+        assert!(line(&named).contains(" instance 0192 (node-1) active > "), "{}", line(&named));
+        let row = named.row(SystemTime::UNIX_EPOCH);
+        assert_eq!((row.len(), row[5].as_str()), (pb::Event::COLUMNS.len(), "node-1"));
     }
 }

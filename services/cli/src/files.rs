@@ -53,14 +53,18 @@ impl Object {
         self.value.get(name)?.as_str().filter(|text| !text.is_empty())
     }
 
-    /// Returns the name of the object of `kind` for people: `hardware/node-1`.
+    /// Returns the name of the object of `kind` for people: `hardware/node-1`, or only its kind if it has no name.
     pub fn label(&self, kind: &str) -> String {
         const NAMES: [&str; 6] =
             ["name", "hostname", "hardware_id", "hardware", "location_id", "location"];
         let name = NAMES.into_iter().chain(["id"]).find_map(|name| self.key(name));
-        let mac = self.value.pointer("/interfaces/0/mac").and_then(Value::as_str);
-        let name = name.or(mac).unwrap_or(&self.position);
-        format!("{}/{}", kind.to_lowercase(), input::short(name))
+        let mac = || self.value.pointer("/interfaces/0/mac").and_then(Value::as_str);
+        // A template may be no YAML before it is rendered.
+        let of_template = || crate::template::name_in(self.text.as_deref()?);
+        match name.or_else(mac).map(str::to_owned).or_else(of_template) {
+            Some(name) => format!("{}/{}", kind.to_lowercase(), input::short(&name)),
+            None => kind.to_lowercase(),
+        }
     }
 
     /// Returns the object with the value `converted`, which replaces only its own fields in a stored object.
@@ -148,15 +152,14 @@ pub fn read_all(paths: &[PathBuf]) -> Vec<anyhow::Result<Object>> {
     let mut read = Vec::new();
     for path in paths {
         match expand(path) {
-            Ok(files) => read.extend(files.iter().map(|file| objects(file))),
+            Ok(files) => files.iter().for_each(|file| match read_file(file) {
+                Ok((name, text)) => read.extend(parse_each(&name, &text)),
+                Err(error) => read.push(Err(error)),
+            }),
             Err(error) => read.push(Err(error)),
         }
     }
-    let each = read.into_iter().flat_map(|objects| match objects {
-        Ok(objects) => objects.into_iter().map(Ok).collect(),
-        Err(error) => vec![Err(error)],
-    });
-    converted(each.collect())
+    converted(read)
 }
 
 /// Replaces objects of Tinkerbell by ours.
@@ -185,18 +188,34 @@ fn converted(read: Vec<anyhow::Result<Object>>) -> Vec<anyhow::Result<Object>> {
 
 /// Reads all objects in the file at `path`; standard input for `-`.
 pub fn objects(path: &Path) -> anyhow::Result<Vec<Object>> {
+    let (name, text) = read_file(path)?;
+    parse(&name, &text)
+}
+
+/// Returns the name of the file at `path` for errors, and its text.
+fn read_file(path: &Path) -> anyhow::Result<(String, String)> {
     let name = if path == Path::new("-") { "stdin".into() } else { path.display().to_string() };
-    parse(&name, &input::text(path)?)
+    Ok((name, input::text(path)?))
 }
 
 /// Parses all objects in `text` of the file `file`.
 pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Object>> {
+    parse_each(file, text).into_iter().collect()
+}
+
+/// Parses the objects in `text` of the file `file`. An error stands for a document that cannot be read.
+fn parse_each(file: &str, text: &str) -> Vec<anyhow::Result<Object>> {
     let mut objects = Vec::new();
     for document in split::documents(text) {
-        objects.extend(of_document(file, &document)?);
+        match of_document(file, &document) {
+            Ok(read) => objects.extend(read.into_iter().map(Ok)),
+            Err(error) => objects.push(Err(error)),
+        }
     }
-    anyhow::ensure!(!objects.is_empty(), "{file}: no object in it");
-    Ok(objects)
+    if objects.is_empty() {
+        objects.push(Err(anyhow::anyhow!("{file}: no object in it")));
+    }
+    objects
 }
 
 /// True for a template itself, which may be no YAML before it is rendered.

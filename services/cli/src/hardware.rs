@@ -1,28 +1,32 @@
 //! Commands on machines.
+//!
+//! - `lookup`: machines by names, MACs, addresses and ids. `effective_state`: their states with those of their instances.
+//! - `enrolment`: machines that enrolled, and unknown ones. `update`: updates from files and options.
 
 mod effective_state;
 mod enrolment;
+mod lookup;
 mod update;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::workflow::v1::Template;
-use tinwright::{HardwareId, Mac, check};
 use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
-use crate::failure::{self, Missing};
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, Table, print_list};
+use crate::output::{self, Format, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable,
-    Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FileOptions, FromFiles, ListOutput, Names, NoOptions, PAGE_SIZE, Page,
+    Protectable, Query, Resource, ResourceCommand, required,
 };
 use crate::{enrol, location, model};
+pub use lookup::id;
+pub(crate) use lookup::{address, id_or_all, known_id, machines, names};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
@@ -44,9 +48,9 @@ pub enum HardwareCommand {
     },
     /// List machines that asked for a boot and have no record
     Discover {
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
     /// Forget machines that have no record, until they ask again
     Forget {
@@ -170,7 +174,7 @@ pub async fn run(
             resource::print(&accepted, output, channel, out).await
         }
         HardwareCommand::Discover { output } => {
-            print_list(out, &enrolment::discover(channel).await?, &output)
+            enrolment::print(&enrolment::discover(channel).await?, &output, out)
         }
         HardwareCommand::Forget { macs } => enrolment::forget(&macs, channel, out).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
@@ -220,52 +224,6 @@ async fn set_location(
     Ok(updated)
 }
 
-/// Returns the id of the machine `name`: an id, name, MAC or address.
-pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    match name.parse::<HardwareId>() {
-        Ok(id) => Ok(id.to_string()),
-        Err(_) => Ok(pb::Hardware::find(channel, name, View::Basic).await?.id),
-    }
-}
-
-/// Returns the names of the machines with these ids. Those that cannot be read have none.
-pub(crate) async fn names<'a>(
-    channel: &Channel,
-    ids: impl Iterator<Item = &'a str>,
-) -> HashMap<String, String> {
-    /// More are read by pages of the list.
-    const MAX_GETS: usize = 20;
-    let ids: BTreeSet<_> = ids.filter(|id| !id.is_empty()).collect();
-    if ids.len() > MAX_GETS {
-        let query = Query::<pb::Hardware>::default();
-        let all = resource::pages(async |token| pb::Hardware::page(channel, &query, token).await);
-        return all.await.unwrap_or_default().into_iter().map(|it| (it.id, it.name)).collect();
-    }
-    let mut names = HashMap::new();
-    for id in ids {
-        match pb::Hardware::get(channel, id, View::Basic).await {
-            Ok(machine) => drop(names.insert(machine.id, machine.name)),
-            Err(error) if failure::is_not_found(&error) => {}
-            // Whoever may not read machines sees their ids.
-            Err(_) => break,
-        }
-    }
-    names
-}
-
-/// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
-pub(crate) async fn known_id(channel: &Channel, name: &str) -> Option<String> {
-    pb::Hardware::find(channel, name, View::Basic).await.ok().map(|machine| machine.id)
-}
-
-/// Returns the id of the machine `name`, or an empty id, which stands for all machines.
-pub(crate) async fn id_or_all(channel: &Channel, name: Option<String>) -> anyhow::Result<String> {
-    match name {
-        Some(name) => id(channel, &name).await,
-        None => Ok(String::new()),
-    }
-}
-
 impl Row for pb::Hardware {
     const COLUMNS: &'static [&'static str] = &["ID", "NAME", "STATE", "MAC", "ADDRESS", "AGE"];
 
@@ -277,13 +235,12 @@ impl Row for pb::Hardware {
 /// Returns the row of `machine`, with `state` in the column of states.
 fn row(machine: &pb::Hardware, state: String, now: SystemTime) -> Vec<String> {
     let first = machine.interfaces.first();
-    let address = first.and_then(|i| Some(i.dhcp.as_ref()?.address.as_ref()?.address.clone()));
     vec![
         machine.id.clone(),
         machine.name.clone(),
         output::with_protection(state, machine.protect),
         first.map_or_else(String::new, |interface| interface.mac.clone()),
-        address.unwrap_or_default(),
+        address(machine),
         output::age(machine.create_time, now),
     ]
 }
@@ -316,7 +273,7 @@ impl Resource for pb::Hardware {
         "create one with `tinwright hardware create -f FILE`, or see `tinwright hardware discover`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
-        let request = pb::GetHardwareRequest { by: Some(by(name)?), view: view as i32 };
+        let request = pb::GetHardwareRequest { by: Some(lookup::by(name)?), view: view as i32 };
         required(client(channel).get_hardware(request).await?.into_inner().hardware)
     }
 
@@ -354,8 +311,12 @@ impl Resource for pb::Hardware {
         effective_state::describe(channel, self).await
     }
 
-    async fn table(channel: &Channel, machines: &[Self], now: SystemTime) -> Table {
-        effective_state::table(channel, machines, now).await
+    async fn table(
+        channel: &Channel,
+        machines: &[Self],
+        now: SystemTime,
+    ) -> (Table, HashMap<String, String>) {
+        (effective_state::table(channel, machines, now).await, HashMap::new())
     }
 
     fn title(&self) -> String {
@@ -420,37 +381,6 @@ impl FromFiles for pb::Hardware {
     }
 }
 
-fn by(name: &str) -> anyhow::Result<pb::get_hardware_request::By> {
-    use pb::get_hardware_request::By;
-    if name.parse::<HardwareId>().is_ok() {
-        Ok(By::Id(name.into()))
-    } else if name.parse::<Mac>().is_ok() {
-        Ok(By::Mac(name.into()))
-    } else if name.parse::<std::net::IpAddr>().is_ok() {
-        Ok(By::Address(name.into()))
-    } else {
-        let invalid = format!("{name:?} is not the id, name, MAC or address of a machine");
-        Ok(By::Name(check::label(name).map_err(|_| Missing(invalid))?))
-    }
-}
-
 fn client(channel: &Channel) -> HardwareServiceClient<Channel> {
     HardwareServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pb::get_hardware_request::By;
-
-    #[test]
-    fn a_machine_is_found_by_id_name_mac_or_address() {
-        let id = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
-        assert_eq!(by(id).unwrap(), By::Id(id.into()));
-        assert_eq!(by("02:00:00:00:00:01").unwrap(), By::Mac("02:00:00:00:00:01".into()));
-        assert_eq!(by("2001:db8::1").unwrap(), By::Address("2001:db8::1".into()));
-        let wrong = by("rack 1").unwrap_err().to_string();
-        assert_eq!(wrong, "\"rack 1\" is not the id, name, MAC or address of a machine");
-        assert_eq!(by("Rack1").unwrap(), By::Name("rack1".into()));
-    }
 }

@@ -1,12 +1,14 @@
 //! Commands on instances.
+//!
+//! - `create`, `reinstall`, `wait`: these commands.
 
 mod create;
 mod reinstall;
+mod wait;
 
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use clap::ValueEnum as _;
 use prost_types::FieldMask;
 use tinwright::InstanceId;
 use tinwright::hardware::v1::{Hardware, Location, Model};
@@ -19,13 +21,14 @@ use tonic::{Code, Status};
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure::Missing;
-use crate::follow::{self, Watch, Watchable};
-use crate::output::{self, Format, Row, print_line, print_list};
+use crate::follow::{Watch, Watchable};
+use crate::output::{self, Format, Row, Table, print_line};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
     ResourceCommand, UpdateOptions, required,
 };
 use crate::{failure, hardware};
+pub use wait::Goal;
 
 /// Commands on instances.
 #[derive(Debug, clap::Subcommand)]
@@ -90,17 +93,6 @@ pub enum InstanceCommand {
     Resource(ResourceCommand<pb::Instance>),
 }
 
-/// States to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Goal {
-    /// Installed
-    Active,
-    /// Provisioning or deprovisioning failed
-    Failed,
-    /// Deleted, and the machine is free
-    Gone,
-}
-
 /// States of instances.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum ListedState {
@@ -162,7 +154,7 @@ pub async fn run(
         InstanceCommand::Retry { name, output } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
             let retried = client(channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
-            print_list(out, retried.into_inner().instance.as_slice(), &output)
+            resource::print(retried.into_inner().instance.as_slice(), output, channel, out).await
         }
         InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, channel, out).await,
         InstanceCommand::Restart { name, force } => {
@@ -172,13 +164,7 @@ pub async fn run(
             let job = client(channel).restart_instance(request).await?.into_inner().power_job_id;
             print_line(out, &format!("power job {job} restarts the machine"))
         }
-        InstanceCommand::Wait { name, goal } => {
-            let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
-            wait(channel, &id, goal).await?;
-            let word = goal.to_possible_value();
-            let word = word.as_ref().map_or("", |word| word.get_name());
-            print_line(out, &format!("instance {id} is {word}"))
-        }
+        InstanceCommand::Wait { name, goal } => wait::run(&name, goal, channel, out).await,
         InstanceCommand::Protect { names, output } => {
             resource::protect::<pb::Instance>(&names, true, output, channel, out).await
         }
@@ -186,39 +172,9 @@ pub async fn run(
             resource::protect::<pb::Instance>(&names, false, output, channel, out).await
         }
         InstanceCommand::Apply(options) => {
-            resource::apply::<pb::Instance>(options, channel, out).await
+            Box::pin(resource::apply::<pb::Instance>(options, channel, out)).await
         }
         InstanceCommand::Resource(command) => resource::run(command, channel, out).await,
-    }
-}
-
-/// Waits until the instance with `id` has reached `goal`.
-async fn wait(channel: &Channel, id: &str, goal: Goal) -> anyhow::Result<()> {
-    follow::until(channel, id, |instance| goal.reached(id, instance.as_ref())).await
-}
-
-impl Goal {
-    /// Returns success if the goal is reached, an error if it can no longer be, and nothing while it still can.
-    fn reached(self, id: &str, instance: Option<&pb::Instance>) -> Option<Result<(), String>> {
-        let Some(instance) = instance else {
-            let gone = || format!("instance {id} is gone");
-            return Some(if self == Self::Gone { Ok(()) } else { Err(gone()) });
-        };
-        let stuck = || {
-            let reason = &instance.state_reason;
-            format!("instance {id} failed: {reason} (then: tinwright instance retry {id})")
-        };
-        use pb::State::{Active, DeprovisionFailed, Deprovisioning, Failed};
-        match (self, instance.state()) {
-            (Self::Active, Active) | (Self::Failed, Failed | DeprovisionFailed) => Some(Ok(())),
-            (Self::Active, Failed | DeprovisionFailed) | (Self::Gone, DeprovisionFailed) => {
-                Some(Err(stuck()))
-            }
-            (Self::Active, Deprovisioning) => {
-                Some(Err(format!("instance {id} is being deprovisioned")))
-            }
-            (Self::Active | Self::Failed | Self::Gone, _) => None,
-        }
     }
 }
 
@@ -227,16 +183,30 @@ impl Row for pb::Instance {
         &["ID", "HOSTNAME", "STATE", "HARDWARE", "ADDRESS", "AGE", "REASON"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            self.hostname.clone(),
-            output::with_protection(state_word(self), self.protect),
-            self.hardware_id.clone(),
-            address(self),
-            output::age(self.create_time, now),
-            self.state_reason.clone(),
-        ]
+        row(self, None, now)
     }
+}
+
+/// Returns the row of `instance`, which is on `machine`.
+fn row(instance: &pb::Instance, machine: Option<&Hardware>, now: SystemTime) -> Vec<String> {
+    let of_machine = |value: fn(&Hardware) -> String| machine.map(value).unwrap_or_default();
+    let or = |own: String, other: String| if own.is_empty() { other } else { own };
+    vec![
+        instance.id.clone(),
+        or(instance.hostname.clone(), of_machine(hostname)),
+        output::with_protection(state_word(instance), instance.protect),
+        instance.hardware_id.clone(),
+        or(address(instance), of_machine(hardware::address)),
+        output::age(instance.create_time, now),
+        instance.state_reason.clone(),
+    ]
+}
+
+/// Returns the host name that `machine` gives to an instance without one.
+fn hostname(machine: &Hardware) -> String {
+    let of_dhcp = machine.interfaces.iter().filter_map(|it| it.dhcp.as_ref());
+    let of_dhcp = of_dhcp.map(|dhcp| &dhcp.hostname).find(|name| !name.is_empty());
+    of_dhcp.unwrap_or(&machine.name).clone()
 }
 
 /// Returns the first address of the instance: of its own, of the granted ones, or of those that its boot gate expects.
@@ -321,17 +291,33 @@ impl Resource for pb::Instance {
         format!("instance {} {what}", self.title())
     }
 
-    async fn names(channel: &Channel, instances: &[Self]) -> HashMap<String, String> {
-        hardware::names(channel, instances.iter().map(|it| it.hardware_id.as_str())).await
+    /// Shows the host name and the address of the machine where the instance has none of its own.
+    async fn table(
+        channel: &Channel,
+        instances: &[Self],
+        now: SystemTime,
+    ) -> (Table, HashMap<String, String>) {
+        let ids = instances.iter().map(|it| it.hardware_id.as_str());
+        let machines = hardware::machines(channel, ids).await;
+        let row = |instance: &Self| row(instance, machines.get(&instance.hardware_id), now);
+        let table = Table::new(Self::COLUMNS, instances.iter().map(row));
+        (table, machines.into_iter().map(|(id, machine)| (id, machine.name)).collect())
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let (labels, view) = (query.labels(), query.view as i32);
-        let InstanceFilter { tenant, show_deleted, state: _ } = &query.filter;
+        let InstanceFilter { tenant, show_deleted, state } = &query.filter;
         let (tenant, show_deleted) = (tenant.clone().unwrap_or_default(), *show_deleted);
         let page_size = PAGE_SIZE;
-        let request =
-            pb::ListInstancesRequest { page_size, page_token, labels, view, show_deleted, tenant };
+        let request = pb::ListInstancesRequest {
+            page_size,
+            page_token,
+            labels,
+            view,
+            show_deleted,
+            tenant,
+            state: state.map_or(0, |state| state as i32),
+        };
         let page = client(channel).list_instances(request).await?.into_inner();
         Ok((page.instances, page.next_page_token))
     }
@@ -344,7 +330,10 @@ impl Resource for pb::Instance {
         let force = options.force;
         let request = pb::DeleteInstanceRequest { id: self.id.clone(), revision: 0, force };
         client(channel).delete_instance(request).await?;
-        if options.wait { wait(channel, &self.id, Goal::Gone).await } else { Ok(()) }
+        match options.wait {
+            true => wait::until(channel, &self.id, &self.title(), Goal::Gone).await,
+            false => Ok(()),
+        }
     }
 }
 
@@ -412,39 +401,4 @@ pub async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Ins
 
 fn client(channel: &Channel) -> InstanceServiceClient<Channel> {
     InstanceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn instance(state: pb::State) -> pb::Instance {
-        pb::Instance {
-            state: state.into(),
-            state_reason: "no disk".into(),
-            ..pb::Instance::default()
-        }
-    }
-
-    #[test]
-    fn waiting_continues_while_the_goal_is_reachable() {
-        for state in [pb::State::Queued, pb::State::Provisioning, pb::State::Reinstalling] {
-            assert_eq!(Goal::Active.reached("a", Some(&instance(state))), None, "{state:?}");
-        }
-        assert_eq!(Goal::Active.reached("a", Some(&instance(pb::State::Active))), Some(Ok(())));
-        assert_eq!(Goal::Gone.reached("a", Some(&instance(pb::State::Deprovisioning))), None);
-        assert_eq!(Goal::Gone.reached("a", None), Some(Ok(())));
-    }
-
-    #[test]
-    fn waiting_ends_with_the_reason_once_the_goal_is_unreachable() {
-        let result = Goal::Active.reached("a", Some(&instance(pb::State::Failed)));
-        let error = "instance a failed: no disk (then: tinwright instance retry a)";
-        assert_eq!(result, Some(Err(error.into())));
-        assert_eq!(
-            Goal::Gone.reached("a", Some(&instance(pb::State::DeprovisionFailed))),
-            Some(Err(error.into()))
-        );
-        assert_eq!(Goal::Active.reached("a", None), Some(Err("instance a is gone".into())));
-    }
 }

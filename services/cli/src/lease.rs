@@ -12,18 +12,21 @@ use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::failure;
-use crate::output::{self, Format, Row, print_line, print_list};
-use crate::resource::{PAGE_SIZE, pages, required};
+use crate::output::{self, Row, print_line};
+use crate::resource::{ListOutput, PAGE_SIZE, Rows, pages, required};
+use crate::{failure, hardware};
 
 /// Commands on leases.
 #[derive(Debug, clap::Subcommand)]
 pub enum LeaseCommand {
     /// List leases, ended ones too while their clients are preferred, and addresses that are withheld
     List {
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// List only leases in this state
+        #[arg(long)]
+        state: Option<ListedState>,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
     /// Delete leases: their addresses are free at once, also if their clients still use them
     Delete {
@@ -36,6 +39,21 @@ pub enum LeaseCommand {
     },
 }
 
+/// States of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ListedState {
+    /// Its client has the address
+    Bound = State::Bound as isize,
+    /// Its client gave the address back
+    Released = State::Released as isize,
+    /// Its client found the address in use by another host
+    Declined = State::Declined as isize,
+    /// It was not renewed
+    Expired = State::Expired as isize,
+    /// Another object has the address
+    Withheld = State::Withheld as isize,
+}
+
 /// Runs `command`.
 pub async fn run(
     command: LeaseCommand,
@@ -44,7 +62,15 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let mut client = LeaseServiceClient::new(channel.clone());
     match command {
-        LeaseCommand::List { output } => print_list(out, &list(&client).await?, &output),
+        LeaseCommand::List { state, output } => {
+            let mut leases = list(&client).await?;
+            leases.retain(|lease| state.is_none_or(|state| state as i32 == lease.state));
+            let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
+            let names = hardware::names(channel, machines).await;
+            let nothing = "no lease: machines get them from dynamic ranges, see `tinwright range create --dynamic`";
+            Rows { objects: &leases, id: |lease| &lease.address, names, nothing }
+                .print(&output, out)
+        }
         LeaseCommand::Delete { names, force } => {
             // All are found before the first is deleted.
             let mut leases = Vec::new();

@@ -16,7 +16,8 @@
 //! - [`selector`]: selectors of labels.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
 //! - [`store`]: backups of a server's store.
-//! - [`osie`]: building the installation environment; with `context` the only commands without a server.
+//! - [`osie`]: building the installation environment; [`image`]: images to install, fetched or built; with `context` the only
+//!   commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod address;
@@ -33,6 +34,7 @@ pub mod files;
 pub mod follow;
 pub mod hardware;
 pub mod identity;
+pub mod image;
 pub mod input;
 pub mod instance;
 pub mod lease;
@@ -112,6 +114,9 @@ pub enum Command {
     /// Build the installation environment
     #[command(subcommand)]
     Osie(osie::OsieCommand),
+    /// Fetch or build images of operating systems
+    #[command(subcommand)]
+    Image(image::ImageCommand),
 }
 
 /// A command that is sent to a server.
@@ -165,7 +170,8 @@ fn finish(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     }
 }
 
-async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Runs `command`, and prints to `out`. [`failure::lines`] renders its error.
+pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
     /// Runs the command of a module on a channel to its server.
     macro_rules! connected {
         ($arguments:ident, $module:ident) => {{
@@ -190,12 +196,18 @@ async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()
         Command::Address(it) => connected!(it, address),
         Command::Lease(it) => connected!(it, lease),
         Command::Tenant(it) => connected!(it, tenant),
-        Command::Identity(it) => connected!(it, identity),
+        Command::Identity(it) => {
+            let servers = it.connection.servers()?;
+            let run =
+                async |channel: &Channel| identity::run(it.command, servers, channel, out).await;
+            connected(&it.connection, run).await
+        }
         Command::Boot(it) => connected!(it, boot),
         Command::Events(it) => connected!(it, events),
         Command::Metadata(it) => connected!(it, metadata),
         Command::Context(command) => context::run(command, out),
         Command::Osie(command) => osie::run(command),
+        Command::Image(command) => image::run(command, out).await,
     }
 }
 

@@ -35,18 +35,26 @@ pub async fn run(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     let MetadataCommand::Explain { machine, output } = command;
-    let by = match hardware::known_id(channel, &machine).await {
-        Some(id) => By::HardwareId(id),
-        None => by(machine),
+    let by = match by_form(machine) {
+        // The service says of an address why it does not answer, also if its machine is free.
+        By::Address(address) => By::Address(address),
+        By::HardwareId(name) | By::Hostname(name) => match hardware::known_id(channel, &name).await
+        {
+            Some(id) => By::HardwareId(id),
+            None => by_form(name),
+        },
     };
     let request = pb::ExplainMetadataRequest { by: Some(by) };
     let response = MetadataServiceClient::new(channel.clone()).explain_metadata(request).await;
     let response =
         response.map_err(|status| failure::if_unimplemented(status, WITHOUT_METADATA))?;
-    print_one(out, response.get_ref(), &output, explanation)
+    let response = response.into_inner();
+    let names = hardware::names(channel, std::iter::once(response.hardware_id.as_str())).await;
+    let name = names.get(&response.hardware_id).map(String::as_str).unwrap_or_default();
+    print_one(out, &response, &output, |response| explanation(response, name))
 }
 
-fn by(name: String) -> By {
+fn by_form(name: String) -> By {
     if name.parse::<HardwareId>().is_ok() {
         By::HardwareId(name)
     } else if name.parse::<IpAddr>().is_ok() {
@@ -56,14 +64,18 @@ fn by(name: String) -> By {
     }
 }
 
-/// Renders `response`: one field per line, the addresses first.
-fn explanation(response: &pb::ExplainMetadataResponse) -> String {
+/// Renders `response` for the machine `name`: one field per line, the addresses first.
+fn explanation(response: &pb::ExplainMetadataResponse, name: &str) -> String {
     let sources = response.sources.iter();
     let mut fields: Vec<_> =
         sources.map(|source| ("address", format!("{}: {}", source.address, source.fact))).collect();
     if !response.hardware_id.is_empty() {
-        fields.push(("hardware", response.hardware_id.clone()));
-        fields.push(("instance", response.instance_id.clone()));
+        let (machine, instance) = (&response.hardware_id, &response.instance_id);
+        let text = if name.is_empty() { machine.clone() } else { format!("{name} ({machine})") };
+        fields.push(("hardware", text));
+        // A machine without an instance is its own one in the tree of EC2.
+        let is_free = instance == machine;
+        fields.push(("instance", if is_free { "none".into() } else { instance.clone() }));
     }
     if let Some(guard) = &response.guard {
         let limit = guard.hop_limit;
@@ -100,9 +112,9 @@ mod tests {
     #[test]
     fn a_name_is_an_id_an_address_or_a_host() {
         let id = HardwareId::new().to_string();
-        assert_eq!(by(id.clone()), By::HardwareId(id));
-        assert_eq!(by("2001:db8::1".into()), By::Address("2001:db8::1".into()));
-        assert_eq!(by("node1.lab".into()), By::Hostname("node1.lab".into()));
+        assert_eq!(by_form(id.clone()), By::HardwareId(id));
+        assert_eq!(by_form("2001:db8::1".into()), By::Address("2001:db8::1".into()));
+        assert_eq!(by_form("node1.lab".into()), By::Hostname("node1.lab".into()));
     }
 
     #[test]
@@ -118,8 +130,22 @@ mod tests {
             feed: Some(feed),
             ..Default::default()
         };
-        let text = explanation(&response);
+        let text = explanation(&response, "");
         assert!(text.contains("192.0.2.7: no machine has this address: 404"), "{text}");
         assert!(text.contains("live") && !text.contains("tokens"), "{text}");
+    }
+
+    #[test]
+    fn a_machine_is_named_and_a_free_one_has_no_instance() {
+        let explained = |instance: &str| {
+            let response = pb::ExplainMetadataResponse {
+                hardware_id: "h".into(),
+                instance_id: instance.into(),
+                ..Default::default()
+            };
+            explanation(&response, "node-1")
+        };
+        assert!(explained("h").starts_with("hardware   node-1 (h)\ninstance   none\n"));
+        assert!(explained("i").contains("instance   i\n"));
     }
 }

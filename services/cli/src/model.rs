@@ -3,7 +3,7 @@
 mod offers;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -178,12 +178,16 @@ impl Resource for pb::Model {
     }
 
     /// Shows the numbers of machines, if the caller may see them.
-    async fn table(channel: &Channel, models: &[Self], now: SystemTime) -> Table {
+    async fn table(
+        channel: &Channel,
+        models: &[Self],
+        now: SystemTime,
+    ) -> (Table, HashMap<String, String>) {
         let print = |error: &anyhow::Error| {
             eprintln!("tinwright: without numbers of machines: {}", failure::line(error));
         };
         let Ok(counts) = counts(channel).await.inspect_err(print) else {
-            return Table::of(models, now);
+            return (Table::of(models, now), HashMap::new());
         };
         let rows = models.iter().map(|model| {
             let count = counts.get(&model.id).copied().unwrap_or_default();
@@ -194,7 +198,7 @@ impl Resource for pb::Model {
                     .map(Clone::clone);
             [id, name].into_iter().chain(numbers).chain([age, description]).collect()
         });
-        Table::new(&COLUMNS, rows)
+        (Table::new(&COLUMNS, rows), HashMap::new())
     }
 }
 

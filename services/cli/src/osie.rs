@@ -44,7 +44,7 @@ pub struct BuildOptions {
     /// initramfs-node-ARCHITECTURE
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Build for machines that do this
+    /// Build this flavour of the environment
     #[arg(long, value_enum, default_value_t)]
     flavour: Flavour,
     /// Include this worker, which must be linked statically [default: tinwright-worker beside this program]

@@ -98,10 +98,10 @@ pub fn print_values(
 
 /// Renders one object; as a table, it is YAML.
 pub fn one<M: Message + Name>(object: &M, format: &Format) -> anyhow::Result<String> {
-    match format {
-        Format::Name => reference(object),
-        other => other.render(&value(object, other)?),
+    if matches!(format, Format::Name) {
+        return reference(object);
     }
+    format.render(&value(object, format)?)
 }
 
 /// Returns `object` with its kind: in JSON as the API has it, else as people write it.

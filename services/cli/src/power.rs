@@ -50,7 +50,7 @@ pub enum PowerCommand {
     Cycle(JobOptions),
     /// Restart a machine without waiting for its system
     Reset(JobOptions),
-    /// Set what a machine boots next
+    /// Set the next boot device of a machine
     Boot {
         /// Options of the job
         #[command(flatten)]

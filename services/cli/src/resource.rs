@@ -30,6 +30,7 @@ pub use from_files::{
     ApplyOptions, FileOptions, FromFiles, Names, UpdateOptions, apply, create, update,
 };
 pub use list::ListOutput;
+pub(crate) use list::Rows;
 
 /// Objects per page of a list: few enough that a page of the largest ones fits a message.
 pub const PAGE_SIZE: i32 = 100;
@@ -96,9 +97,13 @@ pub trait Resource: Watchable + Row {
         output::one(self, &Format::Yaml)
     }
 
-    /// Returns `objects` as a table, with whole ids.
-    async fn table(_: &Channel, objects: &[Self], now: SystemTime) -> Table {
-        Table::of(objects, now)
+    /// Returns `objects` as a table with whole ids, and names for ids of other objects in it.
+    async fn table(
+        channel: &Channel,
+        objects: &[Self],
+        now: SystemTime,
+    ) -> (Table, HashMap<String, String>) {
+        (Table::of(objects, now), Self::names(channel, objects).await)
     }
 
     /// Returns names for the ids of other objects in a table of `objects`.

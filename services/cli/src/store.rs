@@ -20,6 +20,7 @@ pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
         receive(channel, &mut out).await?;
         return out.flush().context("writing to standard output");
     }
+    let replaced = if file.exists() { ", in place of the earlier file" } else { "" };
     let mut partial = file.as_os_str().to_owned();
     partial.push(".partial");
     let partial = Path::new(&partial);
@@ -32,7 +33,7 @@ pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
     fs::rename(partial, file).with_context(|| format!("writing {}", file.display()))?;
     let bytes = fs::metadata(file).with_context(writing)?.len();
     // A reader that is gone does not need it.
-    let _ = writeln!(io::stdout(), "{}: {bytes} bytes", file.display());
+    let _ = writeln!(io::stdout(), "{}: {bytes} bytes{replaced}", file.display());
     Ok(())
 }
 

@@ -215,6 +215,13 @@ impl FromFiles for pb::Template {
         &self.name
     }
 
+    /// Lists are without data, which no template can be without.
+    fn adopt(&mut self, stored: &Self) {
+        if self.data.is_empty() {
+            self.data.clone_from(&stored.data);
+        }
+    }
+
     fn with_id(self, id: String) -> Self {
         Self { id, revision: 0, ..self }
     }

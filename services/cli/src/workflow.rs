@@ -21,7 +21,7 @@ use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure::Missing;
 use crate::files::Object;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row};
 use crate::resource::from_files::{Applied, Apply};
 use crate::resource::{
     self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
@@ -143,7 +143,7 @@ pub async fn run(
             let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
             let request = pb::CancelWorkflowRequest { id };
             let cancelled = client(channel).cancel_workflow(request).await?.into_inner();
-            print_list(out, cancelled.workflow.as_slice(), &output)
+            resource::print(cancelled.workflow.as_slice(), output, channel, out).await
         }
         WorkflowCommand::ConfirmRestart { hardware } => {
             let hardware_id = hardware::id(channel, &hardware).await?;
@@ -196,7 +196,7 @@ async fn create(
         ..pb::CreateWorkflowRequest::default()
     };
     let created = client(channel).create_workflow(request).await?.into_inner();
-    print_list(out, created.workflow.as_slice(), &output)
+    resource::print(created.workflow.as_slice(), output, channel, out).await
 }
 
 /// Creates the workflow in `object`, which has the form of its creation, unless one of its name was created before: a workflow is never
@@ -288,6 +288,7 @@ impl Resource for pb::Workflow {
             labels: query.labels(),
             hardware_id: query.filter.hardware.clone().unwrap_or_default(),
             view: query.view as i32,
+            state: query.filter.state.map_or(0, |state| state as i32),
         };
         let page = client(channel).list_workflows(request).await?.into_inner();
         Ok((page.workflows, page.next_page_token))

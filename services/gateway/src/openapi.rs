@@ -8,7 +8,7 @@
 //!
 //! The crates for OpenAPI describe what attributes of Rust types say. Here the descriptors say it, and a document of JSON is enough.
 
-mod comments;
+pub mod comments;
 mod operations;
 mod problems;
 mod schemas;

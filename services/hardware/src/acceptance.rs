@@ -30,6 +30,10 @@ impl Kind for ModelKind {
         &model.id
     }
 
+    fn name(model: &pb::Model) -> &str {
+        &model.name
+    }
+
     fn revision_mut(model: &mut pb::Model) -> &mut i64 {
         &mut model.revision
     }

@@ -25,6 +25,10 @@ impl Kind for LocationKind {
         &location.id
     }
 
+    fn name(location: &pb::Location) -> &str {
+        &location.name
+    }
+
     fn revision_mut(location: &mut pb::Location) -> &mut i64 {
         &mut location.revision
     }

@@ -245,7 +245,11 @@ impl HardwareRecords {
                 // A caller that does not know the field sends false.
                 new.protect |= old.protect;
             }
-            let new = self.updated(&old, check::normalize(new)?);
+            let new = check::normalize(new)?;
+            if new == old {
+                return Ok(old);
+            }
+            let new = self.updated(&old, new);
             let location = match (&new.location_id, &new.zone) == (&old.location_id, &old.zone) {
                 true => Change::default(),
                 false => to_expect_location(&self.locations, &new).await?,

@@ -46,6 +46,10 @@ impl Kind for CertificateKind {
         &certificate.serial
     }
 
+    fn name(certificate: &pb::Certificate) -> &str {
+        &certificate.subject
+    }
+
     fn revision_mut(certificate: &mut pb::Certificate) -> &mut i64 {
         &mut certificate.revision
     }

@@ -45,10 +45,10 @@ pub enum Error {
     #[error("issuing the certificate")]
     Authority(#[source] authority::Error),
     /// What was made with the former key may be in use for this time.
-    #[error("what was made with the former key may be in use for another {} minutes: try later, or use force", .0.as_secs().div_ceil(60))]
+    #[error("what was made with the former key may be in use for another {}: try later, or use --force", in_words(*.0))]
     InUseFor(std::time::Duration),
     /// Edges have keys of the former site key.
-    #[error("edges have keys of the former site key: {}: issue them again and revoke these certificates, or use force", .0.join(", "))]
+    #[error("edges have keys of the former site key: {}: issue them again and revoke these certificates, or use --force", .0.join(", "))]
     EdgesOfFormerKey(Vec<String>),
     /// A step of replacing a key failed, and may be repeated.
     #[error("replacing the key")]
@@ -109,5 +109,30 @@ impl From<Error> for Status {
             Error::Crypto(_) => Self::internal(text),
             Error::Records(error) => error.into(),
         }
+    }
+}
+
+/// Returns `duration` in whole minutes, or from two hours on in whole hours, rounded up.
+fn in_words(duration: std::time::Duration) -> String {
+    match duration.as_secs().div_ceil(60) {
+        1 => "minute".into(),
+        minutes @ 0..120 => format!("{minutes} minutes"),
+        minutes => format!("{} hours", minutes.div_ceil(60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_in_use_is_said_with_the_time_and_the_option() {
+        let text = |seconds| Error::InUseFor(Duration::from_secs(seconds)).to_string();
+        let wanted = "what was made with the former key may be in use for another 24 hours: try later, or use --force";
+        assert_eq!(text(86_400), wanted);
+        assert!(text(60).contains("another minute:") && text(119).contains("another 2 minutes:"));
+        assert!(text(7201).contains("another 3 hours:"), "{}", text(7201));
     }
 }

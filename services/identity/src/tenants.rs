@@ -52,6 +52,10 @@ impl Kind for TenantKind {
         &tenant.id
     }
 
+    fn name(tenant: &pb::Tenant) -> &str {
+        &tenant.name
+    }
+
     fn revision_mut(tenant: &mut pb::Tenant) -> &mut i64 {
         &mut tenant.revision
     }

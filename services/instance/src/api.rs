@@ -190,9 +190,11 @@ impl InstanceService for Api {
         let request = request.into_inner();
         let pb::ListInstancesRequest { page_size, page_token, labels, .. } = &request;
         let pb::ListInstancesRequest { show_deleted, tenant, .. } = &request;
+        let state = request.state();
         let keep = |instance: &pb::Instance| {
             instance.is_visible_to(of_caller.as_ref())
                 && instance.has_labels(labels)
+                && (state == pb::State::Unspecified || instance.state() == state)
                 && (tenant.is_empty() || instance.tenant == *tenant)
         };
         let limit = serving::page_size(*page_size)?;

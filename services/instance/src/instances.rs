@@ -143,6 +143,10 @@ impl Kind for InstanceKind {
         &instance.id
     }
 
+    fn name(instance: &pb::Instance) -> &str {
+        &instance.hostname
+    }
+
     fn revision_mut(instance: &mut pb::Instance) -> &mut i64 {
         &mut instance.revision
     }

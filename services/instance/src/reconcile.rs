@@ -115,7 +115,7 @@ impl Reconciler {
     }
 
     /// Makes one step and logs its failure.
-    #[tracing::instrument(skip_all, fields(instance.id = id))]
+    #[tracing::instrument(skip_all, fields(instance.id = id, hardware.id))]
     async fn reconcile(&self, id: &str) -> Outcome {
         self.step(id).await.unwrap_or_else(|error| {
             tracing::warn!(error = &error as &dyn std::error::Error, "step failed; it is repeated");
@@ -129,6 +129,7 @@ impl Reconciler {
             let records = self.instances.records();
             let found = records.get(id).await.map_err(instances::Error::from)?;
             let Some(instance) = found else { return Ok(Outcome::Done) };
+            tracing::Span::current().record("hardware.id", &instance.hardware_id);
             match State::try_from(&instance).map_err(instances::Error::from)? {
                 State::Queued => self.provision(&instance).await,
                 State::Reinstalling if needs_workflow(&instance) => self.provision(&instance).await,

@@ -5,6 +5,8 @@
 //!
 //! An address in no record may be leased: until the lease ends, it belongs to the machine with the lease's MAC.
 
+mod free;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use fleet::{
 };
 use tinwright::{HardwareId, Mac};
 
+pub use self::free::{FreeMachine, FreeMachines};
 use crate::machine::Machine;
 use crate::records;
 
@@ -32,6 +35,8 @@ pub type Changes = fleet::views::Changes<Machine>;
 pub struct Index {
     /// The machines by id, MAC, address and lookup id.
     pub views: ViewIndex<Machine>,
+    /// The machines that no instance occupies.
+    pub free: FreeMachines,
 }
 
 /// The result of looking a machine up.
@@ -77,6 +82,7 @@ impl MachineProjection for Machine {
 impl Observer for Index {
     fn machines(&self, changes: &[MachineChange], feeds: &FeedStates) {
         self.views.machines(changes, feeds);
+        self.free.apply(changes);
     }
 
     fn leases(&self, update: Option<&fleet::leases::LeaseUpdate>, feeds: &FeedStates) {

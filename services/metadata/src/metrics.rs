@@ -55,7 +55,11 @@ impl Metrics {
 
     fn registered(registry: &mut Registry) -> Self {
         let latency = Histogram::new(LATENCIES);
-        registry.register("metadata_reply_seconds", "Time to answer a request, in seconds", latency.clone());
+        registry.register(
+            "metadata_reply_seconds",
+            "Time to answer a request, in seconds",
+            latency.clone(),
+        );
         let subscriptions = "Open subscriptions to a machine's document";
         let unknown_callers = "Requests from an address that no machine has, by listener";
         let first_accesses = "First accesses of an installation, by kind";

@@ -125,17 +125,29 @@ impl Allocator {
         }
     }
 
-    /// True if a machine without a record gets the generic script at `source`. `named` is the MAC in its request, and
-    /// `holder` the client that leases `source`: an enrolled machine requests from its leased address.
-    pub fn boots_unknown(&self, named: Option<Mac>, source: IpAddr, holder: Option<Mac>) -> bool {
-        let IpAddr::V4(address) = source else { return false };
-        match self.subnet(address).map(|subnet| subnet.unknown) {
-            Some(Unknown::Generic) => true,
-            Some(Unknown::Enrol) => {
+    /// Returns the policy of the subnet of `source` if a machine without a record gets the generic script there. `named` is the MAC in its
+    /// request, and `holder` the client that leases `source`: an enrolled machine requests from its leased address.
+    pub fn boots_unknown(
+        &self,
+        named: Option<Mac>,
+        source: IpAddr,
+        holder: Option<Mac>,
+    ) -> Option<Unknown> {
+        let policy = self.subnet_with(source)?.unknown;
+        let boots = match policy {
+            Unknown::Generic => true,
+            Unknown::Enrol => {
                 holder.is_some_and(|holder| named.is_none_or(|named| named == holder))
             }
-            Some(Unknown::Ignore | Unknown::Report) | None => false,
-        }
+            Unknown::Ignore | Unknown::Report => false,
+        };
+        boots.then_some(policy)
+    }
+
+    /// Returns the subnet that has the address `source`.
+    pub fn subnet_with(&self, source: IpAddr) -> Option<&Subnet> {
+        let IpAddr::V4(address) = source else { return None };
+        self.subnet(address)
     }
 
     /// Returns the client that leases `source` and the network of that, if its subnet enrols machines without a record and the client is

@@ -50,6 +50,7 @@ use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Decision, Fact, MachineFacts, Policy, RETRY, decide};
 use crate::ipxe;
 use crate::machine_view::{Index, MachineView};
+use crate::pool::Unknown;
 use crate::site::Site;
 use crate::timeline::{BootStep, Event, Timeline};
 
@@ -218,21 +219,31 @@ impl BootScripts {
         self.index.at(source, || self.holder(source, now))
     }
 
-    /// Decides what `machine` boots. With `boot_unknown`, a machine without a record boots, too.
+    /// Decides what `machine` boots. A machine without a record also boots if the policy `subnet` of its subnet is to enrol or boot it.
     pub fn decision(
         &self,
         machine: Option<&MachineView>,
         feed: Freshness,
-        boot_unknown: bool,
+        subnet: Option<Unknown>,
     ) -> Decision {
-        let boot_unknown = self.site.policy.boot_unknown || boot_unknown;
+        let in_subnet = match subnet {
+            Some(Unknown::Enrol) => Some(Fact::Enrols),
+            Some(Unknown::Generic) => Some(Fact::SubnetBooted),
+            Some(Unknown::Ignore | Unknown::Report) | None => None,
+        };
+        let in_subnet = in_subnet.filter(|_| !self.site.policy.boot_unknown);
+        let boot_unknown = self.site.policy.boot_unknown || in_subnet.is_some();
         let policy = Policy { boot_unknown, ..self.site.policy };
         let facts = machine.map(|machine| &machine.facts);
         let used = facts.is_some_and(|facts| facts.boot_once.is_some())
             && machine.is_some_and(|machine| self.history.is_used(machine));
         let without =
             used.then(|| Some(MachineFacts { boot_once: None, ..facts?.clone() })).flatten();
-        decide(without.as_ref().or(facts), policy, feed)
+        let decision = decide(without.as_ref().or(facts), policy, feed);
+        match (decision.fact, in_subnet) {
+            (Fact::UnknownBooted, Some(fact)) => Decision { fact, ..decision },
+            _ => decision,
+        }
     }
 
     /// Responds to `request` and applies the effects.
@@ -368,7 +379,7 @@ impl BootScripts {
         if !self.is_mac_only(request) {
             self.check_owner(machine, request.neighbour)?;
         }
-        let decision = self.decision(Some(machine), feed, false);
+        let decision = self.decision(Some(machine), feed, None);
         let seen = self.check_evidence(machine, &decision, request);
         seen.inspect_err(|_| warnings.push(Warning::UnseenBoot { hardware: machine.id, source }))?;
         let (fact, uuid) = (decision.fact, request.uuid.as_deref());

@@ -149,6 +149,10 @@ pub enum Fact {
     NoRecord,
     #[error("the site boots machines without a record")]
     UnknownBooted,
+    #[error("its subnet boots machines without a record")]
+    SubnetBooted,
+    #[error("its subnet enrols machines without a record")]
+    Enrols,
     #[error("the machine is {}", hardware(*.0))]
     HardwareState(HardwareState),
     #[error("its record does not allow PXE on this interface")]

@@ -46,18 +46,32 @@ impl Environments {
 
     /// Returns why no machine can boot the worker's environment, if so. Blocks as [`missing`](Self::missing) does.
     pub fn problem(&self) -> Option<String> {
-        let names = self.open().and_then(|it| it.names().ok()).unwrap_or_default();
-        let [kernel, initramfs] = WORKER_FILES;
-        let architectures = names.iter().filter_map(|name| name.strip_prefix(kernel));
-        let is_complete =
-            |of: &str| !of.starts_with("node-") && names.contains(&[initramfs, of].concat());
-        let is_there = architectures.into_iter().any(is_complete);
-        (!is_there).then(|| {
-            let directory = self.path.display();
+        let directory = self.path.display();
+        (!self.is_complete(WORKER_FILES)).then(|| {
             format!(
                 "no in-memory environment in {directory}: machines cannot be provisioned; run `tinwright osie build --output {directory}`"
             )
         })
+    }
+
+    /// Returns why no machine can boot as a node, if so. Blocks as [`missing`](Self::missing) does.
+    pub fn node_problem(&self) -> Option<String> {
+        let directory = self.path.display();
+        (!self.is_complete(NODE_FILES)).then(|| {
+            format!(
+                "no in-memory environment of nodes in {directory}: instances with an image stack cannot boot; run `tinwright osie build --output {directory} --flavour node`"
+            )
+        })
+    }
+
+    /// True if the directory has both files of an environment for some architecture.
+    fn is_complete(&self, [kernel, initramfs]: [&str; 2]) -> bool {
+        let names = self.open().and_then(|it| it.names().ok()).unwrap_or_default();
+        let is_of_node = |name: &str| NODE_FILES.iter().any(|prefix| name.starts_with(prefix));
+        let wants_node = is_of_node(kernel);
+        let kernels = names.iter().filter(|name| is_of_node(name) == wants_node);
+        let mut architectures = kernels.filter_map(|name| name.strip_prefix(kernel));
+        architectures.any(|of| names.contains(&[initramfs, of].concat()))
     }
 
     /// Returns the command that builds the environment with the file `name`, if the program can build it.
@@ -90,7 +104,7 @@ mod tests {
         assert_eq!(environments.missing(names()), names());
         assert!(environments.find_file("vmlinuz-x86_64").await.is_err());
         let problem = environments.problem().unwrap();
-        let directory = environments.path().display();
+        let directory = environments.path().display().to_string();
         assert!(problem.contains(&format!("no in-memory environment in {directory}: ")));
         assert!(problem.ends_with(&format!("`tinwright osie build --output {directory}`")));
         std::fs::create_dir(environments.path()).unwrap();
@@ -99,6 +113,11 @@ mod tests {
         }
         assert_eq!(environments.missing(names()), ["initramfs-x86_64"]);
         assert!(environments.problem().is_some());
+        assert_eq!(environments.node_problem(), None);
+        std::fs::remove_file(environments.path().join("initramfs-node-x86_64")).unwrap();
+        let problem = environments.node_problem().unwrap();
+        assert!(problem.starts_with("no in-memory environment of nodes in "), "{problem}");
+        assert!(problem.ends_with(&format!("--output {directory} --flavour node`")), "{problem}");
         std::fs::write(environments.path().join("initramfs-x86_64"), "x").unwrap();
         assert_eq!((environments.missing(names()), environments.problem()), (Vec::new(), None));
         assert_eq!(environments.find_file("initramfs-x86_64").await.unwrap().size, 1);

@@ -23,10 +23,11 @@ pub use request::SimulatedRelay;
 use crate::Mac;
 use crate::allocation::{Applicant, Timestamps};
 use crate::bootscripts::{BootScripts, ScriptRequest, environment_files};
-use crate::decision::BootTarget;
+use crate::decision::{BootTarget, Fact};
 use crate::dhcp_server::{Response, View, respond};
 use crate::environments::Environments;
 use crate::machine_view::MachineView;
+use crate::pool::{Subnet, Unknown};
 
 /// The machine of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ struct Simulation<'a> {
     view: &'a View,
     /// The time of the request.
     now: Timestamps,
+    /// The address that is asked about; none if the question names something else.
+    named_address: Option<IpAddr>,
     /// The interface that sends the request, if it is known.
     mac: Option<Mac>,
     /// The machine.
@@ -121,7 +124,11 @@ impl<'a> Simulation<'a> {
         let request = request(machine.as_deref());
         let response =
             request.as_ref().map(|request| respond(view, machine.as_deref(), request, now));
-        Self { view, now, mac, machine, by_port, request, response }
+        let named_address = match question.target {
+            Target::Address(address) => Some(address),
+            Target::Hardware(_) | Target::Mac(_) | Target::Hostname(_) => None,
+        };
+        Self { view, now, named_address, mac, machine, by_port, request, response }
     }
 
     /// Returns the MAC in the machine's record, else that of the simulated request.
@@ -133,6 +140,30 @@ impl<'a> Simulation<'a> {
     fn applicant(&self) -> Option<Applicant<'_>> {
         let record = self.machine.as_deref().map(|machine| &machine.reservation);
         Some(Applicant { request: self.request.as_ref()?, record, link: &self.view.link })
+    }
+
+    /// Returns the subnet of the address that is asked about; none if the question names something else.
+    fn named_subnet(&self) -> Option<&Subnet> {
+        let allocator = self.view.scripts.allocator.as_deref()?;
+        self.named_address.and_then(|address| allocator.subnet_with(address))
+    }
+
+    /// Returns the policy of the subnet of the address that is asked about, if a machine without a record boots there.
+    fn subnet_policy(&self) -> Option<Unknown> {
+        let allocator = self.view.scripts.allocator.as_deref()?;
+        self.named_address.and_then(|address| allocator.boots_unknown(self.mac, address, self.mac))
+    }
+
+    /// Returns the text of `fact`. That a subnet enrols the next client that leases an address is no contradiction to an address that has no
+    /// client.
+    fn describe(&self, fact: Fact) -> String {
+        let enrols = self.named_subnet().is_some_and(|subnet| subnet.unknown == Unknown::Enrol);
+        if fact == Fact::NoRecord && enrols && self.mac.is_none() {
+            return format!(
+                "{fact}, and no client leases it: its subnet enrols clients that lease one"
+            );
+        }
+        fact.to_string()
     }
 
     /// Returns an address of the client's pool, for a client that gets its address from another server.
@@ -151,7 +182,8 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
         Some(response) => response.decision.clone(),
         None => {
             let feed = view.scripts.index.feed();
-            view.scripts.decision(simulation.machine.as_deref(), feed, false)
+            let subnet = simulation.subnet_policy();
+            view.scripts.decision(simulation.machine.as_deref(), feed, subnet)
         }
     };
     let boot_offered = decision.offer() == BootOffer::Offered;
@@ -164,12 +196,12 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
     let holder = simulation.mac.filter(|_| response.is_some_and(|it| it.is_allocated));
     let assigned = dhcp.as_ref().and_then(|dhcp| dhcp.address.parse().ok());
     let own = simulation.machine.as_deref().and_then(|machine| machine.address);
-    let given = || if let Target::Address(given) = question.target { Some(given) } else { None };
+    let given = || simulation.named_address;
     let source = assigned.or(own).or_else(given).or_else(|| simulation.pool_address());
     pb::ExplainBootResponse {
         time: Some(simulation.now.wall.into()),
         boot: target(&decision.boot).into(),
-        fact: decision.fact.to_string(),
+        fact: simulation.describe(decision.fact),
         dhcp,
         script: Some(script_reply(&simulation, source, holder)),
         inputs: Some(decision_inputs::of(&simulation)),

@@ -40,6 +40,10 @@ impl Kind for NodeKind {
         &node.id
     }
 
+    fn name(node: &Node) -> &str {
+        &node.name
+    }
+
     fn revision_mut(node: &mut Node) -> &mut i64 {
         &mut node.revision
     }

@@ -128,6 +128,10 @@ impl Reconciler {
     }
 
     async fn work(self, key: Key) -> Outcome {
+        let (noun, id) = match &key {
+            Key::Node(id) => ("node", id),
+            Key::Stack(id) => ("stack", id),
+        };
         let outcome = match &key {
             Key::Node(id) => self.node(id).await,
             Key::Stack(id) => self.stack(id).await,
@@ -137,7 +141,7 @@ impl Reconciler {
                 return Outcome::Again;
             }
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, ?key, "step failed; it is repeated");
+            tracing::warn!(error, noun, id, "step failed; it is repeated");
             Outcome::Failed
         })
     }

@@ -38,6 +38,10 @@ impl Kind for StackKind {
         &stack.id
     }
 
+    fn name(stack: &pb::Stack) -> &str {
+        &stack.name
+    }
+
     fn revision_mut(stack: &mut pb::Stack) -> &mut i64 {
         &mut stack.revision
     }

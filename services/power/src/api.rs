@@ -25,7 +25,7 @@ use crate::bmc_client;
 use crate::bmcs::Login;
 use crate::enrolment::Enrolment;
 use crate::hardware_directory::HardwareDirectory;
-use crate::jobs::Jobs;
+use crate::jobs::{JobFilter, Jobs};
 use crate::plan::{self, Timing};
 use crate::reconcile;
 use crate::shared_readings::SharedReadings;
@@ -334,14 +334,16 @@ impl PowerService for Api {
         request: Request<pb::ListPowerJobsRequest>,
     ) -> Result<Response<pb::ListPowerJobsResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
-        let pb::ListPowerJobsRequest { page_size, page_token, hardware_id, labels } =
+        let state = request.get_ref().state();
+        let pb::ListPowerJobsRequest { page_size, page_token, hardware_id, labels, state: _ } =
             request.into_inner();
         let hardware = match hardware_id.as_str() {
             "" => None,
             one => Some(parse("hardware_id", one)?),
         };
         let size = serving::page_size(page_size)?;
-        let listing = self.jobs.list(&page_token, size, hardware, &labels, tenant.as_ref()).await?;
+        let filter = JobFilter { hardware, labels, tenant: tenant.clone(), state };
+        let listing = self.jobs.list(&page_token, size, &filter).await?;
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListPowerJobsResponse {
             power_jobs: listing.records.into_iter().map(show(tenant.as_ref())).collect(),

@@ -7,7 +7,7 @@
 //! Nothing is written before the login has succeeded. Each later step finds what the earlier ones wrote, so that an enrolment which was
 //! interrupted is completed when it is repeated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tinwright::check;
@@ -24,7 +24,7 @@ use crate::Error;
 use crate::bmc_client::{self, Reading};
 use crate::bmcs::{address, set_certificate};
 use crate::hardware_directory::HardwareDirectory;
-use crate::jobs::Jobs;
+use crate::jobs::{JobFilter, Jobs};
 use crate::redfish::Power;
 
 /// The most interfaces of a machine's record.
@@ -141,7 +141,8 @@ impl Enrolment {
         let hardware = bmc.hardware_id.parse().ok();
         let has_job = match hardware {
             Some(_) => {
-                let jobs = self.jobs.list("", 1, hardware, &BTreeMap::new(), None).await?;
+                let filter = JobFilter { hardware, ..JobFilter::default() };
+                let jobs = self.jobs.list("", 1, &filter).await?;
                 !jobs.records.is_empty()
             }
             None => false,

@@ -14,7 +14,7 @@ use store::records::{self, Change, Listing, Records};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 use tinwright::tenant::OfTenant as _;
-use tinwright::{HardwareId, PowerJobId, TenantName};
+use tinwright::{HardwareId, Object as _, PowerJobId, TenantName};
 
 use crate::bmcs::Bmcs;
 use crate::conflicts::{MAX_REPETITIONS, retry};
@@ -39,6 +39,19 @@ pub struct Head {
     pub job: pb::PowerJob,
     /// Its queue.
     pub queue: Queue,
+}
+
+/// The jobs of a list. The default is all.
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    /// The machine; none for all.
+    pub hardware: Option<HardwareId>,
+    /// Labels that the jobs have, all of them.
+    pub labels: BTreeMap<String, String>,
+    /// The tenant that the caller is limited to.
+    pub tenant: Option<TenantName>,
+    /// The state; unspecified for all.
+    pub state: State,
 }
 
 /// The jobs.
@@ -180,21 +193,19 @@ impl Jobs {
         self.machines.as_ref().ok_or(Error::NoTenants)
     }
 
-    /// Lists at most `limit` jobs after the id `after` that have all of `labels`, of one machine or of all, and that a caller limited to
-    /// `tenant` may see.
+    /// Lists at most `limit` jobs after the id `after` that `filter` selects.
     pub async fn list(
         &self,
         after: &str,
         limit: usize,
-        hardware: Option<HardwareId>,
-        labels: &BTreeMap<String, String>,
-        tenant: Option<&TenantName>,
+        filter: &JobFilter,
     ) -> Result<Listing<pb::PowerJob>, Error> {
-        let hardware = hardware.map(|id| id.to_string());
+        let hardware = filter.hardware.map(|id| id.to_string());
         let matches = |job: &pb::PowerJob| {
-            job.is_visible_to(tenant)
+            job.is_visible_to(filter.tenant.as_ref())
                 && hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
-                && labels.iter().all(|(key, value)| job.labels.get(key) == Some(value))
+                && job.has_labels(&filter.labels)
+                && (filter.state == State::Unspecified || job.state() == filter.state)
         };
         Ok(self.records.list(after, limit, matches).await?)
     }

@@ -147,8 +147,9 @@ pub enum WorkflowOutcome {
     },
 }
 
-/// An event in the life of a workflow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An event in the life of a workflow. The name of its variant is the one in the log.
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Event {
     /// Its creator, who held it back, lets it take its place in the queue.
     Release,
@@ -225,6 +226,16 @@ pub enum Event {
     PostDone,
     /// The clean-up failed.
     PostFailed(String),
+}
+
+impl Event {
+    /// Returns the error of a step that failed.
+    pub fn failure(&self) -> Option<&str> {
+        if let Self::PrepareFailed(reason) | Self::PostFailed(reason) = self {
+            return Some(reason);
+        }
+        None
+    }
 }
 
 /// The reason why an event changes nothing.

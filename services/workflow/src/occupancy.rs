@@ -41,7 +41,7 @@ impl Occupancy {
         Ok(occupant)
     }
 
-    /// Returns the ids of the instances that refer to the template `id`.
+    /// Returns the host names of the instances that refer to the template `id`; the ids of those without one.
     pub async fn users_of(&self, id: &str) -> Result<Vec<String>, Status> {
         let (mut users, mut page_token) = (Vec::new(), String::new());
         loop {
@@ -50,7 +50,8 @@ impl Occupancy {
                 ListInstancesRequest { page_size, page_token, ..ListInstancesRequest::default() };
             let page = self.instance.clone().list_instances(request).await?.into_inner();
             let uses = |it: &Instance| it.template_id == id || it.deprovision_template_id == id;
-            users.extend(page.instances.into_iter().filter(uses).map(|it| it.id));
+            let name = |it: Instance| if it.hostname.is_empty() { it.id } else { it.hostname };
+            users.extend(page.instances.into_iter().filter(uses).map(name));
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 return Ok(users);

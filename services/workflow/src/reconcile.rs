@@ -113,7 +113,8 @@ impl Reconciler {
     async fn reconcile(self, id: WorkflowId) -> Outcome {
         // Turns are known only when the queues are complete.
         self.queues.ready().await;
-        let span = tracing::info_span!("reconcile", workflow.id = %id);
+        let machine = tracing::field::Empty;
+        let span = tracing::info_span!("reconcile", workflow.id = %id, hardware.id = machine);
         match self.step(id).instrument(span.clone()).await {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -129,12 +130,14 @@ impl Reconciler {
             Err(Error::Records(records::Error::Missing { .. })) => return Ok(Outcome::Done),
             found => found?,
         };
+        tracing::Span::current().record("hardware.id", &record.hardware_id);
         let workflow = self.workflows.lifecycle(&record)?;
         let Some(event) = self.next_event(id, &record, &workflow).await? else {
             return Ok(Outcome::Done);
         };
         if event != Event::Suspend {
-            tracing::info!(?event, "workflow event");
+            let name: &'static str = (&event).into();
+            tracing::info!(event = name, reason = event.failure(), "workflow event");
         }
         match self.workflows.apply(id, &event).await {
             Ok(_) if event == Event::Suspend => Ok(Outcome::After(machine_gate::POLL_INTERVAL)),

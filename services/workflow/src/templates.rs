@@ -39,6 +39,10 @@ impl Kind for TemplateKind {
         &template.id
     }
 
+    fn name(template: &pb::Template) -> &str {
+        &template.name
+    }
+
     fn revision_mut(template: &mut pb::Template) -> &mut i64 {
         &mut template.revision
     }
@@ -103,6 +107,9 @@ impl Templates {
         let merged = field_mask::merge(&old, &update, paths)?;
         let is_new = merged.data != old.data;
         let merged = checked(merged, is_new)?;
+        if merged == old {
+            return Ok(old);
+        }
         let update_time = Some(Timestamp::from(self.clock.wall()));
         self.records.replace(&old, pb::Template { update_time, ..merged }).await
     }

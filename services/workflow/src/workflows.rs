@@ -445,10 +445,10 @@ impl Workflows {
                 // The holder ended between the commit and the read of its index entry.
                 Err(records::Error::Taken { by, .. })
                     if by.is_empty() && attempts < MAX_COMMIT_ATTEMPTS => {}
-                Err(records::Error::Taken { by, noun, index, value }) => {
+                Err(records::Error::Taken { by, noun, index, value, name }) => {
                     return Err(match by.parse() {
                         Ok(by) => Error::MachineHeld(by),
-                        Err(_) => records::Error::Taken { by, noun, index, value }.into(),
+                        Err(_) => records::Error::Taken { by, noun, index, value, name }.into(),
                     });
                 }
                 done => return Ok(done?),

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the disk images that the rack installs: Debian with cloud-init, one for BIOS and one for UEFI.
 # usage: image.sh CACHE
-# Writes debian-bios.raw.zst and debian-uefi.raw.zst to CACHE, and for each a file with SHA-256 and size of the uncompressed image.
+# Writes debian-bios.raw.zst and debian-efi.raw.zst to CACHE, and for each a file with SHA-256 and size of the uncompressed image. The root file system
+# is partition 1 of both, as in Debian's own images.
 #
 # The root file system is built once and cached; the images take seconds. The host needs neither a partition parser nor vfat in
 # its kernel: partitions are accessed by offset, and the ESP is filled with mtools.
@@ -11,7 +12,7 @@ mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
 exec 9>"$cache/image.lock"
 flock 9
-[ -e "$cache/debian-uefi.raw.zst.sha256" ] && [ -e "$cache/debian-bios.raw.zst.sha256" ] && exit 0
+[ -e "$cache/debian-efi.raw.zst.sha256" ] && [ -e "$cache/debian-bios.raw.zst.sha256" ] && exit 0
 
 work=$(mktemp -d "$cache/image.XXXXXX")
 loop=
@@ -26,9 +27,17 @@ packages=systemd-sysv,udev,dbus,iproute2,isc-dhcp-client,ifupdown,netbase,ca-cer
 packages=$packages,linux-image-cloud-amd64,initramfs-tools,kmod,procps,zstd,e2fsprogs,util-linux,python3
 if [ ! -e "$cache/debian-root.tar" ]; then
     echo "rack: building a Debian root file system (takes some minutes, once)" >&2
+    # What is left out and what the initramfs has not is not emulated when it is unpacked, written and booted. The host may lose
+    # what dpkg has not synced, as the work folder is then removed.
     mmdebstrap --quiet --variant=minbase --include="$packages" \
-        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-        --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/root.tar" >&2
+        --aptopt='Acquire::Languages "none"' --dpkgopt=force-unsafe-io \
+        --setup-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"' \
+        --setup-hook='echo MODULES=list > "$1/etc/initramfs-tools/conf.d/rack"' \
+        --setup-hook='printf "%s\n" virtio_pci virtio_blk virtio_scsi sd_mod > "$1/usr/share/initramfs-tools/modules.d/rack"' \
+        --customize-hook='cd "$1/usr/share" && rm -rf doc/* man/* locale/* i18n/*' \
+        --customize-hook='cd "$1"/usr/lib/modules/*/kernel && rm -rf fs/btrfs fs/nfs fs/nfsd fs/smb fs/xfs drivers/net/ethernet' \
+        --customize-hook='chroot "$1" depmod "$(ls "$1/usr/lib/modules")"' \
+        bookworm "$work/root.tar" >&2
     mv "$work/root.tar" "$cache/debian-root.tar"
 fi
 mkdir "$work/root" "$work/mount"
@@ -38,6 +47,8 @@ echo node > "$root/etc/hostname"
 echo 'LABEL=root / ext4 defaults,noatime 0 1' > "$root/etc/fstab"
 rm -f "$root"/etc/ssh/ssh_host_*
 : > "$root/etc/machine-id"
+# mmdebstrap leaves the host's. cloud-init looks up four names, and waits ten seconds for each if a name server does not answer.
+: > "$root/etc/resolv.conf"
 cat > "$root/etc/cloud/cloud.cfg.d/90_rack.cfg" <<'CFG'
 datasource_list: [ Ec2 ]
 datasource: {Ec2: {strict_id: false, max_wait: 120, timeout: 10}}
@@ -48,7 +59,8 @@ ssh_genkeytypes: [ed25519]
 CFG
 echo 'policy: enabled' > "$root/etc/cloud/ds-identify.cfg"
 kernel=$(basename "$root"/boot/vmlinuz-* | sed s/vmlinuz-//)
-options="root=LABEL=root ro console=tty0 console=ttyS0 net.ifnames=0 mitigations=off"
+options="root=LABEL=root ro console=tty0 console=ttyS0 net.ifnames=0 mitigations=off loglevel=6"
+options="$options systemd.mask=e2scrub_reap.service systemd.mask=systemd-binfmt.service"
 
 fill() { # image offset size: an ext4 of this size (in MiB) at this offset, with the root in it
     loop=$(losetup -f --show -o $(($2 * 512)) --sizelimit $(($3 * 1048576)) "$1")
@@ -62,13 +74,14 @@ done_with() {
     loop=
 }
 pack() { # image name
-    zstd -q -3 -T1 "$1" -o "$cache/$2.zst"
+    zstd -q -3 -T1 "$1" -o "$work/packed"
+    mv "$work/packed" "$cache/$2.zst"
     echo "$(sha256sum "$1" | cut -d' ' -f1) $(stat -c %s "$1")" > "$work/sum"
     rm "$1"
     mv "$work/sum" "$cache/$2.zst.sha256"
 }
 
-size=1100
+size=800
 truncate -s $((size + 1))M "$work/bios.raw"
 printf 'label: dos\nstart=2048, size=%s, type=83, bootable\n' $((size * 2048)) | sfdisk -q "$work/bios.raw"
 fill "$work/bios.raw" 2048 $size
@@ -87,9 +100,9 @@ dd if=/usr/lib/EXTLINUX/mbr.bin of="$work/bios.raw" conv=notrunc bs=440 count=1 
 pack "$work/bios.raw" debian-bios.raw
 
 esp=128
-truncate -s $((size + esp + 2))M "$work/uefi.raw"
-printf 'label: gpt\nstart=2048, size=%s, type=U\nstart=%s, size=%s, type=L, name=root\n' \
-    $((esp * 2048)) $(((esp + 1) * 2048)) $((size * 2048)) | sfdisk -q "$work/uefi.raw"
+truncate -s $((size + esp + 2))M "$work/efi.raw"
+printf 'label: gpt\nefi.raw2 : start=2048, size=%s, type=U\nefi.raw1 : start=%s, size=%s, type=L, name=root\n' \
+    $((esp * 2048)) $(((esp + 1) * 2048)) $((size * 2048)) | sfdisk -q "$work/efi.raw"
 truncate -s ${esp}M "$work/esp"
 mkfs.vfat -F 32 -n ESP "$work/esp" > /dev/null
 mmd -i "$work/esp" ::/EFI ::/EFI/BOOT ::/loader ::/loader/entries
@@ -100,7 +113,7 @@ echo 'timeout 0' > "$work/loader.conf"
 printf 'title Debian\nlinux /vmlinuz\ninitrd /initrd.img\noptions %s\n' "$options" > "$work/l.conf"
 mcopy -i "$work/esp" "$work/loader.conf" ::/loader/loader.conf
 mcopy -i "$work/esp" "$work/l.conf" ::/loader/entries/l.conf
-dd if="$work/esp" of="$work/uefi.raw" bs=1M seek=1 conv=notrunc,sparse status=none
-fill "$work/uefi.raw" $(((esp + 1) * 2048)) $size
+dd if="$work/esp" of="$work/efi.raw" bs=1M seek=1 conv=notrunc,sparse status=none
+fill "$work/efi.raw" $(((esp + 1) * 2048)) $size
 done_with
-pack "$work/uefi.raw" debian-uefi.raw
+pack "$work/efi.raw" debian-efi.raw

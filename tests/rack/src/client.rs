@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// Returns a command that runs `program` inside the namespace, with the pid of the spawned process.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
         command

@@ -10,11 +10,13 @@
 //! - [`lab`]: the namespace and its processes; drop ends and removes them.
 //! - [`machines`]: machines run by libvirt; [`bmc`]: their BMCs; [`bare`]: machines without libvirt and BMC.
 //! - [`node`]: a machine that boots as a node of the ImageAPI, without firmware; [`shell`]: a shell on a node.
-//! - [`client`]: another host on the machines' network; [`switch`]: its switch, by LLDP.
+//! - [`client`]: another host on the machines' network; [`terminal`]: a terminal on it; [`switch`]: its switch, by LLDP.
 //! - [`server`]: the Tinwright server in the lab, and its clients.
 //! - [`platform`]: an outside platform: its client of the infrastructure abstraction layer, and its system, which boots from the network.
+//! - [`publisher`]: a publisher of images.
 //! - [`provision`]: the operator's calls: hardware records, templates, instances.
-//! - [`site`]: lab, libvirt, BMCs and server together.
+//! - [`site`]: lab, libvirt, BMCs and server together; [`ssh`]: SSH to the installed machines.
+//! - [`view`]: the live view of `cargo rack`, and a picture of it.
 //!
 //! All traffic stays inside the namespace.
 
@@ -26,10 +28,14 @@ pub mod machines;
 pub mod node;
 pub mod platform;
 pub mod provision;
+pub mod publisher;
 pub mod server;
 pub mod shell;
 pub mod site;
+pub mod ssh;
 pub mod switch;
+pub mod terminal;
+pub mod view;
 
 use std::net::Ipv4Addr;
 

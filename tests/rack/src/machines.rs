@@ -56,9 +56,9 @@ pub struct Machine {
 
 /// Size of the disk of a machine of which nothing else is said, in bytes.
 const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// Disables PXE over IPv6 in OVMF, as operators do in firmware settings: trying it costs more than a minute per boot.
+/// Disables IPv6 in OVMF, as operators do in firmware settings: each boot would try PXE and HTTP over it, more than a minute each.
 const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
-<entry name='opt/org.tianocore/IPv6PXESupport'>n</entry></sysinfo>";
+<entry name='opt/org.tianocore/IPv6Support'>n</entry></sysinfo>";
 /// A TPM 2.0 by swtpm, which libvirt starts with the machine.
 const TPM: &str = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>";
 /// The memory of a machine of which nothing else is said, in MiB.
@@ -175,9 +175,14 @@ impl Machine {
         assert_eq!(found.collect::<BTreeSet<_>>(), given.collect());
     }
 
+    /// Returns the file with the output of its serial port, which exists once it was on.
+    pub fn serial(&self, lab: &Lab) -> PathBuf {
+        lab.path(format!("{}.serial", self.name))
+    }
+
     /// Returns the output of its serial port.
     pub fn console(&self, lab: &Lab) -> String {
-        let bytes = std::fs::read(lab.path(format!("{}.serial", self.name))).unwrap_or_default();
+        let bytes = std::fs::read(self.serial(lab)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -201,7 +206,7 @@ impl Machine {
             true => ("<boot order='1'/>", rom),
             false => ("", "<rom enabled='no'/>"),
         };
-        let (disk, serial) = (disk.display(), lab.path(format!("{name}.serial")));
+        let (disk, serial) = (disk.display(), self.serial(lab));
         let (shell, tpm) = (self.shell_device(lab), if self.has_tpm { TPM } else { "" });
         let behind = clock_behind.as_secs();
         let scsi_disks: String =

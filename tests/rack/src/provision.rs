@@ -1,7 +1,6 @@
 //! The operator's calls: creates hardware and BMC records, templates and instances, and deletes instances.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -24,6 +23,7 @@ use tonic::transport::Channel;
 use crate::SERVER;
 use crate::bmc::Redfish;
 use crate::machines::{Firmware, Machine};
+pub use setup::images;
 
 /// The SSH key of the installed systems.
 pub const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEFwLV0NcVQc3xFGfoGqwvLyHWHVsvGvXPSZc0mYTg/R operator@rack";
@@ -76,23 +76,11 @@ pub struct Image {
     pub raw_length: u64,
 }
 
-/// Returns the folder of images; builds missing images.
-pub fn images() -> anyhow::Result<PathBuf> {
-    let folder = setup::root().join("target/peers/rack");
-    let script = setup::root().join("tests/rack/assets/image.sh");
-    // In a mount namespace of its own: a test that copies the host's mounts meanwhile would keep the image mounted, and its
-    // content would change after it was packed.
-    let mut build = std::process::Command::new("unshare");
-    build.args(["--mount", "--propagation", "private", "sh"]).arg(script).arg(&folder);
-    setup::run(&mut build)?;
-    Ok(folder)
-}
-
 /// Returns the image in `folder` for machines with `firmware`.
 pub fn image(folder: &std::path::Path, firmware: Firmware) -> anyhow::Result<Image> {
     let name = match firmware {
         Firmware::Bios => "debian-bios.raw.zst",
-        Firmware::Uefi => "debian-uefi.raw.zst",
+        Firmware::Uefi => "debian-efi.raw.zst",
     };
     let digest_file = std::fs::read_to_string(folder.join(format!("{name}.sha256")))?;
     let (raw, length) =
@@ -236,18 +224,6 @@ impl Operator {
         let created =
             TemplateServiceClient::new(self.channel.clone()).create_template(request).await?;
         Ok(created.into_inner().template.context("no template in the response")?.id)
-    }
-
-    /// Creates an instance named `hostname` with `image` on the hardware `id`.
-    pub async fn create_instance(
-        &self,
-        id: &str,
-        template_id: &str,
-        hostname: &str,
-        image: &Image,
-    ) -> anyhow::Result<occ::Instance> {
-        let instance = instance(template_id, hostname, image);
-        self.order(occ::Instance { hardware_id: id.to_owned(), ..instance }).await
     }
 
     /// Creates an instance.

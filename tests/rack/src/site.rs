@@ -11,6 +11,7 @@ use crate::lab::Lab;
 use crate::machines::{Hypervisor, Machine};
 use crate::provision::Operator;
 use crate::server::Server;
+use crate::ssh::Ssh;
 
 /// A running rack. Dropping it stops all processes and removes machines and networks.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Site {
     pub server: Server,
     /// A client with the operator's certificate.
     pub operator: Operator,
+    /// SSH to the machines that [`Site::install`] installs.
+    pub ssh: Ssh,
     /// The network namespace.
     pub lab: Lab,
 }
@@ -40,13 +43,14 @@ impl Site {
             "run this as root: it creates network namespaces"
         );
         let mut lab = Lab::new()?;
+        let ssh = Ssh::new(&lab)?;
         let hypervisor = Hypervisor::start(&mut lab)?;
         let redfish = Redfish::start(&mut lab, &hypervisor)?;
         let mut server = Server::new(&lab, osie, files)?;
         server.flags.extend_from_slice(flags);
         server.start(&mut lab)?;
         let operator = Operator::new(server.channel().await?);
-        Ok(Self { redfish, hypervisor, server, operator, lab })
+        Ok(Self { redfish, hypervisor, server, operator, ssh, lab })
     }
 
     /// Defines `machine`, and creates its hardware and BMC records. Returns the hardware id.
@@ -61,6 +65,7 @@ impl Site {
         hardware: Hardware,
     ) -> anyhow::Result<String> {
         self.hypervisor.define(&self.lab, machine)?;
+        self.ssh.add_host(machine)?;
         let id = self
             .operator
             .create_hardware(hardware)
@@ -81,6 +86,8 @@ impl Site {
         template: &str,
     ) -> anyhow::Result<Instance> {
         let image = crate::provision::image(&self.server.files, machine.firmware)?;
-        self.operator.create_instance(id, template, &machine.name, &image).await
+        let ssh_keys = vec![self.ssh.public_key.clone()];
+        let instance = crate::provision::instance(template, &machine.name, &image);
+        self.operator.order(Instance { hardware_id: id.to_owned(), ssh_keys, ..instance }).await
     }
 }

@@ -1,7 +1,10 @@
 //! Installs the packages and tools that tests need.
 //!
 //! Requires Debian 12 and Rust. Root's run prints and installs missing packages; other users get the command to run. Python tools
-//! are installed below `target` only.
+//! are installed below `target` only. [`package`] packs the programs for other machines, and [`reference`] compares pages with what the program makes.
+
+pub mod package;
+pub mod reference;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,44 +13,59 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-/// Debian packages: peers of the tests, and parts of the virtual machines.
-const PACKAGES: &[&str] = &[
-    "atftp",
-    "binutils",
+/// Debian packages for the virtual rack without its tests: parts of the machines, and what builds them.
+const RACK_PACKAGES: &[&str] = &[
     "busybox-static",
-    "bsdutils",
-    "bzip2",
     "ca-certificates",
     "cpio",
     "curl",
-    "debootstrap",
-    "dhcping",
-    "dnsmasq-base",
-    "docker.io",
     "dosfstools",
     "e2fsprogs",
-    "etcd-client",
-    "etcd-server",
     "extlinux",
     "fdisk",
     "gcc",
-    "gzip",
-    "ifupdown",
-    "ipmitool",
     "iproute2",
     "ipxe",
     "ipxe-qemu",
-    "isc-dhcp-client",
-    "isc-dhcp-relay",
-    "kea-admin",
     "kmod",
     "libvirt-clients",
     "libvirt-daemon-system",
     "libvirt-dev",
-    "libwrap0",
     "mmdebstrap",
     "mount",
     "mtools",
+    "openssh-client",
+    "ovmf",
+    "pkg-config",
+    "python3",
+    "python3-dev",
+    "python3-venv",
+    "qemu-system-x86",
+    "syslinux-common",
+    "systemd-boot-efi",
+    "util-linux",
+    "zstd",
+];
+
+/// Further Debian packages for tests: their peers.
+const PACKAGES: &[&str] = &[
+    "atftp",
+    "binutils",
+    "bsdutils",
+    "bzip2",
+    "debootstrap",
+    "dhcping",
+    "dnsmasq-base",
+    "docker.io",
+    "etcd-client",
+    "etcd-server",
+    "gzip",
+    "ifupdown",
+    "ipmitool",
+    "isc-dhcp-client",
+    "isc-dhcp-relay",
+    "kea-admin",
+    "libwrap0",
     "ndisc6",
     "nfs-ganesha",
     "nfs-ganesha-vfs",
@@ -55,44 +73,50 @@ const PACKAGES: &[&str] = &[
     "open-iscsi",
     "openipmi",
     "openssl",
-    "ovmf",
-    "pkg-config",
     "prometheus",
-    "python3",
-    "python3-dev",
-    "python3-venv",
-    "qemu-system-x86",
     "squashfs-tools",
     "swtpm",
     "swtpm-tools",
-    "syslinux-common",
-    "systemd-boot-efi",
+    "systemd",
     "tcpdump",
     "tftp-hpa",
     "tgt",
     "uidmap",
-    "util-linux",
     "xorriso",
     "xz-utils",
-    "zstd",
 ];
 
 /// Debian packages of the long tests only: a Ceph cluster.
 const LONG_PACKAGES: &[&str] = &["ceph-base", "ceph-common", "ceph-mon", "ceph-osd"];
 
-/// The tools from PyPI: the linter of the contract, as its project publishes it, and two that read OpenAPI documents, one to check
-/// them and one to check a server against them.
-const PYTHON_TOOLS: [&str; 3] =
-    ["buf-bin==1.75.0", "openapi-spec-validator==0.9.0", "schemathesis==4.32.5"];
+/// The tools from PyPI: the linter of the contract, as its project publishes it, a client of gRPC that uses reflection, and two that
+/// read OpenAPI documents, one to check them and one to check a server against them.
+const PYTHON_TOOLS: [&str; 5] = [
+    "buf-bin==1.75.0",
+    "grpcio==1.85.1",
+    "grpcio-reflection==1.85.1",
+    "openapi-spec-validator==0.9.0",
+    "schemathesis==4.32.5",
+];
 
-/// Installs the packages that are missing.
+/// Installs the packages of the virtual rack that are missing.
+pub fn rack_packages() -> anyhow::Result<()> {
+    install(RACK_PACKAGES)
+}
+
+/// Installs the packages of the virtual rack and of all tests that are missing.
 pub fn packages() -> anyhow::Result<()> {
-    install(PACKAGES)
+    install(&[RACK_PACKAGES, PACKAGES].concat())
 }
 
 /// Installs the packages of the long tests that are missing.
 pub fn long_packages() -> anyhow::Result<()> {
     install(LONG_PACKAGES)
+}
+
+/// Installs what packing the programs needs besides Debian's essential packages.
+pub fn packing_packages() -> anyhow::Result<()> {
+    install(&["binutils"])
 }
 
 fn install(packages: &[&str]) -> anyhow::Result<()> {
@@ -150,6 +174,18 @@ impl Drop for NoDaemonStart {
 pub fn peers(path: &str) -> anyhow::Result<PathBuf> {
     let folder = root().join("target/peers");
     run(Command::new("sh").arg(root().join(path)).arg(&folder))?;
+    Ok(folder)
+}
+
+/// Returns the folder of the images that the virtual rack installs; builds missing images.
+pub fn images() -> anyhow::Result<PathBuf> {
+    let folder = root().join("target/peers/rack");
+    let script = root().join("tests/rack/assets/image.sh");
+    // In a mount namespace of its own: a test that copies the host's mounts meanwhile would keep the image mounted, and its
+    // content would change after it was packed.
+    let mut build = Command::new("unshare");
+    build.args(["--mount", "--propagation", "private", "sh"]).arg(script).arg(&folder);
+    run(&mut build)?;
     Ok(folder)
 }
 

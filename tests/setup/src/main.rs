@@ -1,4 +1,4 @@
-//! `cargo rack`: boots the virtual rack, runs tests, benches and checks, and installs what they need.
+//! `cargo rack`: boots the virtual rack, runs tests, benches and checks, installs what they need, and packs the programs.
 //!
 //! This program has few dependencies, so that it is built quickly and prints its first line soon.
 
@@ -6,6 +6,7 @@ mod alone;
 mod lab;
 mod suite;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -24,6 +25,9 @@ enum Command {
         /// Remove the rack once both instances are active
         #[arg(long)]
         down: bool,
+        /// Write an animated picture of the run to this SVG file
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
     },
     /// Start the site of compose.yaml in containers, without an image registry, and provision its virtual machine
     Lab {
@@ -49,6 +53,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Build the release programs, and pack them: a tarball for any Linux, and a package for Debian, in target/package
+    Package {
+        /// Name this version in the packages
+        #[arg(long, default_value = setup::package::VERSION)]
+        version: String,
+    },
     /// Measure the server under load, or compare it with other servers; arguments are passed to the benchmark
     Load {
         /// Arguments of the benchmark, such as boot --machines 1000, or beside (the comparison)
@@ -68,13 +78,18 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         None => suite::up(&[]),
-        Some(Command::Up { down }) => suite::up(if down { &["--down"] } else { &[] }),
+        Some(Command::Up { down, record }) => {
+            let down = down.then(|| "--down".into());
+            let record = record.map(|path| ["--record".into(), path.into_os_string()]);
+            suite::up(&down.into_iter().chain(record.into_iter().flatten()).collect::<Vec<_>>())
+        }
         Some(Command::Lab { test: Some(test), .. }) => suite::test_lab(test),
         Some(Command::Lab { down, test: None }) => suite::lab(down),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { long: true, .. }) => suite::test_long(),
         Some(Command::Test { check: true, .. }) => suite::test_and_check(),
         Some(Command::Test { long: false, check: false, arguments }) => suite::test(&arguments),
+        Some(Command::Package { version }) => suite::package(version),
         Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),
         Some(Command::Check) => suite::check(),

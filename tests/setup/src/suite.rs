@@ -1,11 +1,14 @@
-//! Runs tests, measurements and checks.
+//! Runs tests, measurements and checks, and packs the programs.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use setup::package::Contents;
 use setup::{packages, program, root, run, tools};
 
 use crate::{alone, lab};
@@ -13,10 +16,15 @@ use crate::{alone, lab};
 /// The tests of the package `rack`, which wait for booting machines most of the time, in two parts that run at the same time. Those of one part
 /// run one after another.
 const RACK_TESTS: [&[&str]; 2] = [
-    &["restarts", "ial", "ial_client", "node", "power"],
-    &["provision", "enrolment", "failures", "firmware", "imageapi", "edges"],
+    &["restarts", "ial", "ial_client", "node", "power", "view"],
+    &["provision", "first_screen", "enrolment", "failures", "firmware", "imageapi", "edges"],
 ];
 
+/// The script that installs the BMCs of the virtual rack.
+const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
+/// The scripts that install other programs below `target`, for tests.
+const PEERS: [&str; 3] =
+    [RACK_PEERS, "services/power/tests/peers.sh", "services/metadata/tests/peers.sh"];
 /// The duration of fuzzing for each codec in the long tests.
 const FUZZ_SECONDS: &str = "600";
 /// The niceness of checks beside tests.
@@ -24,18 +32,42 @@ const CHECK_NICENESS: i32 = 10;
 /// Runs of the rack's restarts in the long tests.
 const RESTART_RUNS: u64 = 5;
 
-/// Boots and provisions the virtual rack.
-pub(crate) fn up(arguments: &[&str]) -> anyhow::Result<()> {
-    packages()?;
-    build()?;
-    run(Command::new(program("rack")).args(arguments))
+/// Programs of the virtual rack and of the lab.
+const RACK_PROGRAMS: &[&str] = &["tinwright", "tinwright-worker", "rack"];
+
+/// Boots and provisions the virtual rack. Packages, images and BMCs are prepared while its programs are built.
+pub(crate) fn up(arguments: &[OsString]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        rustix::process::geteuid().is_root(),
+        "run this as root: it creates network namespaces"
+    );
+    beside_build(build(RACK_PROGRAMS), || {
+        setup::rack_packages()?;
+        setup::images()?;
+        setup::peers(RACK_PEERS).map(drop)
+    })?;
+    // In place of this process: Ctrl-C is for the rack alone, which removes its machines and networks.
+    let error = Command::new(program("rack")).args(arguments).exec();
+    Err(error).context("starting the rack")
 }
 
 /// Starts the lab in containers; if it is to go `down`, removes it once its instance is active.
 pub(crate) fn lab(down: bool) -> anyhow::Result<()> {
     packages()?;
-    build()?;
+    run(&mut build(RACK_PROGRAMS))?;
     lab::up(down)
+}
+
+/// Does `work` while `build` runs.
+fn beside_build(
+    mut build: Command,
+    work: impl FnOnce() -> anyhow::Result<()> + Send,
+) -> anyhow::Result<()> {
+    let (built, done) = std::thread::scope(|scope| {
+        let done = scope.spawn(work);
+        (run(&mut build), done.join())
+    });
+    both(built, done.map_err(|_| anyhow::anyhow!("a panic"))?)
 }
 
 /// Runs one test of the lab in containers.
@@ -64,10 +96,15 @@ pub(crate) fn test_and_check() -> anyhow::Result<()> {
     })
 }
 
-/// Builds programs and tests at once: built separately, their dependencies would have different features.
+/// Builds programs and tests at once: built separately, their dependencies would have different features. Meanwhile, prepares what the tests need
+/// besides: it waits for the network most of the time.
 fn build_tests() -> anyhow::Result<()> {
     packages()?;
-    run(&mut cargo(["build", "--workspace", "--bins", "--tests"]))
+    beside_build(cargo(["build", "--workspace", "--bins", "--tests"]), || {
+        setup::images()?;
+        PEERS.iter().try_for_each(|script| setup::peers(script).map(drop))?;
+        tools().map(drop)
+    })
 }
 
 /// Runs the tests that are not the rack's, then those of the control plane in containers.
@@ -143,20 +180,40 @@ pub(crate) fn test_long() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Builds the release programs, packs them, and prints the paths of the packages.
+pub(crate) fn package(version: String) -> anyhow::Result<()> {
+    setup::packing_packages()?;
+    let packages = ["--package", "all-in-one", "--package", "worker", "--package", "node-agent"];
+    let mut build = cargo(["build", "--release", "--locked", "--bins"]);
+    run(build.args(packages))?;
+    let output = root().join("target/package");
+    std::fs::create_dir_all(&output)?;
+    let contents = Contents { version, ..Contents::of(&release_folder()?)? };
+    for path in [contents.tarball(&output)?, contents.debian(&output)?] {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Returns the folder of the programs of the release build.
+fn release_folder() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("this program is not in a target directory")?;
+    Ok(target.join("release"))
+}
+
 /// Measures the release build of the server with the release build of the bench.
 pub(crate) fn load(arguments: &[String]) -> anyhow::Result<()> {
     packages()?;
     let build = ["build", "--release", "--package", "all-in-one", "--package", "load", "--bins"];
     run(&mut cargo(build))?;
     // Not with `cargo run`, which would choose the features for one package, and build everything again.
-    let program = std::env::current_exe()?;
-    let target = program.ancestors().nth(2).context("this program is not in a target directory")?;
-    run(Command::new(target.join("release/load")).args(arguments))
+    run(Command::new(release_folder()?.join("load")).args(arguments))
 }
 
 /// Feeds codecs with mutated inputs, in a build with overflow checks.
 pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
-    build()?;
+    run(&mut build(&["fuzz"]))?;
     run(Command::new(program("fuzz")).args(arguments))
 }
 
@@ -187,7 +244,10 @@ fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     cargo
 }
 
-/// Builds all programs at once, so that their dependencies have the same features.
-fn build() -> anyhow::Result<()> {
-    run(&mut cargo(["build", "--workspace", "--bins"]))
+/// Returns the build of `programs`. Whichever they are, their dependencies have the features that the whole workspace requests, so that another build
+/// does not begin anew.
+fn build(programs: &[&str]) -> Command {
+    let mut build = cargo(["build", "--workspace"]);
+    build.args(programs.iter().flat_map(|program| ["--bin", program]));
+    build
 }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The fields of spans follow those of the event, the innermost span first. A field whose name is there already is left out. A
-//! value with spaces is quoted; no value can contain the end of a line.
+//! value with spaces is quoted; no value can contain the end of a line. Before the id of a machine stands `machine=` with its name, if that is
+//! known.
 
 use std::fmt::{self, Debug, Write as _};
 
@@ -18,12 +19,35 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::MachineNames;
+
 /// Between two stored fields of a span. Values do not contain it: it is a control character.
 const SEPARATOR: char = '\u{1f}';
 
+/// The fields with the id of a machine.
+const MACHINE_IDS: [&str; 3] = ["hardware.id", "machine.id", "node.id"];
+/// The field with the name of a machine.
+const MACHINE_NAME: &str = "machine";
+
 /// The format of events.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lines;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines {
+    /// The names of machines that are shown with their ids.
+    pub(super) names: MachineNames,
+}
+
+impl Lines {
+    /// Adds the name of the machine whose id is in `fields`, unless it is there.
+    fn add_machine_name(&self, fields: &mut Vec<String>) {
+        let has_id = |field: &String| MACHINE_IDS.contains(&name(field));
+        let Some(position) = fields.iter().position(has_id) else { return };
+        let id = fields[position].split_once('=').map_or("", |(_, id)| id);
+        let is_named = fields.iter().any(|field| name(field) == MACHINE_NAME);
+        if let Some(machine) = self.names.get(id).filter(|_| !is_named) {
+            fields.insert(position, format!("{MACHINE_NAME}={}", quoted(&machine)));
+        }
+    }
+}
 
 /// The format of fields, as spans store them.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +160,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, Fields> for Lines {
                 }
             }
         }
+        self.add_machine_name(&mut fields);
         SystemTime.format_time(&mut writer)?;
         let (begin, end) = colours(&writer, *event.metadata().level());
         write!(writer, " {begin}{:>5}{end} ", event.metadata().level().as_str())?;
@@ -194,9 +219,14 @@ mod tests {
 
     /// Returns the lines that `work` logs, without their times.
     fn logged(colours: bool, work: impl FnOnce()) -> Vec<String> {
+        logged_with(Lines::default(), colours, work)
+    }
+
+    /// Does the same in the format `lines`.
+    fn logged_with(lines: Lines, colours: bool, work: impl FnOnce()) -> Vec<String> {
         let written = Written::default();
         let log = tracing_subscriber::fmt().with_ansi(colours).with_writer(written.clone());
-        let log = log.fmt_fields(Fields).event_format(Lines).finish();
+        let log = log.fmt_fields(Fields).event_format(lines).finish();
         tracing::subscriber::with_default(log, work);
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let without_time = |line: &str| line.split_once(' ').unwrap().1.to_owned();
@@ -248,5 +278,31 @@ mod tests {
         assert_eq!(logged(false, log), [line]);
         let coloured = line.replace("ERROR", "\u{1b}[31mERROR\u{1b}[0m");
         assert_eq!(logged(true, log), [coloured]);
+    }
+
+    #[test]
+    fn the_name_of_a_machine_stands_before_its_id() {
+        let names = MachineNames::default();
+        names.set("01a2", "node-1");
+        let lines = Lines { names: names.clone() };
+        let log = || {
+            let _span = tracing::info_span!("reconcile", hardware.id = "01a2").entered();
+            tracing::info!(target: "t", state = "failed", "moved");
+            tracing::info!(target: "t", machine = "own", "named");
+            tracing::info!(target: "t", { hardware.id = "01a3" }, "unknown");
+            tracing::info!(target: "t", { node.id = "01a2", hardware.id = "01a3" }, "node");
+            names.set("01a2", "");
+            tracing::info!(target: "t", "nameless");
+        };
+        assert_eq!(
+            logged_with(lines, false, log),
+            [
+                " INFO t: moved state=failed machine=node-1 hardware.id=01a2",
+                " INFO t: named machine=own hardware.id=01a2",
+                " INFO t: unknown hardware.id=01a3",
+                " INFO t: node machine=node-1 node.id=01a2 hardware.id=01a3",
+                " INFO t: nameless hardware.id=01a2",
+            ]
+        );
     }
 }

@@ -234,6 +234,7 @@ fn missing_port(option: &str, merged: &Table) -> Option<String> {
     let value = value.as_array().map_or_else(|| Some(value), |list| list.get(index))?;
     let address: IpAddr = value.as_str()?.parse().ok()?;
     let usual = match key {
+        "listen" => super::API_PORT,
         "metadata_listen" => 80,
         "metadata_grpc_listen" => 42115,
         _ => default_address(key)?.port(),

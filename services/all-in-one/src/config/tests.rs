@@ -271,6 +271,24 @@ fn machines_get_the_address_of_the_workflow_service() {
 }
 
 #[test]
+fn the_api_is_served_by_default_where_machines_call_it() {
+    let listen = |file: &str| load(file, &[]).unwrap().listen;
+    let links = "netboot_interface = 'lo'\nnetboot_address = '192.0.2.7'";
+    let on = |addresses: &[&str]| -> Vec<SocketAddr> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    };
+    assert_eq!(listen(""), on(&["127.0.0.1:42113"]));
+    assert_eq!(listen(links), on(&["127.0.0.1:42113", "192.0.2.7:42113"]));
+    assert_eq!(listen(&format!("listen = ['127.0.0.1:1']\n{links}")), on(&["127.0.0.1:1"]));
+    assert_eq!(listen(&format!("insecure = true\n{links}")), on(&["127.0.0.1:42113"]));
+    let elsewhere = "only = ['netboot']\npeers = ['https://192.0.2.8:42113']\n";
+    assert_eq!(listen(&format!("{elsewhere}{links}")), on(&["127.0.0.1:42113"]));
+    // One address on two links, and loopback.
+    let same = "netboot_interface = 'lo'\nnetboot_address = '127.0.0.1'";
+    assert_eq!(listen(same), on(&["127.0.0.1:42113"]));
+}
+
+#[test]
 fn machines_get_further_servers_besides_the_one_of_this_process() {
     let servers = ["--machines-api", "192.0.2.1:42113,192.0.2.2:42113,rack.lab:443"];
     let config = load("listen = ['192.0.2.1:42113']", &servers).unwrap();

@@ -3,8 +3,9 @@
 use futures_util::future::OptionFuture;
 use runtime::Clock;
 use runtime::feed::{self, FeedEvent};
-use tinwright::hardware::v1::WatchHardwareRequest;
+use runtime::telemetry::MachineNames;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::{Hardware, WatchHardwareRequest};
 use tinwright::instance::v1::WatchInstancesRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::power::v1::WatchPowerJobsRequest;
@@ -29,10 +30,11 @@ pub(crate) struct ObjectFeeds {
 }
 
 impl ObjectMetrics {
-    /// Follows `feeds` until `stop`.
+    /// Follows `feeds` until `stop`, and keeps the `names` of machines.
     pub(crate) async fn run(
         self,
         feeds: ObjectFeeds,
+        names: MachineNames,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let ObjectFeeds { hardware, workflow, instance, power } = feeds;
@@ -41,7 +43,8 @@ impl ObjectMetrics {
                 let mut client = HardwareServiceClient::new(channel.clone());
                 async move { client.watch_hardware(WatchHardwareRequest::default()).await }
             };
-            self.follow(Noun::Hardware, "hardware", open, &stop)
+            let rename = move |event: &FeedEvent<Hardware>| take_names(&names, event);
+            self.follow(Noun::Hardware, "hardware", open, rename, &stop)
         });
         let workflows = workflow.map(|channel| {
             let open = move || {
@@ -49,21 +52,21 @@ impl ObjectMetrics {
                 let live = WatchWorkflowsRequest { only_live: true, ..Default::default() };
                 async move { client.watch_workflows(live).await }
             };
-            self.follow(Noun::Workflow, "workflow", open, &stop)
+            self.follow(Noun::Workflow, "workflow", open, |_| {}, &stop)
         });
         let instances = instance.map(|channel| {
             let open = move || {
                 let mut client = InstanceServiceClient::new(channel.clone());
                 async move { client.watch_instances(WatchInstancesRequest::default()).await }
             };
-            self.follow(Noun::Instance, "instance", open, &stop)
+            self.follow(Noun::Instance, "instance", open, |_| {}, &stop)
         });
         let power_jobs = power.map(|channel| {
             let open = move || {
                 let mut client = PowerServiceClient::new(channel.clone());
                 async move { client.watch_power_jobs(WatchPowerJobsRequest::default()).await }
             };
-            self.follow(Noun::PowerJob, "power job", open, &stop)
+            self.follow(Noun::PowerJob, "power job", open, |_| {}, &stop)
         });
         tokio::join!(
             OptionFuture::from(hardware),
@@ -80,6 +83,7 @@ impl ObjectMetrics {
         noun: Noun,
         name: &'static str,
         open: impl Fn() -> F,
+        look: impl Fn(&FeedEvent<W::Object>),
         stop: &CancellationToken,
     ) where
         W::Object: Observed,
@@ -89,7 +93,20 @@ impl ObjectMetrics {
             let response = open();
             async { Ok(response.await?.into_inner()) }
         };
-        let take = |event: FeedEvent<W::Object>| self.take(noun, event, Clock::system().wall());
+        let take = |event: FeedEvent<W::Object>| {
+            look(&event);
+            self.take(noun, event, Clock::system().wall());
+        };
         feed::follow(name, open, take, stop.clone()).await;
+    }
+}
+
+/// Takes the names of machines from `event`.
+fn take_names(names: &MachineNames, event: &FeedEvent<Hardware>) {
+    match event {
+        FeedEvent::Snapshot(all) => names.replace(all.iter().map(|it| (&*it.id, &*it.name))),
+        FeedEvent::Put(machine) => names.set(&machine.id, &machine.name),
+        FeedEvent::Deleted(id) => names.set(id, ""),
+        FeedEvent::Disconnected => {}
     }
 }

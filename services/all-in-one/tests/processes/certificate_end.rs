@@ -100,6 +100,16 @@ async fn a_process_lives_through_the_end_of_its_certificate() {
     let calls = tokio::spawn(calls);
     until_more(&answered, &calls).await;
     assert!(SystemTime::now() < end, "the process started too late");
+    let log = edge.log();
+    let is_warned = |use_of: &str| {
+        let parts = [
+            " WARN tinwright: certificate ends soon ",
+            &format!("certificate={use_of} "),
+            " days=0 remedy=\"copy service.pem",
+        ];
+        log.lines().any(|line| parts.iter().all(|part| line.contains(part)))
+    };
+    assert!(is_warned("server") && is_warned("service") && !is_warned("authority"), "{log}");
     copy(&control.place, &edge.place);
     Clock::system().sleep_until(end + Duration::from_secs(1)).await;
     until_more(&answered, &calls).await;

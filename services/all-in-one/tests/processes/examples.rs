@@ -91,6 +91,19 @@ fn the_server_starts_with_the_example_file_and_takes_the_other_examples() {
 }
 
 #[test]
+fn each_file_of_the_folder_is_used_by_a_test() {
+    let commands = COMMANDS.iter().chain(&USES).flat_map(|command| command.split(' '));
+    let instances = INSTANCES.iter().map(|(file, _)| *file);
+    // By the first test; the others by the last one, and by those of the documents.
+    let others = ["README.md", "bmcs.csv", "tinwright.service", "tinwright.toml"];
+    let used: Vec<_> = commands.chain(instances).chain(others).collect();
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(used.contains(&name.as_str()), "no test uses docs/examples/{name}");
+    }
+}
+
+#[test]
 fn the_examples_that_are_not_created_are_as_their_readers_expect() {
     let text = |name: &str| std::fs::read_to_string(folder().join(name)).unwrap();
     assert!(text("user-data").starts_with("#cloud-config\n"));

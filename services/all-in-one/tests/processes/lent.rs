@@ -254,7 +254,7 @@ fn whom_an_address_is_taken_for_is_explained() {
         };
         soon(known).await;
         let told = asked.metadata(md_by::By::HardwareId(id.clone())).await.unwrap();
-        assert_eq!((&told.hardware_id, &told.instance_id), (&id, &id));
+        assert_eq!((told.hardware_id.as_str(), told.instance_id.as_str()), (id.as_str(), ""));
         let [source] = &told.sources[..] else { panic!("{told:?}") };
         assert_eq!(
             (source.address.as_str(), source.answered),

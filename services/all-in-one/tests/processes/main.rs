@@ -7,6 +7,7 @@ mod authority;
 mod backup;
 mod boots;
 mod certificate_end;
+mod docs;
 mod door;
 mod edge;
 #[path = "../../../power/tests/bmc/emulator.rs"]
@@ -37,6 +38,7 @@ mod peer;
 mod platform_storm;
 mod process;
 mod readdress;
+mod reflection;
 mod replicas;
 mod revoked;
 mod rolling;

@@ -2,12 +2,16 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::instance::v1 as inst;
+use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 
 use super::network::{Network, OURS};
-use super::process::{Place, Process, arguments, get, machine};
+use super::peer::Peer;
+use super::process::{Place, Process, arguments, get, machine, soon};
 
 const MAC: &str = "52:54:00:00:00:01";
 /// Options for free ports.
@@ -106,9 +110,47 @@ async fn a_store_without_its_secrets_is_refused_and_gets_no_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_the_sites_secrets_is_refused_and_gets_no_new_ones() {
+    let peer = Peer::start().await;
+    let etcd = format!("--store etcd --etcd-endpoints {}", peer.url());
+    let words: Vec<_> = etcd.split(' ').collect();
+    let _first = Place::new().start(&arguments(&words)).await;
+    let other = Place::new();
+    let data = other.path("data");
+    let error = refused(&format!("serve --data {} {etcd} {FREE_PORTS}", data.display()), 1);
+    assert!(error.contains("belongs to another site than these secrets"), "{error}");
+    assert!(!other.secrets().exists());
+}
+
+#[test]
+fn a_missing_capability_is_named_and_nothing_is_said_to_be_left_behind() {
+    let network = Network::new(&[MAC]);
+    network.on_site(async || {
+        let data = tempfile::tempdir().unwrap();
+        let words = format!(
+            "serve --data {} {FREE_PORTS} --metadata-link-local br0",
+            data.path().display()
+        );
+        // Root's programs have the capabilities of the bounding set (capabilities(7)).
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-net_admin", env!("CARGO_BIN_EXE_tinwright")]);
+        let output = command.args(words.split(' ')).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        let hint = "the process lacks CAP_NET_ADMIN; set AmbientCapabilities=CAP_NET_ADMIN";
+        assert!(error.contains(hint), "{error}");
+        assert!(!error.contains("WARN"), "{error}");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_log_is_literal_names_changes_and_ends_in_order() {
     let server = Place::new().start(&[]).await;
     create(&server, "node-1").await;
+    let metrics = async || get(server.place.vitals, "/metrics").await.unwrap();
+    until(metrics, |it| it.contains("tinwright_hardware{state=\"provisionable\"} 1")).await;
+    order(&server, "node-1", inst::Instance { reserve_only: true, ..Default::default() }).await;
+    until(async || server.log(), |it| it.contains("instance changed state")).await;
     let mut client = HardwareServiceClient::new(server.channel().await);
     let absent =
         hw::DeleteHardwareRequest { id: uuid::Uuid::new_v4().to_string(), ..Default::default() };
@@ -125,6 +167,9 @@ async fn the_log_is_literal_names_changes_and_ends_in_order() {
         " result=OK",
     ];
     assert_eq!(line(&created), 1, "{log}");
+    let moved =
+        [" INFO instance::reconcile: instance changed state", " machine=node-1 hardware.id="];
+    assert!(line(&moved) > 0, "{log}");
     assert_eq!(line(&["call=HardwareService/DeleteHardware result=NOT_FOUND reason="]), 1, "{log}");
     for wrong in [" WARN ", "ERROR", "Some(", "all_in_one", "\u{1b}["] {
         assert!(!log.contains(wrong), "{wrong}: {log}");
@@ -145,7 +190,13 @@ fn a_server_without_an_environment_says_so_until_it_is_built() {
             "no in-memory environment in {0}: machines cannot be provisioned; run `tinwright osie build --output {0}`",
             osie.display()
         );
-        assert!(server.log().contains(&format!(" WARN tinwright: {problem}\n")), "{}", server.log());
+        let log = server.log();
+        assert!(log.contains(&format!(" WARN tinwright: {problem}\n")), "{log}");
+        let node_problem = format!(
+            "no in-memory environment of nodes in {0}: instances with an image stack cannot boot; run `tinwright osie build --output {0} --flavour node`",
+            osie.display()
+        );
+        assert!(log.contains(&format!(" INFO tinwright: {node_problem}\n")), "{log}");
         let ready = async || get(server.place.vitals, "/readyz").await.unwrap();
         assert_eq!(ready().await, format!("ready\n{problem}\n"));
         create(&server, "node-1").await;
@@ -156,7 +207,35 @@ fn a_server_without_an_environment_says_so_until_it_is_built() {
         build(&osie);
         assert_eq!(ready().await, "ready\n");
         assert!(!explain(&server).contains("missing:"));
+        let stack = inst::ImageStack { stack_id: "web".into() };
+        let os = Some(inst::instance::Os::ImageStack(stack));
+        order(&server, "node-1", inst::Instance { os, ..Default::default() }).await;
+        until(ready, |it| it == format!("ready\n{node_problem}\n")).await;
+        let explained = explain(&server);
+        assert!(explained.contains("vmlinuz-node-x86_64, initramfs-node-x86_64"), "{explained}");
     });
+}
+
+/// Creates `instance` on the machine `name`.
+async fn order(server: &Process, name: &str, instance: inst::Instance) {
+    let channel = server.channel().await;
+    let by = Some(hw::get_hardware_request::By::Name(name.into()));
+    let request = hw::GetHardwareRequest { by, ..Default::default() };
+    let found = HardwareServiceClient::new(channel.clone()).get_hardware(request).await.unwrap();
+    let hardware_id = found.into_inner().hardware.unwrap().id;
+    let instance = Some(inst::Instance { hardware_id, ..instance });
+    let request = inst::CreateInstanceRequest { instance, ..Default::default() };
+    InstanceServiceClient::new(channel).create_instance(request).await.unwrap();
+}
+
+/// Waits until `found` finds something in what `read` returns.
+async fn until(read: impl AsyncFn() -> String, found: impl Fn(&str) -> bool) {
+    soon(async {
+        while !found(&read().await) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 /// Returns the explanation of the next boot of node-1.

@@ -51,6 +51,11 @@ impl Network {
         within(&self.machines[machine], work);
     }
 
+    /// Returns the name of the machine's namespace.
+    pub(crate) fn machine(&self, machine: usize) -> &str {
+        &self.machines[machine]
+    }
+
     /// Returns the output of `program` on the machine.
     pub(crate) fn run(&self, machine: usize, program: &str) -> String {
         let words = format!("netns exec {} timeout 60 {program}", self.machines[machine]);

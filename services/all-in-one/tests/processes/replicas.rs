@@ -1,5 +1,6 @@
 //! Replicas with one etcd cluster.
 
+use runtime::authority::SiteAuthority;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as hw, watch_hardware_response::Event};
 use tonic::Streaming;
@@ -77,7 +78,9 @@ async fn what_one_replica_stores_the_other_tells_and_it_goes_on_when_the_first_i
 async fn a_replica_with_secrets_of_its_own_is_refused() {
     let peer = Peer::start().await;
     let _first = Place::new().start(&over(&peer)).await;
-    let why = Place::new().refused(&over(&peer)).await;
+    let other = Place::new();
+    SiteAuthority::open(&other.secrets()).unwrap();
+    let why = other.refused(&over(&peer)).await;
     assert!(why.contains("the store belongs to another site than these secrets"), "{why}");
 }
 

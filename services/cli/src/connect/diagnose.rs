@@ -53,6 +53,21 @@ pub(super) async fn cause(site: &Site, now: SystemTime) -> Option<String> {
     tokio::time::timeout(STEP_TIMEOUT + REFUSAL_TIMEOUT, step).await.ok().flatten()
 }
 
+/// The time before the end of a certificate from which on it is said.
+const WARNING_TIME: Duration = Duration::from_secs(30 * 86_400);
+
+/// Returns a warning if the caller's certificate for `site` ends within 30 days of `now`. One that has ended is an error elsewhere.
+pub(super) fn end_warning(site: &Site, now: SystemTime) -> Option<String> {
+    let is_used = site.servers.iter().any(|url| url.starts_with("https:"));
+    let left = end(&site.certificate).filter(|_| is_used)?.duration_since(now).ok()?;
+    (left < WARNING_TIME).then(|| {
+        let (file, days) = (site.certificate.display(), left.as_secs() / 86_400);
+        format!(
+            "the certificate {file} expires in {days} days: have another one issued with `tinwright identity issue`"
+        )
+    })
+}
+
 /// Returns the end of the first certificate in `file`.
 fn end(file: &Path) -> Option<SystemTime> {
     let der = CertificateDer::pem_slice_iter(&std::fs::read(file).ok()?).next()?.ok()?;
@@ -61,11 +76,12 @@ fn end(file: &Path) -> Option<SystemTime> {
 }
 
 fn unreachable(url: &str, error: &io::Error) -> String {
-    let cause = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
-        io::ErrorKind::TimedOut => "no answer".to_owned(),
-        _ => error.to_string(),
-    };
+    let known = [
+        (io::ErrorKind::ConnectionRefused, "nothing listens there"),
+        (io::ErrorKind::TimedOut, "no answer"),
+    ];
+    let cause = known.iter().find(|(kind, _)| *kind == error.kind());
+    let cause = cause.map_or_else(|| error.to_string(), |(_, text)| (*text).to_owned());
     format!("no server at {url}: {cause}: is it running, and is --server right?")
 }
 
@@ -95,6 +111,10 @@ async fn with_tls(site: &Site, url: &str, host: &str, stream: TcpStream) -> Opti
     of_tls(cause, site, url, host)
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls has many more errors, which its own text describes"
+)]
 fn of_tls(error: &Error, site: &Site, url: &str, host: &str) -> Option<String> {
     let (ca, own) = (site.ca.display(), site.certificate.display());
     Some(match error {
@@ -204,6 +224,18 @@ mod tests {
             cause.contains("admin.pem expired ") && cause.contains(" days ago: issue"),
             "{cause}"
         );
+    }
+
+    #[test]
+    fn a_certificate_that_ends_within_thirty_days_is_said() {
+        let (_folder, site) = site("https://127.0.0.1:1");
+        let end = end(&site.certificate).unwrap();
+        let warning = |days: u64| end_warning(&site, end - Duration::from_secs(days * 86_400));
+        assert_eq!((warning(31), end_warning(&site, end + STEP_TIMEOUT)), (None, None));
+        let text = warning(12).unwrap();
+        assert!(text.contains("admin.pem expires in 12 days: have another"), "{text}");
+        let plain = Site { servers: vec!["http://127.0.0.1:1".into()], ..site.clone() };
+        assert_eq!(end_warning(&plain, end - STEP_TIMEOUT), None, "no certificate is presented");
     }
 
     #[test]

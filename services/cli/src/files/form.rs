@@ -59,11 +59,8 @@ pub(crate) fn canonical(message: &MessageDescriptor, value: Value) -> Result<Val
 
 /// Returns the name among `names` that `name` is probably meant to be, as a question; empty if there is none.
 pub(crate) fn did_you_mean<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
-    const SIMILAR: f64 = 0.8;
-    let simple = |text: &str| text.to_lowercase().replace(['-', ' '], "_");
-    let rated = names.map(|it| (strsim::jaro_winkler(&simple(name), &simple(it)), it));
-    let best = rated.filter(|(rating, _)| *rating > SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0));
-    best.map_or_else(String::new, |(_, best)| format!(": did you mean {best}?"))
+    let meant = actions::suggest(name, names);
+    meant.map_or_else(String::new, |meant| format!(": did you mean {meant}?"))
 }
 
 /// A conversion, and where it is.
@@ -109,7 +106,8 @@ impl Form {
         for (key, value) in object {
             let Some(field) = find(message, &key) else {
                 let names: Vec<_> = message.fields().map(|it| it.name().to_owned()).collect();
-                let hint = did_you_mean(&key, names.iter().map(String::as_str));
+                let names = names.iter().flat_map(|name| [name.trim_end_matches("_id"), name]);
+                let hint = did_you_mean(&key, names);
                 self.path.push(Step::Key(key));
                 self.problem(format!("unknown field{hint}"));
                 self.path.pop();
@@ -140,7 +138,11 @@ impl Form {
                 self.problem(format!("is {}, not a list", scalar::describe(&value)));
                 value
             }
-            value => self.one(field, &field.kind(), value),
+            Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => self.one(field, &field.kind(), value),
         }
     }
 
@@ -162,13 +164,25 @@ impl Form {
             Kind::Message(message) => self.message(message, value),
             Kind::Enum(values) => self.word(values, value),
             Kind::Bytes if value.is_object() && is_set(field, "json_object") => value,
-            other => match scalar::check(field.name(), other, value) {
-                Ok(value) => value,
-                Err((value, text)) => {
-                    self.problem(text);
-                    value
-                }
-            },
+            Kind::Double
+            | Kind::Float
+            | Kind::Int32
+            | Kind::Int64
+            | Kind::Uint32
+            | Kind::Uint64
+            | Kind::Sint32
+            | Kind::Sint64
+            | Kind::Fixed32
+            | Kind::Fixed64
+            | Kind::Sfixed32
+            | Kind::Sfixed64
+            | Kind::Bool
+            | Kind::String
+            | Kind::Bytes => scalar::check(field.name(), kind, value).unwrap_or_else(|wrong| {
+                let (value, text) = wrong;
+                self.problem(text);
+                value
+            }),
         }
     }
 
@@ -209,8 +223,12 @@ impl Form {
                 ));
                 value
             }
-            other => {
-                self.problem(format!("is {}, {wrong}", scalar::describe(other)));
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => {
+                self.problem(format!("is {}, {wrong}", scalar::describe(&value)));
                 value
             }
         }

@@ -42,7 +42,12 @@ pub(crate) fn value(message: &MessageDescriptor, value: Value) -> Value {
     match value {
         Value::String(text) if name == "google.protobuf.Duration" => duration(&text).into(),
         Value::Object(object) if !name.starts_with("google.protobuf.") => fields(message, object),
-        other => other,
+        value @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_)) => value,
     }
 }
 

@@ -52,11 +52,14 @@ pub(super) fn values(text: &str) -> Result<Vec<Value>, yaml_serde::Error> {
         match Value::deserialize(document)? {
             Value::Array(elements) => objects.extend(elements),
             Value::Null => {}
-            Value::Object(mut list) if is_list(&list) => match list.remove("items") {
-                Some(Value::Array(items)) => objects.extend(items),
-                Some(_) | None => {}
-            },
-            value => objects.push(value),
+            Value::Object(mut list) if is_list(&list) => {
+                if let Some(Value::Array(items)) = list.remove("items") {
+                    objects.extend(items);
+                }
+            }
+            value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                objects.push(value);
+            }
         }
     }
     Ok(objects)

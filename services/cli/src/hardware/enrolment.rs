@@ -1,5 +1,6 @@
 //! `hardware accept`, `discover` and `forget`: machines that enrolled, and those that ask and have no record.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -12,7 +13,7 @@ use tonic::transport::Channel;
 use super::{client, own_state};
 use crate::connect::View;
 use crate::output::{self, Row};
-use crate::resource::{PAGE_SIZE, Resource as _, required};
+use crate::resource::{ListOutput, PAGE_SIZE, Resource as _, Rows, required};
 
 /// Makes the enrolled machines with these names provisionable. All are found, and are enrolled, before the first is changed.
 pub(super) async fn accept(
@@ -57,6 +58,17 @@ pub(super) async fn discover(channel: &Channel) -> anyhow::Result<Vec<pb::Unknow
             return Ok(machines);
         }
     }
+}
+
+/// Prints machines without a record.
+pub(super) fn print(
+    machines: &[pb::UnknownMachine],
+    output: &ListOutput,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let nothing = "no unknown machine has asked for a boot";
+    let names = HashMap::new();
+    Rows { objects: machines, id: |machine| &machine.mac, names, nothing }.print(output, out)
 }
 
 /// Forgets the machines without a record with these MACs, until they ask again. Prints each.

@@ -1,7 +1,7 @@
 //! Commands on credentials. The values of their fields come from a file or from standard input, never from the command line, where
 //! other users of the computer could read them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use super::{client, role_word};
 use crate::input;
 use crate::output::{self, Format, Row, print_line, print_list};
-use crate::resource::{self, PAGE_SIZE, required};
+use crate::resource::{self, ListOutput, PAGE_SIZE, Rows, required};
 
 /// Commands on credentials.
 #[derive(Debug, clap::Subcommand)]
@@ -27,9 +27,9 @@ pub enum CredentialCommand {
         /// List only credentials of this tenant
         #[arg(long, value_name = "NAME", default_value = "")]
         tenant: String,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
+        /// The output
+        #[command(flatten)]
+        output: ListOutput,
     },
     /// Delete credentials: within seconds their holders are refused
     Delete {
@@ -98,7 +98,11 @@ pub(super) async fn run(
                 let page = client(channel).list_credentials(request).await?.into_inner();
                 Ok((page.credentials, page.next_page_token))
             };
-            print_list(out, &resource::pages(page).await?, &output)
+            let credentials = resource::pages(page).await?;
+            let nothing =
+                "no credential: create one with `tinwright identity credential create --role ROLE`";
+            let names = HashMap::new();
+            Rows { objects: &credentials, id: |it| &it.id, names, nothing }.print(&output, out)
         }
         CredentialCommand::Delete { ids } => {
             for id in ids {

@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::output::{Format, Row, print_list};
-use crate::resource::{self, FileOptions, FromFiles as _};
+use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
 use crate::{hardware, input, template};
 
 /// Options of a new instance.
@@ -26,7 +26,7 @@ pub struct CreateInstance {
     /// The instance
     #[command(flatten)]
     order: Order,
-    /// Wait until it is active; fail if it fails
+    /// Wait until the instance is active; exit with 1 if it fails
     #[arg(long, requires = "order")]
     wait: bool,
     /// Print in this format
@@ -58,7 +58,7 @@ struct Order {
         long = "hardware",
         id = "machine",
         value_name = "NAME|MAC|ADDRESS|ID",
-        conflicts_with_all = ["model", "location", "machine_labels", "spread"]
+        conflicts_with_all = ["model", "location", "zone", "machine_labels", "spread"]
     )]
     machine: Option<String>,
     /// Occupy a free machine of this model
@@ -146,8 +146,11 @@ pub(super) async fn run(
         return resource::create::<pb::Instance>(files, channel, out).await;
     };
     let created = instance.create(channel).await?;
-    print_list(out, std::slice::from_ref(&created), &output)?;
-    if until_active { wait(channel, &created.id, Goal::Active).await } else { Ok(()) }
+    resource::print(std::slice::from_ref(&created), output, channel, out).await?;
+    match until_active {
+        true => wait::until(channel, &created.id, &created.title(), Goal::Active).await,
+        false => Ok(()),
+    }
 }
 
 /// Prints what the creation of the instance would do.

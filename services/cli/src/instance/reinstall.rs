@@ -9,8 +9,8 @@ use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::connect::View;
-use crate::output::{Format, print_list};
-use crate::resource::Resource as _;
+use crate::output::Format;
+use crate::resource::{self, Resource as _};
 use crate::{input, template};
 
 /// What replaces the instance's own values.
@@ -31,7 +31,7 @@ pub struct ReinstallInstance {
     /// Read other user data from this file
     #[arg(long, value_name = "FILE")]
     userdata: Option<PathBuf>,
-    /// Wait until it is active again; fail if it fails
+    /// Wait until the instance is active again; exit with 1 if it fails
     #[arg(long)]
     wait: bool,
     /// Print in this format
@@ -56,8 +56,11 @@ pub(super) async fn run(
         update_mask: Some(FieldMask { paths }),
     };
     let ordered = client(channel).reinstall_instance(request).await?.into_inner();
-    print_list(out, ordered.instance.as_slice(), &output)?;
-    if until_active { wait(channel, &found.id, Goal::Active).await } else { Ok(()) }
+    resource::print(ordered.instance.as_slice(), output, channel, out).await?;
+    match until_active {
+        true => wait::until(channel, &found.id, &reinstall.name, Goal::Active).await,
+        false => Ok(()),
+    }
 }
 
 /// Returns the new values, and the names of their fields.

@@ -70,10 +70,12 @@ pub struct ModelSettings {
     /// Accept only machines whose record names this location; may be repeated [default: anywhere]
     #[arg(long = "accept-location", value_name = "LOCATION", requires = "accept_enrolled")]
     accept_locations: Vec<String>,
-    /// Prepare a machine again after this many minutes without a step of its boot; 0 for the site's setting
+    /// Prepare a machine again after this many minutes without a step of its boot; 0 for the site's setting [default: 0 for a
+    /// new model]
     #[arg(long, value_name = "MINUTES")]
     boot_silent_minutes: Option<u32>,
-    /// Prepare a machine again this many minutes after the last step of its boot; 0 for the site's setting
+    /// Prepare a machine again this many minutes after the last step of its boot; 0 for the site's setting [default: 0
+    /// for a new model]
     #[arg(long, value_name = "MINUTES")]
     boot_step_minutes: Option<u32>,
 }

@@ -44,10 +44,9 @@ impl Format {
             Self::Json => serde_json::to_string_pretty(value)?,
             Self::Table | Self::Wide | Self::Name | Self::Yaml => yaml_serde::to_string(value)?,
             Self::JsonPath(path) => {
-                let selected = path.query(value).all().into_iter().map(|selected| match selected {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                });
+                let text = |value: &Value| value.as_str().map(str::to_owned);
+                let selected = path.query(value).all().into_iter();
+                let selected = selected.map(|it| text(it).unwrap_or_else(|| it.to_string()));
                 selected.collect::<Vec<_>>().join("\n")
             }
         })
@@ -104,7 +103,7 @@ impl TypedValueParser for FormatParser {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let words = WORDS.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
         let path = PossibleValue::new("jsonpath=EXPRESSION")
-            .help("What a JSONPath selects, one value per line");
+            .help("The values that a JSONPath selects, one per line");
         Some(Box::new(words.chain([path])))
     }
 }

@@ -42,6 +42,11 @@ impl Table {
     /// Renders the table. Unless it is `wide`, ids are as short as they can be without becoming the same.
     pub fn render(mut self, wide: bool, headers: bool) -> String {
         if !wide {
+            for cell in self.rows.iter_mut().flatten() {
+                if let Some(second) = second_id(cell) {
+                    *cell = second.to_owned();
+                }
+            }
             let length = self.id_length();
             for cell in self.rows.iter_mut().flatten().filter(|cell| is_id(cell)) {
                 cell.truncate(length);
@@ -68,6 +73,13 @@ impl Table {
         };
         (MIN_ID..36).find(differ).unwrap_or(36)
     }
+}
+
+/// Returns the second part of the id of a boot, which has that of its machine before it; none for other cells.
+fn second_id(cell: &str) -> Option<&str> {
+    let (owner, second) = cell.split_once('.')?;
+    let is_owner = is_id(owner) || owner.starts_with("unknown-");
+    (is_owner && is_id(second)).then_some(second)
 }
 
 fn is_id(cell: &str) -> bool {
@@ -100,6 +112,17 @@ mod tests {
         );
         let two = ["01a21617-1061-751f-9a  node-1  x", "01a21617-1061-751f-9b  node-1  x"];
         assert_eq!(lines(&[0, 1], false, false), two);
+    }
+
+    #[test]
+    fn the_id_of_a_boot_is_shown_without_that_of_its_machine() {
+        let boot = |owner: &str, id: &str| vec![format!("{owner}.{id}"), "x".to_owned()];
+        let rows = || [boot(IDS[2], IDS[0]), boot("unknown-02-00-00-00-00-01", IDS[2])].into_iter();
+        let narrow = Table::new(&["BOOT", "WHY"], rows()).render(false, false);
+        let narrow: Vec<_> = narrow.lines().map(str::trim_end).collect();
+        assert_eq!(narrow, ["01a21617-1061  x", "01a21617-1062  x"]);
+        let wide = Table::new(&["BOOT", "WHY"], rows()).render(true, false);
+        assert!(wide.starts_with(&format!("{}.{}  x", IDS[2], IDS[0])), "{wide}");
     }
 
     #[test]

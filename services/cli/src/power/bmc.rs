@@ -21,7 +21,7 @@ use super::client;
 use crate::connect::View;
 use crate::failure::Missing;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, print_line, print_list};
+use crate::output::{self, Format, Row, print_line};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
     ResourceCommand, required,
@@ -75,7 +75,7 @@ pub struct CreateBmc {
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["url", "system", "certificate_sha256", "signed_by_root"])]
     ipmi: Option<String>,
     /// Use this cipher suite of IPMI: 3, 8, 12 or 17 [default: the best that the BMC offers]
-    #[arg(long, value_name = "NUMBER", requires = "ipmi")]
+    #[arg(long, value_name = "NUMBER", requires = "ipmi", conflicts_with = "url")]
     cipher_suite: Option<u32>,
     /// Select the system with this id or name, if the service has several
     #[arg(long, value_name = "NAME")]
@@ -113,17 +113,19 @@ pub(super) async fn run(
         BmcCommand::Create(options) => create(options, channel, out).await,
         BmcCommand::Update(options) => change::update(options, channel, out).await,
         BmcCommand::SetPassword(options) => change::set_password(options, channel, out).await,
-        BmcCommand::Test { bmc, output } => {
-            let bmc = pb::Bmc::find(channel, &bmc, View::Basic).await?;
+        BmcCommand::Test { bmc: name, output } => {
+            let bmc = pb::Bmc::find(channel, &name, View::Basic).await?;
             let request = pb::GetPowerStateRequest { hardware_id: bmc.hardware_id };
-            let state = client(channel).get_power_state(request).await?.into_inner();
+            let state = client(channel).get_power_state(request).await;
+            let state = state.map_err(|status| with_hint(status, &name))?.into_inner();
             let table = |state: &_| output::table(std::slice::from_ref(state));
             output::print_one(out, &state, &output, table)
         }
-        BmcCommand::Inventory { bmc, output } => {
-            let bmc = pb::Bmc::find(channel, &bmc, View::Basic).await?;
+        BmcCommand::Inventory { bmc: name, output } => {
+            let bmc = pb::Bmc::find(channel, &name, View::Basic).await?;
             let request = pb::ReadBmcInventoryRequest { hardware_id: bmc.hardware_id };
-            let read = client(channel).read_bmc_inventory(request).await?.into_inner();
+            let read = client(channel).read_bmc_inventory(request).await;
+            let read = read.map_err(|status| with_hint(status, &name))?.into_inner();
             print_line(out, &output::one(&read, &output)?)
         }
         BmcCommand::Apply(options) => resource::apply::<pb::Bmc>(options, channel, out).await,
@@ -156,7 +158,7 @@ async fn create(
     let skip_login = options.skip_login;
     let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new(), skip_login };
     let created = client(channel).create_bmc(request).await?.into_inner();
-    print_list(out, created.bmc.as_slice(), &options.output)
+    resource::print(created.bmc.as_slice(), options.output, channel, out).await
 }
 
 impl Row for pb::Bmc {
@@ -281,7 +283,16 @@ impl FromFiles for pb::Bmc {
         channel: &Channel,
         update_mask: Option<FieldMask>,
     ) -> anyhow::Result<Self> {
-        let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, ..Default::default() };
+        let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login: false };
+        required(client(channel).update_bmc(request).await?.into_inner().bmc)
+    }
+
+    async fn update_without_login(
+        self,
+        channel: &Channel,
+        update_mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login: true };
         required(client(channel).update_bmc(request).await?.into_inner().bmc)
     }
 }
@@ -292,12 +303,48 @@ pub(super) fn none(machine: &str) -> anyhow::Error {
     Missing(format!("{machine} has no BMC: {command} {machine} --url URL --username NAME")).into()
 }
 
-/// Replaces the status of a machine without a BMC, which names the machine by its id.
+/// The machine in the command line that an error of a BMC recommends: the server does not know by which name it was called.
+const PLACEHOLDER: &str = "power bmc update MACHINE";
+
+/// Replaces the status of a machine without a BMC, which names the machine by its id, and names the machine in recommended commands.
 pub(super) fn with_hint(status: Status, machine: &str) -> anyhow::Error {
-    let is_missing = status.code() == Code::NotFound && status.message().starts_with("BMC");
-    if is_missing { none(machine) } else { status.into() }
+    if status.code() == Code::NotFound && status.message().starts_with("BMC") {
+        return none(machine);
+    }
+    match status.message().contains(PLACEHOLDER) {
+        true => Status::new(status.code(), name_machine_in(status.message(), machine)).into(),
+        false => status.into(),
+    }
+}
+
+/// Names the machine in the command that `error` recommends.
+pub(super) fn name_machine(error: anyhow::Error, machine: &str) -> anyhow::Error {
+    match error.to_string() {
+        text if text.contains(PLACEHOLDER) => anyhow::anyhow!(name_machine_in(&text, machine)),
+        _ => error,
+    }
+}
+
+fn name_machine_in(text: &str, machine: &str) -> String {
+    text.replace(PLACEHOLDER, &format!("power bmc update {machine}"))
 }
 
 async fn get(channel: &Channel, by: By) -> Result<Option<pb::Bmc>, Status> {
     Ok(client(channel).get_bmc(pb::GetBmcRequest { by: Some(by) }).await?.into_inner().bmc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recommended_command_names_the_machine() {
+        let text = "changed; `tinwright power bmc update MACHINE --accept-certificate` accepts it";
+        let wanted = "changed; `tinwright power bmc update node-1 --accept-certificate` accepts it";
+        let status = with_hint(Status::failed_precondition(text), "node-1");
+        assert_eq!(crate::failure::line(&status), wanted);
+        assert_eq!(name_machine(anyhow::anyhow!(text), "node-1").to_string(), wanted);
+        let missing = with_hint(Status::not_found("BMC 5d1c not found"), "node-1").to_string();
+        assert!(missing.starts_with("node-1 has no BMC: tinwright power bmc create"), "{missing}");
+    }
 }

@@ -14,7 +14,7 @@ use crate::connect::View;
 use crate::failure::Missing;
 use crate::follow::{self, Watch, Watchable};
 use crate::hardware;
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ListOutput, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
     required,
@@ -37,9 +37,10 @@ pub(super) async fn start(
     let mut job = required(created.power_job)?;
     if options.wait {
         let id = job.id;
-        job = follow::until(channel, &id, |job| ended(&id, job)).await?;
+        let ended = follow::until(channel, &id, |job| ended(&id, job)).await;
+        job = ended.map_err(|error| bmc::name_machine(error, &options.machine))?;
     }
-    print_list(out, &[job], &options.output)
+    resource::print(&[job], options.output, channel, out).await
 }
 
 /// Options of a list, besides labels.
@@ -102,6 +103,7 @@ impl Resource for pb::PowerJob {
             page_token,
             hardware_id: query.filter.hardware_id.clone(),
             labels: query.labels(),
+            state: query.filter.state.map_or(0, |state| state as i32),
         };
         let page = client(channel).list_power_jobs(request).await?.into_inner();
         Ok((page.power_jobs, page.next_page_token))
@@ -132,7 +134,7 @@ pub(super) async fn cancel(
 ) -> anyhow::Result<()> {
     let id = pb::PowerJob::find(channel, &id, View::Basic).await?.id;
     let cancelled = client(channel).cancel_power_job(pb::CancelPowerJobRequest { id }).await?;
-    print_list(out, cancelled.into_inner().power_job.as_slice(), &output)
+    resource::print(cancelled.into_inner().power_job.as_slice(), output, channel, out).await
 }
 
 /// Returns the job once it has succeeded, an error once it has ended otherwise, and nothing before.

@@ -89,12 +89,15 @@ fn without_secrets<M: Message + Name + Default>(message: &M) -> anyhow::Result<M
 }
 
 /// An update ignores these fields, so a file with another value would never be fulfilled.
+#[expect(clippy::wildcard_enum_match_arm, reason = "immutable fields are words and numbers")]
 fn check_immutable(old: &DynamicMessage, new: &DynamicMessage) -> anyhow::Result<()> {
     let descriptor = old.descriptor();
     for field in descriptor.fields().filter(|field| is_set(field, "immutable")) {
         let is_same = !new.has_field(&field) || old.get_field(&field) == new.get_field(&field);
         let text = |message: &DynamicMessage| match message.get_field(&field).as_ref() {
             Value::String(text) => text.clone(),
+            Value::Bool(value) => value.to_string(),
+            Value::I64(number) => number.to_string(),
             other => format!("{other:?}"),
         };
         anyhow::ensure!(
@@ -223,6 +226,12 @@ mod tests {
         assert_eq!(
             error,
             "hardware_id cannot be changed from \"h1\" to \"h2\": delete the object first"
+        );
+        let kept = Instance { reserve_only: true, ..file("") };
+        let error = change(&stored, &kept, &None).unwrap_err().to_string();
+        assert!(
+            error.contains("reserve_only cannot be changed from \"false\" to \"true\""),
+            "{error}"
         );
     }
 

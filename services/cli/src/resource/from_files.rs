@@ -57,6 +57,15 @@ pub trait FromFiles: Resource {
 
     /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
+
+    /// Updates the object as [`update`](Self::update) does, without a login to a BMC.
+    async fn update_without_login(
+        self,
+        channel: &Channel,
+        mask: Option<FieldMask>,
+    ) -> anyhow::Result<Self> {
+        self.update(channel, mask).await
+    }
 }
 
 /// Options of commands that read objects from files.
@@ -90,10 +99,10 @@ pub struct ApplyOptions {
     /// Change nothing, and print what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// Print the lines that change of each object
+    /// Print the lines of each object that change
     #[arg(long)]
     pub diff: bool,
-    /// Create BMCs without a login to them
+    /// Create and change BMCs without a login to them
     #[arg(long)]
     pub skip_login: bool,
 }
@@ -324,7 +333,10 @@ pub async fn apply_one<R: FromFiles>(
     } else if !apply.dry_run {
         let object = change.object.with_id(stored.id().to_owned());
         let mask = FieldMask { paths: change.fields };
-        let updated = object.update(channel, Some(mask)).await?;
+        let updated = match apply.skip_login {
+            true => object.update_without_login(channel, Some(mask)).await?,
+            false => object.update(channel, Some(mask)).await?,
+        };
         // What the server writes in another form, such as a name in capitals, is no change.
         if change.is_visible && compare::visible(&stored, &updated)?.is_empty() {
             word = "unchanged";

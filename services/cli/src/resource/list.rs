@@ -1,14 +1,16 @@
 //! `list`: tables for people, and objects for programs.
 
+use std::collections::HashMap;
 use std::io::Write;
 
+use prost::{Message, Name};
 use runtime::Clock;
 use serde_json::Value;
 use tonic::transport::Channel;
 
 use super::{Resource, pages};
 use crate::connect::View;
-use crate::output::{self, Format, print_line};
+use crate::output::{self, Format, Row, Table, print_line};
 use crate::selector::{self, Labels, Requirement};
 
 /// Options of a list.
@@ -99,12 +101,54 @@ pub(super) async fn print<R: Resource>(
         Format::Name => print_line(out, &lines(reference)),
         Format::Table | Format::Wide if objects.is_empty() => print_line(out, &nothing::<R>()),
         Format::Table | Format::Wide => {
-            let mut table = R::table(channel, objects, Clock::system().wall()).await;
-            table.name(&R::names(channel, objects).await, output == Format::Wide);
+            let (mut table, names) = R::table(channel, objects, Clock::system().wall()).await;
+            table.name(&names, output == Format::Wide);
             print_line(out, &table.render(output == Format::Wide, !no_headers))
         }
         Format::Json | Format::Yaml | Format::JsonPath(_) => {
             output::print_objects(out, objects, &output)
+        }
+    }
+}
+
+/// Objects that have a list and are not a [`Resource`].
+pub(crate) struct Rows<'a, M> {
+    /// The objects.
+    pub objects: &'a [M],
+    /// Returns what an object is found by, which `-q` prints.
+    pub id: fn(&M) -> &str,
+    /// Names for the ids of other objects in the table.
+    pub names: HashMap<String, String>,
+    /// What is printed in place of an empty table.
+    pub nothing: &'a str,
+}
+
+impl<M: Message + Name + Row> Rows<'_, M> {
+    /// Prints the objects as the list of a resource does.
+    pub(crate) fn print(&self, options: &ListOutput, out: &mut dyn Write) -> anyhow::Result<()> {
+        let ListOutput { output, no_headers, quiet } = options;
+        let is_wide = *output == Format::Wide;
+        let lines = |prefix: &str| {
+            let line = |object: &M| format!("{prefix}{}", (self.id)(object));
+            self.objects.iter().map(line).collect::<Vec<_>>().join("\n")
+        };
+        match output {
+            _ if self.objects.is_empty() && (*quiet || *no_headers || *output == Format::Name) => {
+                Ok(())
+            }
+            _ if *quiet => print_line(out, &lines("")),
+            Format::Name => print_line(out, &lines(&format!("{}/", M::NAME.to_lowercase()))),
+            Format::Table | Format::Wide if self.objects.is_empty() => {
+                print_line(out, self.nothing)
+            }
+            Format::Table | Format::Wide => {
+                let mut table = Table::of(self.objects, Clock::system().wall());
+                table.name(&self.names, is_wide);
+                print_line(out, &table.render(is_wide, !no_headers))
+            }
+            Format::Json | Format::Yaml | Format::JsonPath(_) => {
+                output::print_objects(out, self.objects, output)
+            }
         }
     }
 }

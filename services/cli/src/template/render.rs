@@ -4,16 +4,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use tinwright::hardware::v1::Hardware;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
 use tonic::transport::Channel;
 
 use super::client;
-use crate::connect::View;
 use crate::output::{self, Format, print_line};
 use crate::resource::{FromFiles as _, Resource as _};
-use crate::{files, input};
+use crate::{files, hardware, input};
 
 /// The template, the machine and the values.
 #[derive(Debug, clap::Args)]
@@ -53,7 +51,7 @@ pub(super) async fn run(
     };
     let request = pb::RenderTemplateRequest {
         source: Some(source),
-        hardware_id: Hardware::find(channel, &hardware, View::Basic).await?.id,
+        hardware_id: hardware::id(channel, &hardware).await?,
         values: values.into_iter().collect(),
     };
     let rendered = client(channel).render_template(request).await?.into_inner();

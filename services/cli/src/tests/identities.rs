@@ -125,6 +125,20 @@ async fn the_secrets_of_an_edge_are_written_into_a_directory_whole_or_not_at_all
 }
 
 #[tokio::test]
+async fn without_files_a_bundle_is_printed() {
+    let (out, result) =
+        tinwright("identity issue --role viewer --subject person:anna", server()).await;
+    assert_eq!(result, Ok(()));
+    let bundle: serde_json::Value = yaml_serde::from_str(&out).unwrap();
+    assert_eq!((&bundle["certificate"], &bundle["ca"]), (&"None".into(), &"authority".into()));
+    assert!(bundle["key"].as_str().unwrap().starts_with("-----BEGIN PRIVATE KEY-----"));
+    assert!(bundle.get("servers").is_none(), "others do not reach it on the loopback: {out}");
+    let (out, result) = tinwright("identity issue --role edge", server()).await;
+    let wanted = "the secrets of an edge and of a door are a directory: give --out DIR";
+    assert_eq!((out.as_str(), result), ("", Err(wanted.into())));
+}
+
+#[tokio::test]
 async fn a_refused_certificate_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!("identity issue --role admin --out {}", folder.path().join("x").display());

@@ -42,10 +42,11 @@ pub(super) fn connection(
     site: &Site,
 ) -> anyhow::Result<Value> {
     let at = |key: &str| format!("{path}/{key}");
-    let secret = fields.first_text(&[&at("authSecretRef/name"), &at("authSecret/name")])?;
-    for namespace in ["authSecretRef/namespace", "authSecret/namespace"] {
-        fields.take_value(&at(namespace));
-    }
+    let secret = fields.first_text(&[
+        &at("authSecretRef/name"),
+        &at("credentialsRef/name"),
+        &at("authSecret/name"),
+    ])?;
     let missing =
         || format!("the Secret {secret:?} with its user name and password is not among the files");
     let (username, password) = site.secrets.get(&secret).with_context(missing)?.clone();
@@ -56,21 +57,11 @@ pub(super) fn connection(
         ("username".to_owned(), username.into()),
         ("password".to_owned(), password.into()),
     ]);
-    // The certificate of the first login is pinned, so TLS needs no setting.
-    fields.take_value(&at("insecureTLS"));
-    fields.take_value(&at("providerOptions/redfish/useBasicAuth"));
-    let order: Vec<String> = fields.take(&at("providerOptions/preferredOrder"))?;
-    let options = |provider: &str| at(&format!("providerOptions/{provider}"));
-    let wants_ipmi = order.first().is_some_and(|it| it == "ipmitool")
-        || (order.is_empty()
-            && fields.keys(&options("redfish")).is_empty()
-            && !fields.keys(&options("ipmitool")).is_empty());
-    if wants_ipmi {
+    if wants_ipmi(fields, &at("providerOptions")) {
         let port = fields.first_text(&[&at("providerOptions/ipmitool/port"), &at("port")])?;
         let suite = fields.text(&at("providerOptions/ipmitool/cipherSuite"))?;
         bmc.insert("ipmi".into(), ipmi(host, &port, &suite)?);
     } else {
-        fields.take_value(&at("port")); // of IPMI
         let port: u16 = fields.take(&at("providerOptions/redfish/port"))?;
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let port = if port == 0 { String::new() } else { format!(":{port}") };
@@ -80,6 +71,20 @@ pub(super) fn connection(
         bmc.insert("redfish".into(), redfish.into());
     }
     Ok(Value::Object(bmc))
+}
+
+/// Returns true for a machine that is controlled over IPMI. Of the order of providers it takes one whose first is known here.
+fn wants_ipmi(fields: &mut Fields, options: &str) -> bool {
+    /// The names of rufio for IPMI and for Redfish.
+    const KNOWN: [(&str, bool); 3] = [("ipmitool", true), ("gofish", false), ("redfish", false)];
+    let path = format!("{options}/preferredOrder");
+    let first = fields.peek(&format!("{path}/0"));
+    if let Some((_, is_ipmi)) = KNOWN.iter().find(|(name, _)| first.eq_ignore_ascii_case(name)) {
+        fields.take_value(&path);
+        return *is_ipmi;
+    }
+    let has = |provider: &str| !fields.keys(&format!("{options}/{provider}")).is_empty();
+    has("ipmitool") && !has("redfish")
 }
 
 fn ipmi(host: String, port: &str, cipher_suite: &str) -> anyhow::Result<Value> {

@@ -87,6 +87,11 @@ impl Fields {
         self.0.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
+    /// Returns the number at `path`, without taking it.
+    pub(super) fn number(&self, path: &str) -> Option<u64> {
+        self.0.pointer(path)?.as_u64()
+    }
+
     /// Returns the keys of the object at `path`.
     pub(super) fn keys(&self, path: &str) -> Vec<String> {
         let object = self.0.pointer(path).and_then(Value::as_object);
@@ -120,7 +125,12 @@ fn collect(value: &Value, path: &str, paths: &mut Vec<String>) {
                 collect(element, &format!("{path}[{index}]"), paths);
             }
         }
-        _ => paths.push(path.to_owned()),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => paths.push(path.to_owned()),
     }
 }
 

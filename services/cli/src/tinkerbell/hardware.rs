@@ -93,8 +93,15 @@ fn set_disks(hardware: &mut Object, disks: Vec<String>) {
 
 /// Takes a reference to a BMC among the objects, which is no loss: the BMC names its machine.
 fn forget_bmc(fields: &mut Fields, path: &str, site: &Site) {
-    if site.bmcs.contains(&fields.peek(&format!("{path}/name"))) {
-        fields.take_value(path);
+    if !site.bmcs.contains(&fields.peek(&format!("{path}/name"))) {
+        return;
+    }
+    fields.take_value(&format!("{path}/name"));
+    for (key, usual) in [("apiGroup", "bmc.tinkerbell.org"), ("kind", "Machine")] {
+        let path = format!("{path}/{key}");
+        if fields.peek(&path) == usual {
+            fields.take_value(&path);
+        }
     }
 }
 
@@ -123,8 +130,11 @@ fn interface(fields: &mut Fields, path: &str) -> anyhow::Result<Value> {
     )?;
     let [address, mask, gateway] =
         ["address", "netmask", "gateway"].map(|key| fields.text(&at(&format!("dhcp/ip/{key}"))));
-    fields.take_value(&at("dhcp/ip/family"));
     let (address, mask) = (address?, mask?);
+    let family = fields.number(&at("dhcp/ip/family"));
+    if family == Some(if address.contains(':') { 6 } else { 4 }) {
+        fields.take_value(&at("dhcp/ip/family"));
+    }
     if !address.is_empty() {
         let length =
             push::prefix_length(&mask).with_context(|| format!("dhcp.ip.netmask {mask:?}"))?;
@@ -227,11 +237,20 @@ fn set_address(dhcp: &mut Object, address: &str, gateway: String) {
     dhcp.insert("address".into(), address);
 }
 
-/// Takes the script, whose text has the key `text`.
+/// Takes the script, whose text has the key `text`. Beside a URL the text has no effect in Tinkerbell, and stays.
 fn ipxe(fields: &mut Fields, path: &str, text: &str, netboot: &mut Object) {
+    /// The first line of a script, which Tinkerbell adds where it is missing.
+    const FIRST_LINE: &str = "#!ipxe";
     let mut ipxe = Object::new();
-    for (from, to) in [("url", "url"), (text, "contents"), ("binary", "binary")] {
-        fields.copy(&format!("{path}/{from}"), &mut ipxe, to);
+    fields.copy(&format!("{path}/binary"), &mut ipxe, "binary");
+    fields.copy(&format!("{path}/url"), &mut ipxe, "url");
+    if !ipxe.contains_key("url") {
+        fields.copy(&format!("{path}/{text}"), &mut ipxe, "contents");
+    }
+    if let Some(Value::String(script)) = ipxe.get_mut("contents")
+        && !script.starts_with(FIRST_LINE)
+    {
+        *script = format!("{FIRST_LINE}\n{script}");
     }
     insert(netboot, "ipxe", ipxe);
 }
@@ -249,7 +268,8 @@ fn bonds(
     hardware: &mut Object,
     interfaces: &mut [Value],
 ) -> anyhow::Result<()> {
-    let mode: u64 = fields.take("/spec/metadata/bonding_mode")?;
+    const MODE: &str = "/spec/metadata/bonding_mode";
+    let mode = fields.number(MODE).unwrap_or_default();
     let mut records = vec![Interface::default(); interfaces.len()];
     let metadata = Object::from_iter([("bonding_mode".to_owned(), mode.into())]);
     let bonds = push::bonds(&metadata, &mut records)?;
@@ -258,7 +278,9 @@ fn bonds(
     {
         interface["bond"] = record.bond.into();
     }
+    // One interface is no bond, so its mode stays.
     if !bonds.is_empty() {
+        fields.take_value(MODE);
         let bonds: Vec<_> =
             bonds.iter().map(|it| json!({"name": it.name, "mode": it.mode})).collect();
         hardware.insert("bonds".into(), bonds.into());

@@ -1,6 +1,8 @@
 //! Objects that have every field of Tinkerbell's field lists.
 #![allow(clippy::unwrap_used)]
 
+mod field_lists;
+
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1::Bmc;
 use tinwright::power::v1::bmc::{Ipmi, Protocol, Redfish};
@@ -43,7 +45,7 @@ spec:
     - netboot:
         allowPXE: true
         allowWorkflow: true
-        ipxe: {url: http://192.0.2.1/a.ipxe, contents: "", binary: ipxe.efi}
+        ipxe: {url: http://192.0.2.1/a.ipxe, contents: "echo", binary: ipxe.efi}
         osie: {baseURL: http://192.0.2.1, kernel: k, initrd: i, kernelParams: [a=b]}
         pxelinux: {config: x}
         rpi: {serialNum: s}
@@ -118,6 +120,7 @@ fn hardware_of_v1alpha1_is_taken_and_what_is_left_is_named() {
         "spec.bmcRef.apiGroup",
         "spec.bmcRef.kind",
         "spec.bmcRef.name",
+        "spec.interfaces[0].netboot.ipxe.contents",
         "spec.interfaces[0].netboot.pxelinux.config",
         "spec.interfaces[0].netboot.rpi.serialNum",
         "spec.interfaces[0].dhcp.uefi",
@@ -193,6 +196,8 @@ spec:
     let wanted = [
         "spec.attributes.uefi",
         "spec.bmc.bootMode",
+        "spec.bmc.connection.authSecretRef.namespace",
+        "spec.bmc.connection.insecureTLS",
         "spec.instance.lookupID",
         "spec.instance.userdata",
         "spec.instance.sshKeys",
@@ -237,6 +242,9 @@ status: {{powerState: "on"}}
     assert_eq!(bmc.protocol, Some(Protocol::Ipmi(ipmi)));
     let wanted = [
         "spec.connection.port",
+        "spec.connection.authSecretRef.namespace",
+        "spec.connection.insecureTLS",
+        "spec.connection.providerOptions.redfish.useBasicAuth",
         "spec.connection.providerOptions.intelAMT.port",
         "spec.connection.providerOptions.intelAMT.hostScheme",
         "status",
@@ -293,7 +301,7 @@ fn a_workflow_is_an_order_for_one_that_has_not_run() {
         "  bootOptions: {bootMode: netboot, toggleAllowNetboot: true, isoURL: u}\n",
     ))
     .remove(0);
-    assert_eq!(leftovers, ["spec.bootOptions.isoURL"]);
+    assert_eq!(leftovers, ["spec.bootOptions.toggleAllowNetboot", "spec.bootOptions.isoURL"]);
     let object = parse("a.yaml", &value.to_string()).unwrap().remove(0).without(&["name"]);
     let order: CreateWorkflowRequest = object.message().unwrap();
     assert_eq!((order.template_id.as_str(), order.hardware_id.as_str()), ("debian", "node-7"));

@@ -74,8 +74,6 @@ pub(super) fn v1alpha1(fields: &mut Fields) -> anyhow::Result<Value> {
         (fields.text("/spec/templateRef")?, fields.text("/spec/hardwareRef")?);
     let values = fields.take_value("/spec/hardwareMap");
     let mode = fields.text("/spec/bootOptions/bootMode")?;
-    // A workflow that boots its machine from the network needs no such setting here.
-    fields.take_value("/spec/bootOptions/toggleAllowNetboot");
     workflow(fields, template, hardware, values, &mode)
 }
 

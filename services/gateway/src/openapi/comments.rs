@@ -9,11 +9,11 @@ use prost_reflect::{
 
 /// Comments by file and by the path of what they are about, as `SourceCodeInfo` numbers it.
 #[derive(Clone, Debug)]
-pub(super) struct Comments(HashMap<(String, Vec<i32>), String>);
+pub struct Comments(HashMap<(String, Vec<i32>), String>);
 
 impl Comments {
     /// Collects the comments of the files in `pool`.
-    pub(super) fn new(pool: &DescriptorPool) -> Self {
+    pub fn new(pool: &DescriptorPool) -> Self {
         let mut comments = HashMap::new();
         for file in pool.files() {
             let proto = file.file_descriptor_proto();
@@ -33,12 +33,12 @@ impl Comments {
     }
 
     /// Returns the comment of a service; empty if it has none.
-    pub(super) fn of_service(&self, service: &ServiceDescriptor) -> &str {
+    pub fn of_service(&self, service: &ServiceDescriptor) -> &str {
         self.get(service.parent_file().name(), service.path())
     }
 
     /// Returns the comment of a call.
-    pub(super) fn of_call(&self, call: &MethodDescriptor) -> &str {
+    pub fn of_call(&self, call: &MethodDescriptor) -> &str {
         self.get(call.parent_file().name(), call.path())
     }
 
@@ -69,7 +69,7 @@ impl Comments {
 }
 
 /// Returns the first sentence of a comment.
-pub(super) fn first_sentence(text: &str) -> &str {
+pub fn first_sentence(text: &str) -> &str {
     let paragraph = text.lines().next().unwrap_or_default();
     match paragraph.find(". ") {
         Some(end) => &paragraph[..end],

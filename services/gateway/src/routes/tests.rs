@@ -53,10 +53,7 @@ fn tables(routes: &Routes) -> String {
 
 #[test]
 fn the_reference_page_has_the_table() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/rest.md");
-    let page = std::fs::read_to_string(path).unwrap();
-    let tables = tables(&routes());
-    assert!(page.ends_with(&tables), "{path} has to end with:\n\n{tables}");
+    setup::reference::check("docs/reference/rest.md", &tables(&routes()));
 }
 
 #[test]

@@ -146,6 +146,21 @@ async fn lists_and_watches_hold_no_secrets_by_default() {
 }
 
 #[tokio::test]
+async fn instances_are_listed_by_their_state() {
+    let api = api();
+    let made = create(&api, secretive()).await.unwrap();
+    for (state, ids) in
+        [(pb::State::Queued, vec![made.id.clone()]), (pb::State::Active, Vec::new())]
+    {
+        let mut request = pb::ListInstancesRequest::default();
+        request.set_state(state);
+        let listed = api.list_instances(Request::new(request)).await.unwrap().into_inner();
+        let found: Vec<_> = listed.instances.into_iter().map(|it| it.id).collect();
+        assert_eq!(found, ids, "{state:?}");
+    }
+}
+
+#[tokio::test]
 async fn errors_have_the_documented_codes() {
     let api = api();
     let made = create(&api, secretive()).await.unwrap();

@@ -10,10 +10,12 @@
 
 use std::time::Duration;
 
+use runtime::address_claims;
 use store::records::{self, Change, Kind, Listing, ListingBuilder, Records, Selector};
 use store::{Commit, Expect, Store as _, Write};
 use tinwright::instance::v1 as pb;
 use tinwright::secret::Secrets as _;
+use tinwright::status::AddressInUse;
 use tinwright::{InstanceId, TenantName};
 
 use super::{EXTERNAL_ID, Error, Instances, OCCUPANT};
@@ -119,8 +121,7 @@ impl Instances {
         let machine = (OCCUPANT, instance.hardware_id.clone());
         for (index, value) in [machine].into_iter().chain(addresses).chain(external) {
             if let Some(other) = self.records.find(index, &value).await? {
-                let (noun, index) = ("instance", index.to_owned());
-                return Err(records::Error::Taken { noun, index, value, by: other.id }.into());
+                return Err(taken(index, value, other));
             }
         }
         if !instance.id.is_empty() && self.records.get(&instance.id).await?.is_some() {
@@ -224,6 +225,19 @@ impl Instances {
             }
         }
     }
+}
+
+/// Returns the error for a `value` of the index `index` that the instance `other` has. That of an address is the one of the address service.
+fn taken(index: &str, value: String, other: pb::Instance) -> Error {
+    let (noun, by) = ("instance", other.id);
+    if index == "address" {
+        let text = format!("{value} is an address of {noun} {by}");
+        let (noun, tenant) = (noun.to_owned(), other.tenant);
+        let used = AddressInUse { address: value, noun, id: by, tenant, text };
+        return address_claims::Error::InUse(Box::new(used)).into();
+    }
+    let (index, name) = (index.to_owned(), other.hostname);
+    records::Error::Taken { noun, index, value, by, name }.into()
 }
 
 #[cfg(test)]

@@ -311,7 +311,8 @@ async fn update(
     mask: &[&str],
 ) -> Result<pb::Instance, Error> {
     let paths: Vec<_> = mask.iter().map(|path| (*path).to_owned()).collect();
-    instances.update(pb::Instance { revision: 0, ..update }, &paths).await
+    let update = instances.update(pb::Instance { revision: 0, ..update }, &paths);
+    Box::pin(update).await
 }
 
 #[tokio::test]

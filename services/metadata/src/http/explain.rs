@@ -1,16 +1,28 @@
 //! The explanation of how an address is identified, by the same checks that requests pass.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use runtime::neighbour::SourceCheck;
 use tinwright::metadata::v1 as pb;
+use tinwright::metadata::v1::explain_metadata_request::By;
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, check};
 use tonic::Status;
 
 use super::Service;
-use crate::index::{Lookup, SECRETS_AFTER_DISCONNECT};
+use crate::index::{FreeMachine, Lookup, SECRETS_AFTER_DISCONNECT};
 use crate::machine::{Machine, TokenPolicy};
+
+/// The machine or the address of a question.
+enum Found {
+    /// A machine.
+    Machine(Arc<Machine>),
+    /// An address, and the machine that has it.
+    Address(IpAddr, Option<Arc<Machine>>),
+    /// A machine that no instance occupies.
+    Free(FreeMachine),
+}
 
 impl Service {
     /// Explains the responses to a machine or an address.
@@ -18,27 +30,11 @@ impl Service {
         &self,
         request: pb::ExplainMetadataRequest,
     ) -> Result<pb::ExplainMetadataResponse, Status> {
-        use pb::explain_metadata_request::By;
-        let now = self.clock.monotonic();
         let missing = || Violations::single("by", "is missing: name a machine or an address");
-        let not_found = |name: &str| status::not_found("machine", name);
-        let (machine, address) = match request.by.ok_or_else(missing)? {
-            By::HardwareId(text) => {
-                let id = text.parse().map_err(|e| Violations::single("hardware_id", e))?;
-                (Some(self.index.views.by_id(id).ok_or_else(|| not_found(&text))?), None)
-            }
-            By::Hostname(text) => {
-                let name = check::hostname(&text).map_err(|e| Violations::single("hostname", e))?;
-                (Some(self.index.by_hostname(&name).ok_or_else(|| not_found(&name))?), None)
-            }
-            By::Address(text) => {
-                let address =
-                    check::address(&text).map_err(|e| Violations::single("address", e))?;
-                match self.index.lookup(address, now) {
-                    Lookup::Found { machine, .. } => (Some(machine), Some(address)),
-                    Lookup::Unknown | Lookup::NotReady => (None, Some(address)),
-                }
-            }
+        let (machine, address) = match self.find(request.by.ok_or_else(missing)?)? {
+            Found::Machine(machine) => (Some(machine), None),
+            Found::Address(address, machine) => (machine, Some(address)),
+            Found::Free(machine) => return Ok(self.explain_free(&machine)),
         };
         let machine = machine.as_deref();
         let mut sources = Vec::new();
@@ -56,6 +52,53 @@ impl Service {
             guard: machine.map(|machine| self.guard(machine)),
             feed: Some(self.feed()),
         })
+    }
+
+    /// Finds the machine of a question.
+    fn find(&self, by: By) -> Result<Found, Status> {
+        let not_found = |name: &str| status::not_found("machine", name);
+        let free = |matches: &dyn Fn(&FreeMachine) -> bool| self.index.free.find(matches);
+        match by {
+            By::HardwareId(text) => {
+                let id = text.parse().map_err(|e| Violations::single("hardware_id", e))?;
+                let found = self.index.views.by_id(id).map(Found::Machine);
+                let found = found.or_else(|| free(&|it| it.id == id).map(Found::Free));
+                found.ok_or_else(|| not_found(&text))
+            }
+            By::Hostname(text) => {
+                let name = check::hostname(&text).map_err(|e| Violations::single("hostname", e))?;
+                let found = self.index.by_hostname(&name).map(Found::Machine);
+                let found = found.or_else(|| free(&|it| it.name == name).map(Found::Free));
+                found.ok_or_else(|| not_found(&name))
+            }
+            By::Address(text) => {
+                let address =
+                    check::address(&text).map_err(|e| Violations::single("address", e))?;
+                Ok(match self.index.lookup(address, self.clock.monotonic()) {
+                    Lookup::Found { machine, .. } => Found::Address(address, Some(machine)),
+                    Lookup::Unknown => free(&|it| it.addresses.contains(&address.to_canonical()))
+                        .map_or(Found::Address(address, None), Found::Free),
+                    Lookup::NotReady => Found::Address(address, None),
+                })
+            }
+        }
+    }
+
+    /// Explains the responses to requests from the addresses of a machine that no instance occupies.
+    fn explain_free(&self, machine: &FreeMachine) -> pb::ExplainMetadataResponse {
+        let source = |address: &IpAddr| pb::Source {
+            address: address.to_string(),
+            answered: false,
+            fact: format!("{} has this address, and is free (no instance): 404", machine.name),
+        };
+        pb::ExplainMetadataResponse {
+            time: Some(self.clock.wall().into()),
+            hardware_id: machine.id.to_string(),
+            instance_id: String::new(),
+            sources: machine.addresses.iter().map(source).collect(),
+            guard: None,
+            feed: Some(self.feed()),
+        }
     }
 
     /// Explains the response to a request from `address`; `expected` is the machine that is explained.

@@ -51,7 +51,7 @@ impl<'r> HttpRequest<'r> {
             %method,
             path = contents::redacted(uri.path()),
             session = session::has_token(headers),
-            user_agent = ?headers.get(header::USER_AGENT),
+            user_agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()),
             machine.id = tracing::field::Empty,
         )
     }

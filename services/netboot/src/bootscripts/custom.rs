@@ -103,7 +103,7 @@ impl BootScripts {
                 let machine = self.index.by_mac(mac);
                 let machine = machine.filter(|machine| machine.id == hardware);
                 let Decision { boot, fact } =
-                    self.decision(machine.as_deref(), Freshness::Live, false);
+                    self.decision(machine.as_deref(), Freshness::Live, None);
                 let (BootTarget::CustomScript(script), Fact::InterfaceScript) = (boot, fact) else {
                     return Err(BootRefusal::Nothing(fact.to_string()));
                 };

@@ -33,8 +33,8 @@ impl BootScripts {
     ) -> BootResult<(Fact, Script)> {
         let (named, source) = (request.mac, request.source);
         let in_pool = |allocator: &Allocator| allocator.boots_unknown(named, source, holder);
-        let boot_unknown = self.allocator.as_deref().is_some_and(in_pool);
-        let decision = self.decision(None, feed, boot_unknown);
+        let subnet = self.allocator.as_deref().and_then(in_pool);
+        let decision = self.decision(None, feed, subnet);
         let fact = decision.fact;
         let enrols = self.allocator.as_deref().and_then(|it| it.enrols(named, source, holder));
         let has_identity = decision.boot == BootTarget::Generic

@@ -121,7 +121,7 @@ impl BootScripts {
         let Some(machine) = self.index.by_id(&hardware.to_string()) else {
             return Err(BootRefusal::NotYours("the machine is gone"));
         };
-        let decision = self.decision(Some(&machine), Freshness::Live, false);
+        let decision = self.decision(Some(&machine), Freshness::Live, None);
         match gate_of(&machine, &decision) {
             Some(gate) if !gate.open => Err(BootRefusal::NotYours(gate::NOT_OPEN)),
             Some(_) | None => Ok(()),

@@ -38,7 +38,7 @@ impl BootScripts {
                 self.timeline.record(Event::of(&machine, step, Some(source), now));
             })?;
         }
-        let decision = self.decision(Some(&machine), self.index.feed(), false);
+        let decision = self.decision(Some(&machine), self.index.feed(), None);
         if decision.boot == BootTarget::Later {
             return Err(BootRefusal::later(decision.fact));
         }

@@ -18,6 +18,7 @@ use crate::decision::Decision;
 use crate::dhcp_server::link_state::LinkState;
 use crate::leases::Claim;
 use crate::machine_view::MachineView;
+use crate::pool::Unknown;
 use crate::timeline::BootStep;
 use tinwright::netboot::v1::BootEventKind as Kind;
 
@@ -96,8 +97,13 @@ pub fn respond(
         None => Ok(Allocation::Unallocated),
     };
     let allocated = allocation.as_ref().unwrap_or(&Allocation::Unallocated);
-    let in_pool = *allocated != Allocation::Unallocated;
-    let decision = scripts.decision(machine, scripts.index.feed(), in_pool);
+    // Without a record, only these policies of a subnet allocate anything.
+    let subnet = match allocated {
+        Allocation::Unallocated => None,
+        Allocation::Address(_) => Some(Unknown::Enrol),
+        Allocation::BootOnly => Some(Unknown::Generic),
+    };
+    let decision = scripts.decision(machine, scripts.index.feed(), subnet);
     let is_allocated = matches!(allocated, Allocation::Address(_));
     let mut offer = decision.offer();
     let (reservation, mode) = match allocated {

@@ -14,7 +14,7 @@ use crate::allocation::Applicant;
 use crate::decision::{MachineFacts, NoInstance, ScriptSource};
 use crate::dhcp_server::View;
 use crate::machine_view::{MachineView, PRIVATE_FILES};
-use crate::pool::{State, Unknown};
+use crate::pool::{State, Subnet, Unknown};
 
 /// Returns the inputs of a simulated request.
 pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
@@ -36,6 +36,9 @@ pub(super) fn of(simulation: &Simulation<'_>) -> pb::DecisionInputs {
     };
     add_link(simulation, &mut inputs);
     let _has_lease = add_pool(simulation, &mut inputs);
+    if let Some(subnet) = simulation.named_subnet().filter(|_| inputs.pool.is_empty()) {
+        add_subnet(subnet, &mut inputs);
+    }
     match &simulation.machine {
         Some(machine) => add_machine(machine, inputs),
         None => inputs,
@@ -100,13 +103,18 @@ fn add_pool(simulation: &Simulation<'_>, inputs: &mut pb::DecisionInputs) -> Opt
     inputs.relay_trusted = request.relayed(link).relay.is_some();
     let allocator = simulation.view.scripts.allocator.as_deref()?;
     let (subnet, lease) = allocator.pool(applicant, simulation.now.wall)?;
-    inputs.pool = subnet.network.to_string();
-    inputs.pool_unknown = unknown(subnet.unknown).into();
+    add_subnet(subnet, inputs);
     let (address, lease) = lease?;
     inputs.lease_address = address.to_string();
     inputs.lease_state = lease_state(lease.state).into();
     inputs.lease_expire_time = Some(lease.ends.into());
     Some(())
+}
+
+/// Adds the subnet of the client.
+fn add_subnet(subnet: &Subnet, inputs: &mut pb::DecisionInputs) {
+    inputs.pool = subnet.network.to_string();
+    inputs.pool_unknown = unknown(subnet.unknown).into();
 }
 
 /// Returns the source of a script. Its text is left out: it may hold secrets.
@@ -128,7 +136,7 @@ fn mode(mode: Mode) -> DhcpMode {
     }
 }
 
-fn unknown(unknown: Unknown) -> UnknownClients {
+pub(super) fn unknown(unknown: Unknown) -> UnknownClients {
     match unknown {
         Unknown::Ignore => UnknownClients::Ignore,
         Unknown::Report => UnknownClients::Report,

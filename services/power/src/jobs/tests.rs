@@ -92,7 +92,12 @@ async fn a_bmc_with_a_job_cannot_be_deleted_and_a_job_requires_a_bmc() {
     let (_, jobs, hardware, bmc) = jobs().await;
     let made = jobs.create(new_job(hardware), None).await.unwrap();
     let id = bmc.id.parse().unwrap();
-    assert!(matches!(jobs.bmcs().delete(id, 0).await, Err(Error::Busy { .. })));
+    let busy = jobs.bmcs().delete(id, 0).await.unwrap_err().to_string();
+    let job = &made.id;
+    let wanted = format!(
+        "power job {job} of the BMC has not ended: wait for it, or: tinwright power cancel {job}"
+    );
+    assert_eq!(busy, wanted);
     jobs.cancel(made.id.parse().unwrap()).await.unwrap();
     jobs.bmcs().delete(id, 0).await.unwrap();
     let none = jobs.create(new_job(hardware), None).await.unwrap_err();
@@ -129,6 +134,23 @@ async fn cancelling_a_pending_job_keeps_the_progress_of_the_first() {
 }
 
 #[tokio::test]
+async fn jobs_are_listed_by_their_state() {
+    let (_, jobs, hardware, _) = jobs().await;
+    let open = jobs.create(new_job(hardware), None).await.unwrap();
+    let other = jobs.create(new_job(hardware), None).await.unwrap();
+    let cancelled = jobs.cancel(other.id.parse().unwrap()).await.unwrap();
+    for (state, expected) in [
+        (State::Unspecified, vec![open.clone(), cancelled.clone()]),
+        (State::Pending, vec![open]),
+        (State::Cancelled, vec![cancelled]),
+        (State::Running, Vec::new()),
+    ] {
+        let filter = JobFilter { state, ..JobFilter::default() };
+        assert_eq!(jobs.list("", 10, &filter).await.unwrap().records, expected, "{state:?}");
+    }
+}
+
+#[tokio::test]
 async fn only_ended_jobs_are_deleted_after_a_week() {
     let (store, _, hardware, _) = jobs().await;
     let clock = Clock::manual(SystemTime::now());
@@ -140,7 +162,7 @@ async fn only_ended_jobs_are_deleted_after_a_week() {
     assert_eq!(jobs.delete_expired().await.unwrap(), 0);
     clock.advance(Duration::from_secs(1));
     assert_eq!(jobs.delete_expired().await.unwrap(), 1);
-    assert_eq!(jobs.list("", 10, None, &BTreeMap::new(), None).await.unwrap().records, [open]);
+    assert_eq!(jobs.list("", 10, &JobFilter::default()).await.unwrap().records, [open]);
 }
 
 #[tokio::test]

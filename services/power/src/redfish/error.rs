@@ -20,7 +20,7 @@ pub enum Error {
     NoResponse(Duration),
     /// The BMC has another certificate than before.
     #[error(
-        "the BMC's certificate has changed: expected SHA-256 {expected}, received {received}; `tinwright power bmc update --accept-certificate` accepts a new one"
+        "the BMC's certificate has changed: expected SHA-256 {expected}, received {received}; `tinwright power bmc update MACHINE --accept-certificate` accepts the new one"
     )]
     CertificateChanged {
         /// SHA-256 of the trusted certificate, in hex.

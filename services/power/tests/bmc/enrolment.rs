@@ -240,6 +240,21 @@ async fn a_machine_that_would_not_be_recognized_is_not_booted_for_discovery() {
     assert!(enrolled.notes.contains(&"the BMC lists no UUID over IPMI".to_owned()));
 }
 
+#[tokio::test]
+async fn a_machine_without_a_bmc_is_named_with_the_command_that_adds_one() {
+    let machines = FakeHardware::default();
+    let mut service = service_with(&machines).await;
+    let machine = hw::Hardware { name: "node-1".into(), ..hw::Hardware::default() };
+    let id = machines.add(machine).to_string();
+    let wanted = "node-1 has no BMC: tinwright power bmc create --hardware node-1";
+    let by = Some(pb::get_bmc_request::By::HardwareId(id.clone()));
+    let refused = service.client.get_bmc(pb::GetBmcRequest { by }).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::NotFound, wanted));
+    let state = pb::GetPowerStateRequest { hardware_id: id };
+    let refused = service.client.get_power_state(state).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::NotFound, wanted));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bmc_that_hangs_ends_the_reading_at_its_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

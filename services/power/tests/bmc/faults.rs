@@ -136,7 +136,7 @@ async fn an_unreachable_bmc_fails_the_job_after_ten_attempts() {
     drop((proxy, _emulator));
     jobs.create(site::job(hardware, vec![power(Power::On)]), None).await.unwrap();
     work(&jobs, hardware, TIMING).await.unwrap();
-    let job = jobs.list("", 1, None, &Default::default(), None).await.unwrap().records.remove(0);
+    let job = jobs.list("", 1, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.attempt), (State::Failed, 10));
     assert!(job.state_reason.contains("the BMC cannot be reached"), "{}", job.state_reason);
 }
@@ -176,8 +176,7 @@ async fn an_operation_fails_at_its_deadline_unless_its_effect_is_there() {
         .await
         .unwrap();
     work(&rig.jobs, rig.hardware, late).await.unwrap();
-    let job =
-        rig.jobs.list("", 1, None, &Default::default(), None).await.unwrap().records.remove(0);
+    let job = rig.jobs.list("", 1, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 1));
     assert!(job.state_reason.starts_with("operation 1: not done in 0 seconds"));
     assert!(rig.proxy.requests().is_empty());

@@ -101,7 +101,7 @@ impl WorkerService for Api {
         Ok(Response::new(response))
     }
 
-    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]
+    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id, hardware.id))]
     async fn start_action(
         &self,
         request: Request<pb::StartActionRequest>,
@@ -112,7 +112,7 @@ impl WorkerService for Api {
         Ok(Response::new(pb::StartActionResponse {}))
     }
 
-    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]
+    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id, hardware.id))]
     async fn report_progress(
         &self,
         request: Request<pb::ReportProgressRequest>,
@@ -134,7 +134,7 @@ impl WorkerService for Api {
         Ok(Response::new(pb::ReportProgressResponse { stop }))
     }
 
-    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]
+    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id, hardware.id))]
     async fn append_log(
         &self,
         request: Request<pb::AppendLogRequest>,
@@ -148,7 +148,7 @@ impl WorkerService for Api {
         Ok(Response::new(pb::AppendLogResponse { next_offset }))
     }
 
-    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id))]
+    #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id, hardware.id))]
     async fn finish_action(
         &self,
         request: Request<pb::FinishActionRequest>,
@@ -296,7 +296,7 @@ impl Api {
         }
         let owner = neighbour::owner_of(neighbours, from).await;
         self.source.admits(macs, owner).map_err(|rejected| {
-            tracing::error!(hardware.id = id, address = %from, ?owner, "boot token refused: {rejected}");
+            tracing::error!(hardware.id = id, address = %from, %owner, "boot token refused: {rejected}");
             Status::permission_denied(rejected.to_string())
         })
     }
@@ -341,6 +341,7 @@ impl Api {
         if record.hardware_id != machine.to_string() {
             return Err(Status::permission_denied("the workflow is another machine's"));
         }
+        tracing::Span::current().record("hardware.id", &record.hardware_id);
         Ok((id, record))
     }
 
@@ -367,7 +368,7 @@ impl Api {
         match self.workflows.edit(id, record).await {
             // The worker must be able to go on even if the record is full.
             Err(Error::Records(records::Error::Store(store::Error::Refused(reason)))) => {
-                tracing::warn!(?reason, "late result not recorded");
+                tracing::warn!(%reason, "late result not recorded");
                 Ok(())
             }
             recorded => recorded.map(drop),
@@ -496,7 +497,12 @@ fn report(request: &pb::FinishActionRequest) -> Result<(AttemptReport, String), 
         State::Success => ActionEnd::Success,
         State::Failed => ActionEnd::Failed,
         State::Timeout => ActionEnd::Timeout,
-        State::Unspecified | State::Pending | State::Leased | State::Running | State::Skipped => {
+        State::Unspecified
+        | State::Pending
+        | State::Leased
+        | State::Running
+        | State::Skipped
+        | State::NotRun => {
             return Err(Violations::single("state", "is neither success, failed nor timeout"));
         }
     };

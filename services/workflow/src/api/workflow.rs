@@ -113,11 +113,14 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
         let view = access::effective_view(&request, request.get_ref().view())?;
         let tenant = access::tenant(&request).cloned();
-        let pb::ListWorkflowsRequest { page_size, page_token, labels, hardware_id, view: _ } =
+        let state = request.get_ref().state();
+        let pb::ListWorkflowsRequest { page_size, page_token, labels, hardware_id, .. } =
             request.into_inner();
         let size = serving::page_size(page_size)?;
         let keep = |workflow: &pb::Workflow| {
-            workflow.is_visible_to(tenant.as_ref()) && workflow.has_labels(&labels)
+            workflow.is_visible_to(tenant.as_ref())
+                && workflow.has_labels(&labels)
+                && (state == pb::WorkflowState::Unspecified || workflow.state() == state)
         };
         let listing = match hardware_id.as_str() {
             "" => self.workflows.records().list(&page_token, size, keep).await?,

@@ -149,7 +149,8 @@ fn action(record: &pb::Action) -> Result<Action, &'static str> {
 fn action_state(record: &pb::Action) -> Result<action::State, &'static str> {
     use pb::ActionState as Stored;
     let end = match record.state() {
-        Stored::Unspecified => return Err("actions.state"),
+        // Callers see an action that was not run in this state. It is stored as pending.
+        Stored::Unspecified | Stored::NotRun => return Err("actions.state"),
         Stored::Pending => {
             let not_before = record.not_before.map(time).transpose()?;
             return Ok(action::State::Pending { not_before });

@@ -69,7 +69,7 @@ async fn a_failed_actions_reason_and_tail_are_stored() {
     );
     assert_eq!(ended.actions[0].tail, "", "it is not in the record");
     assert_eq!(site.get(&made.id).await.actions[0].tail, "no space left");
-    assert_eq!(ended.actions[1].state(), pb::ActionState::Pending);
+    assert_eq!(ended.actions[1].state(), pb::ActionState::NotRun);
 }
 
 #[tokio::test]
@@ -119,6 +119,8 @@ async fn a_cancelled_workflow_stops_its_worker_first() {
     worker.finish(&it, pb::ActionState::Failed, "stopped", "").await.unwrap();
     let ended = site.ended(&made.id).await;
     assert_eq!(ended.state(), State::Cancelled);
+    let actions: Vec<_> = ended.actions.iter().map(pb::Action::state).collect();
+    assert_eq!(actions, [pb::ActionState::Failed, pb::ActionState::NotRun]);
     let again = site.workflows().cancel_workflow(request).await.unwrap().into_inner().workflow;
     assert_eq!(again.unwrap().revision, ended.revision);
 }

@@ -88,6 +88,30 @@ async fn a_history_larger_than_a_message_is_listed_in_pages() {
 }
 
 #[tokio::test]
+async fn workflows_are_listed_by_their_state() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    let ended = site.workflow(machine, TWO).await.id;
+    let cancel = pb::CancelWorkflowRequest { id: ended.clone() };
+    site.workflows().cancel_workflow(cancel).await.unwrap();
+    site.ended(&ended).await;
+    let open = site.workflow(machine, TWO).await.id;
+    let mut client = site.workflows();
+    for (state, ids) in [
+        (pb::WorkflowState::Cancelled, vec![ended]),
+        (pb::WorkflowState::Pending, vec![open]),
+        (pb::WorkflowState::Success, Vec::new()),
+    ] {
+        for hardware_id in [machine.to_string(), String::new()] {
+            let mut request = pb::ListWorkflowsRequest { hardware_id, ..Default::default() };
+            request.set_state(state);
+            let page = client.list_workflows(request).await.unwrap().into_inner();
+            let found: Vec<_> = page.workflows.into_iter().map(|it| it.id).collect();
+            assert_eq!(found, ids, "{state:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_ended_workflow_is_watched_from_the_store_unless_only_live_ones_are_requested() {
     let (mut site, machine) = (Site::new().await, HardwareId::new());
     let ended = site.workflow(machine, TWO).await.id;

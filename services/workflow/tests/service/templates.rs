@@ -146,7 +146,8 @@ async fn a_template_that_is_referred_to_is_deleted_by_force_only() {
     let id = made.template.unwrap().id;
     for n in 0..3 {
         let template_id = id.clone();
-        let user = Instance { id: format!("i{n}"), template_id, ..Default::default() };
+        let hostname = format!("web-{n}");
+        let user = Instance { id: format!("i{n}"), hostname, template_id, ..Default::default() };
         site.instances.set(HardwareId::new(), user);
     }
     let policy = Policy { deprovision_template_id: id.clone(), ..Policy::default() };
@@ -157,7 +158,7 @@ async fn a_template_that_is_referred_to_is_deleted_by_force_only() {
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(refused.get_details_error_info().unwrap().reason, "IN_USE");
     let text = refused.message();
-    assert!(text.starts_with("template two is used by instance i"), "{text}");
+    assert!(text.starts_with("template two is used by instance web-"), "{text}");
     assert!(text.contains(" and 1 more: delete it with --force"), "{text}");
     site.templates().delete_template(delete(true)).await.unwrap();
 }

@@ -174,7 +174,7 @@ fn disk_boots(site: &Site, machine: &Machine) -> usize {
 /// Deletes `instance`, whose tenant has root on `machine`, and waits until the machine with the hardware id `id` is free.
 pub(crate) async fn give_back(site: &Site, id: &str, machine: &Machine, instance: &Instance) {
     let hardware: HardwareId = id.parse().unwrap();
-    let installation = site.operator.workflows(id).await.unwrap().remove(0);
+    let installation = site.operator.workflows(id).await.unwrap().pop().unwrap();
     let tokens = earlier_tokens(site, machine, hardware, installation.boot_epoch);
     let channel = channel_of_worker(site, hardware, installation.boot_epoch).await;
     let boots_before = disk_boots(site, machine);

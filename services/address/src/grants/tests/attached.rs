@@ -101,7 +101,7 @@ async fn an_interface_has_one_primary_address_of_ipv4() {
     let second = bench.grants.attach(id(&two), &target, true, None).await.unwrap_err();
     let status = Status::from(second);
     assert_eq!(status.code(), Code::AlreadyExists);
-    assert!(status.message().ends_with(&format!("is taken by grant {}", one.id)), "{status}");
+    assert!(status.message().ends_with(&format!("is taken by grant {}", one.block)), "{status}");
     bench.grants.attach(id(&two), &target, false, None).await.unwrap();
     let text = reason(bench.grants.attach(id(&six), &target, true, None).await);
     assert!(text.contains("attachment.primary: is for IPv4 only"), "{text}");

@@ -80,7 +80,7 @@ fn a_text_in_the_file_is_a_list_where_several_values_are_allowed() {
     let matches = command().get_matches_from(["tinwright", "--config", path]);
     let options = CommandLine::from_arg_matches(&matches).unwrap().options().unwrap();
     assert_eq!(options.gateway_listen, ["none"]);
-    assert_eq!((options.listen.len(), options.dhcp.relays.len()), (2, 1));
+    assert_eq!((options.listen.unwrap().len(), options.dhcp.relays.len()), (2, 1));
 }
 
 #[test]

@@ -7,10 +7,10 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
 use tonic::transport::Channel;
 
-use super::client;
+use super::{client, with_hint};
 use crate::connect::View;
-use crate::output::{Format, print_list};
-use crate::resource::Resource as _;
+use crate::output::Format;
+use crate::resource::{self, Resource as _};
 use crate::{bmc_address, input, password};
 
 /// Changes of a BMC. A new address requires the password again.
@@ -25,7 +25,7 @@ pub struct UpdateBmc {
     /// Control it over IPMI at this address; asks for the password
     #[arg(long, value_name = "HOST[:PORT]")]
     ipmi: Option<String>,
-    /// Use this cipher suite of IPMI
+    /// Use this cipher suite of IPMI: 3, 8, 12 or 17 [default: unchanged]
     #[arg(long, value_name = "NUMBER")]
     cipher_suite: Option<u32>,
     /// Select the system with this id or name
@@ -81,9 +81,10 @@ pub(super) async fn update(
     if options.url.is_some() || options.ipmi.is_some() {
         bmc.password = password::read(options.password_file.as_deref())?;
     }
-    let (output, skip_login) = (options.output.clone(), options.skip_login);
+    let (name, output, skip_login) =
+        (options.bmc.clone(), options.output.clone(), options.skip_login);
     apply(&mut bmc, options)?;
-    store(bmc, skip_login, output, channel, out).await
+    store(bmc, &name, skip_login, output, channel, out).await
 }
 
 /// Changes the stored password.
@@ -94,11 +95,12 @@ pub(super) async fn set_password(
 ) -> anyhow::Result<()> {
     let mut bmc = pb::Bmc::find(channel, &options.bmc, View::Basic).await?;
     bmc.password = password::read(options.password_file.as_deref())?;
-    store(bmc, options.skip_login, options.output, channel, out).await
+    store(bmc, &options.bmc, options.skip_login, options.output, channel, out).await
 }
 
 async fn store(
     bmc: pb::Bmc,
+    name: &str,
     skip_login: bool,
     output: Format,
     channel: &Channel,
@@ -106,8 +108,9 @@ async fn store(
 ) -> anyhow::Result<()> {
     // An empty mask leaves an empty password unchanged.
     let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
-    let updated = client(channel).update_bmc(request).await?.into_inner();
-    print_list(out, updated.bmc.as_slice(), &output)
+    let updated = client(channel).update_bmc(request).await;
+    let updated = updated.map_err(|status| with_hint(status, name))?.into_inner();
+    resource::print(updated.bmc.as_slice(), output, channel, out).await
 }
 
 /// Puts the changes into `bmc`.

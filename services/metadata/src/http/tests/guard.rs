@@ -9,7 +9,9 @@ use prometheus_client::registry::Registry;
 use super::*;
 use crate::guard::Guard;
 use fleet::BoundLease;
+use runtime::feed::FeedEvent;
 use runtime::neighbour::{NeighbourCheck, Neighbours};
+use tinwright::hardware::v1 as hw;
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::explain_metadata_request::By;
 use tinwright::metadata::v1::metadata_service_server::MetadataService as _;
@@ -286,6 +288,52 @@ async fn a_machine_is_explained_by_id_host_name_or_address() {
     let explained = site.explain(By::Address(UNKNOWN.into())).await.unwrap();
     assert_eq!((explained.hardware_id.as_str(), explained.guard), ("", None));
     assert_eq!(explained.sources[0].fact, "no machine has this address: 404");
+}
+
+#[tokio::test]
+async fn a_free_machine_is_explained_by_its_name_and_gets_no_answer() {
+    let (site, _) = guarded(Guard::default(), NeighbourCheck::NoOwner);
+    let free = hw::Address { address: "198.51.100.12".into(), ..hw::Address::default() };
+    let dhcp = Some(hw::Dhcp { address: Some(free), ..hw::Dhcp::default() });
+    let mac = "52:54:00:00:00:12".into();
+    let id = tinwright::HardwareId::new();
+    let mut machine = hw::Hardware {
+        id: id.to_string(),
+        name: "node-2".into(),
+        interfaces: vec![hw::Interface { mac, dhcp, ..hw::Interface::default() }],
+        ..hw::Hardware::default()
+    };
+    machine.set_state(hw::State::Provisionable);
+    let fleet = fleet::Fleet::new(vec![site.index.clone()]);
+    fleet.hardware(FeedEvent::Snapshot(vec![machine]));
+    fleet.instance(FeedEvent::Snapshot(Vec::new()));
+    for by in [
+        By::HardwareId(id.to_string()),
+        By::Hostname("node-2".into()),
+        By::Address("198.51.100.12".into()),
+    ] {
+        let explained = site.explain(by).await.unwrap();
+        assert_eq!((explained.hardware_id, explained.instance_id), (id.to_string(), String::new()));
+        let source = &explained.sources[0];
+        assert_eq!(source.fact, "node-2 has this address, and is free (no instance): 404");
+        assert!(!source.answered && explained.guard.is_none());
+    }
+    fleet.hardware(FeedEvent::Deleted(id.to_string()));
+    assert_eq!(site.explain(By::Hostname("node-2".into())).await, Err(Code::NotFound));
+}
+
+#[tokio::test]
+async fn a_refused_owner_is_described_in_words() {
+    let other = "52:54:00:00:00:99";
+    for (neighbour, words) in [
+        (NeighbourCheck::NoOwner, "(nobody on our link has it)"),
+        (NeighbourCheck::Owner(other.parse().unwrap()), "(52:54:00:00:00:99 has it)"),
+    ] {
+        let (site, _) = guarded(Guard::default(), neighbour);
+        let explained = site.explain(By::Address(NODE1.into())).await.unwrap();
+        let fact = &explained.sources[0].fact;
+        assert!(fact.ends_with(&format!("{words}: 403")), "{fact}");
+    }
 }
 
 /// A service for node1 without an address of its own, but with a lease of one, which has the owner `neighbour`.

@@ -9,16 +9,30 @@ use crate::pool::Unknown;
 
 #[tokio::test]
 async fn a_client_without_a_record_is_handled_as_its_pool_says() {
-    for (unknown, boot, address, status) in [
-        (Unknown::Ignore, pb::BootTarget::Unknown, "", 404),
-        (Unknown::Report, pb::BootTarget::Unknown, "", 404),
-        (Unknown::Enrol, pb::BootTarget::Generic, "192.0.2.100", 200),
-        (Unknown::Generic, pb::BootTarget::Generic, "", 200),
+    let unknown_machine = "no machine has this address";
+    for (unknown, boot, address, status, fact) in [
+        (Unknown::Ignore, pb::BootTarget::Unknown, "", 404, unknown_machine),
+        (Unknown::Report, pb::BootTarget::Unknown, "", 404, unknown_machine),
+        (
+            Unknown::Enrol,
+            pb::BootTarget::Generic,
+            "192.0.2.100",
+            200,
+            "its subnet enrols machines without a record",
+        ),
+        (
+            Unknown::Generic,
+            pb::BootTarget::Generic,
+            "",
+            200,
+            "its subnet boots machines without a record",
+        ),
     ] {
         let site = site(unknown, 1).await;
         let told = asked(&site.boots, Target::Mac(UNKNOWN_CLIENT), pb::ClientClass::Ipxe);
         let (dhcp, script) = (told.dhcp.unwrap(), told.script.unwrap());
         assert_eq!((told.boot, dhcp.address.as_str()), (boot.into(), address), "{unknown:?}");
+        assert_eq!(told.fact, fact, "{unknown:?}");
         assert_eq!(
             dhcp.boot_offered,
             boot == pb::BootTarget::Generic,
@@ -85,4 +99,27 @@ async fn a_client_without_a_record_is_found_by_its_leased_address() {
         (i32::from(pb::BootTarget::Generic), FIRST_POOL_ADDRESS.to_string())
     );
     assert_eq!(told.inputs.unwrap().mac, UNKNOWN_CLIENT.to_string());
+}
+
+#[tokio::test]
+async fn a_free_address_of_a_subnet_is_explained_by_the_policy_of_that_subnet() {
+    for (unknown, boot, fact) in [
+        (
+            Unknown::Enrol,
+            pb::BootTarget::Unknown,
+            "no machine has this address, and no client leases it: its subnet enrols clients that lease one",
+        ),
+        (Unknown::Generic, pb::BootTarget::Generic, "its subnet boots machines without a record"),
+        (Unknown::Report, pb::BootTarget::Unknown, "no machine has this address"),
+    ] {
+        let site = site(unknown, 1).await;
+        let told =
+            asked(&site.boots, Target::Address(FIRST_POOL_ADDRESS.into()), pb::ClientClass::Ipxe);
+        let status = if boot == pb::BootTarget::Generic { 200 } else { 404 };
+        assert_eq!((told.boot, told.fact.as_str()), (boot.into(), fact), "{unknown:?}");
+        assert_eq!(told.script.unwrap().status, status, "{unknown:?}");
+        let inputs = told.inputs.unwrap();
+        assert_eq!(inputs.pool, "192.0.2.0/24", "{unknown:?}");
+        assert_eq!(inputs.pool_unknown(), decision_inputs::unknown(unknown), "{unknown:?}");
+    }
 }

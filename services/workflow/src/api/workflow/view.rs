@@ -39,6 +39,11 @@ impl Api {
             self.add_wait_reason(&mut workflow);
         }
         self.add_suspension(&mut workflow);
+        if workflow.state().is_terminal() {
+            let waits = |action: &&mut pb::Action| action.state() == pb::ActionState::Pending;
+            let left = workflow.actions.iter_mut().filter(waits);
+            left.for_each(|action| action.set_state(pb::ActionState::NotRun));
+        }
         if !workflow.state().is_terminal() && !workflow.warning.is_empty() {
             workflow.state_reason.clone_from(&workflow.warning);
         }

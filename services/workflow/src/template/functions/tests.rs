@@ -111,12 +111,40 @@ fn no_result_exceeds_the_limit() {
     );
 }
 
+/// The functions with their arguments, and their results.
+const DESCRIPTIONS: &[(&str, &str)] = &[
+    ("b64dec text", "the text, decoded from base64"),
+    ("b64enc text", "the text, encoded in base64"),
+    ("contains part text", "true if the text contains `part`"),
+    ("default fallback value", "the value, or the fallback if the value is empty"),
+    ("dict key value …", "a map"),
+    ("first list", "the first item, nil if there is none"),
+    ("formatPartition disk number", "the device name of a partition, such as `/dev/nvme0n1p2`"),
+    ("fromYaml text", "the value that a YAML text encodes"),
+    ("get map key", "the value, or an empty text"),
+    ("hasPrefix start text", "true if the text begins with `start`"),
+    ("indent columns text", "the text with every line indented"),
+    ("index collection key …", "as in Go, but nil for a missing key"),
+    ("join separator list", "the items in one text, with the separator between them"),
+    ("list item …", "a list"),
+    ("lower text", "the text in lower case"),
+    ("netmaskToPrefixLength netmask", "the prefix length"),
+    ("nindent columns text", "as `indent`, after a line break"),
+    ("quote value …", "each value in double quotes"),
+    ("replace old new text", "the text with every occurrence replaced"),
+    ("split separator text", "a map of the parts: `_0`, `_1`, …"),
+    ("ternary yes no condition", "`yes` if the condition is true, else `no`"),
+    ("toYaml value", "the value as YAML"),
+    ("trim text", "the text without surrounding white space"),
+    ("upper text", "the text in upper case"),
+];
+
 #[test]
 fn the_reference_page_lists_every_function() {
-    let page = include_str!("../../../../../docs/reference/templates.md");
-    let (_, section) = page.split_once("## Functions").unwrap();
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
-    let listed: Vec<_> = rows.filter_map(|row| row.split([' ', '`']).next()).collect();
-    let existing: Vec<_> = super::TABLE.iter().map(|(name, _)| *name).collect();
-    assert_eq!(listed, existing);
+    let described = DESCRIPTIONS.iter().filter_map(|(usage, _)| usage.split(' ').next());
+    let existing = super::TABLE.iter().map(|(name, _)| *name);
+    assert_eq!(described.collect::<Vec<_>>(), existing.collect::<Vec<_>>());
+    let rows = DESCRIPTIONS.iter().map(|(usage, result)| format!("| `{usage}` | {result} |\n"));
+    let table = format!("| function | result |\n|---|---|\n{}", rows.collect::<String>());
+    setup::reference::check("docs/reference/templates.md", &table);
 }

@@ -1,0 +1,103 @@
+//! Machines by their names, MACs, addresses and ids.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tinwright::hardware::v1 as pb;
+use tinwright::hardware::v1::get_hardware_request::By;
+use tinwright::{HardwareId, Mac, check};
+use tonic::transport::Channel;
+
+use crate::connect::View;
+use crate::failure::{self, Missing};
+use crate::resource::{self, Query, Resource as _};
+
+/// Returns the id of the machine `name`: an id, name, MAC or address.
+pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+    match name.parse::<HardwareId>() {
+        Ok(id) => Ok(id.to_string()),
+        Err(_) => Ok(pb::Hardware::find(channel, name, View::Basic).await?.id),
+    }
+}
+
+/// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
+pub(crate) async fn known_id(channel: &Channel, name: &str) -> Option<String> {
+    pb::Hardware::find(channel, name, View::Basic).await.ok().map(|machine| machine.id)
+}
+
+/// Returns the id of the machine `name`, or an empty id, which stands for all machines.
+pub(crate) async fn id_or_all(channel: &Channel, name: Option<String>) -> anyhow::Result<String> {
+    match name {
+        Some(name) => id(channel, &name).await,
+        None => Ok(String::new()),
+    }
+}
+
+/// Returns the machines with these ids, by id, without those that cannot be read.
+pub(crate) async fn machines<'a>(
+    channel: &Channel,
+    ids: impl Iterator<Item = &'a str>,
+) -> HashMap<String, pb::Hardware> {
+    /// More are read by pages of the list.
+    const MAX_GETS: usize = 20;
+    let ids: BTreeSet<_> = ids.filter(|id| !id.is_empty()).collect();
+    if ids.len() > MAX_GETS {
+        let query = Query::<pb::Hardware>::default();
+        let all = resource::pages(async |token| pb::Hardware::page(channel, &query, token).await);
+        return all.await.unwrap_or_default().into_iter().map(|it| (it.id.clone(), it)).collect();
+    }
+    let mut machines = HashMap::new();
+    for id in ids {
+        match pb::Hardware::get(channel, id, View::Basic).await {
+            Ok(machine) => drop(machines.insert(machine.id.clone(), machine)),
+            Err(error) if failure::is_not_found(&error) => {}
+            // Whoever may not read machines sees their ids.
+            Err(_) => break,
+        }
+    }
+    machines
+}
+
+/// Returns the names of the machines with these ids. Those that cannot be read have none.
+pub(crate) async fn names<'a>(
+    channel: &Channel,
+    ids: impl Iterator<Item = &'a str>,
+) -> HashMap<String, String> {
+    machines(channel, ids).await.into_iter().map(|(id, machine)| (id, machine.name)).collect()
+}
+
+/// Returns the reserved address of the first interface of `machine`; empty if it has none.
+pub(crate) fn address(machine: &pb::Hardware) -> String {
+    let first = machine.interfaces.first();
+    let address = first.and_then(|it| Some(it.dhcp.as_ref()?.address.as_ref()?.address.clone()));
+    address.unwrap_or_default()
+}
+
+/// Returns what the machine `name` is looked up by.
+pub(super) fn by(name: &str) -> anyhow::Result<By> {
+    if name.parse::<HardwareId>().is_ok() {
+        Ok(By::Id(name.into()))
+    } else if name.parse::<Mac>().is_ok() {
+        Ok(By::Mac(name.into()))
+    } else if name.parse::<std::net::IpAddr>().is_ok() {
+        Ok(By::Address(name.into()))
+    } else {
+        let invalid = format!("{name:?} is not the id, name, MAC or address of a machine");
+        Ok(By::Name(check::label(name).map_err(|_| Missing(invalid))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_found_by_id_name_mac_or_address() {
+        let id = "5d1c2a4e-8f3b-4c77-9a61-0b2f6e7d1a10";
+        assert_eq!(by(id).unwrap(), By::Id(id.into()));
+        assert_eq!(by("02:00:00:00:00:01").unwrap(), By::Mac("02:00:00:00:00:01".into()));
+        assert_eq!(by("2001:db8::1").unwrap(), By::Address("2001:db8::1".into()));
+        let wrong = by("rack 1").unwrap_err().to_string();
+        assert_eq!(wrong, "\"rack 1\" is not the id, name, MAC or address of a machine");
+        assert_eq!(by("Rack1").unwrap(), By::Name("rack1".into()));
+    }
+}

@@ -1,0 +1,205 @@
+//! `identity issue`: new certificates.
+//!
+//! The key of a certificate is generated here, and never leaves this computer but in a bundle. The key of an edge comes from the server.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use runtime::authority;
+use tinwright::identity::v1 as pb;
+use tonic::transport::Channel;
+
+use super::bundle::{self, Bundle};
+use super::{Role, client};
+use crate::input;
+use crate::output::{Format, print_line, print_list};
+use crate::resource::required;
+
+/// Options of a new certificate.
+#[derive(Debug, clap::Args)]
+pub struct IssueOptions {
+    /// Give this role
+    #[arg(long)]
+    role: Role,
+    /// Name its holder, such as person:anna [default: the name of the role]
+    #[arg(long, value_name = "SUBJECT", default_value = "")]
+    subject: String,
+    /// Limit it to the objects of this tenant
+    #[arg(long, value_name = "NAME", default_value = "")]
+    tenant: String,
+    /// Let it be valid for this time, such as 30d or 12h, at most 398d [default: 398d]
+    #[arg(long, value_name = "DURATION", value_parser = input::duration)]
+    lifetime: Option<Duration>,
+    /// Certify the key of this certificate request (PKCS#10, PEM or DER) [default: a new key]
+    #[arg(long, value_name = "FILE", requires = "out")]
+    csr: Option<PathBuf>,
+    /// Let the edge or the door be called at these host names and addresses, at most 16; other processes believe that it is the server with
+    /// these names
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    server_name: Vec<String>,
+    /// Write PREFIX.pem, PREFIX-key.pem and PREFIX-ca.pem; for an edge its directory of secrets, which is secrets in its data
+    /// directory, with ca.pem, edge.pem, edge-key.pem and edge.key; for a door the same with ca.pem, door.pem and door-key.pem
+    /// [default: print a bundle, one file for `tinwright context add NAME --bundle FILE`]
+    #[arg(long, value_name = "PREFIX")]
+    out: Option<PathBuf>,
+}
+
+/// Issues a certificate into files, or prints a bundle.
+pub(super) async fn run(
+    mut options: IssueOptions,
+    servers: Vec<String>,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if let Some(place) = options.out.take() {
+        return into_files(options, &place, channel, out).await;
+    }
+    anyhow::ensure!(
+        !matches!(options.role, Role::Edge | Role::Door),
+        "the secrets of an edge and of a door are a directory: give --out DIR"
+    );
+    let (request, key) = authority::request_certificate()?;
+    let issued = issue(options, request, channel).await?;
+    let certificate = required(issued.certificate)?;
+    let bundle = Bundle {
+        servers: bundle::reachable(servers),
+        ca: issued.authority_pem,
+        certificate: issued.certificate_pem,
+        key: key.expose().clone(),
+    };
+    eprintln!(
+        "tinwright: certificate {} of {}: the bundle has its private key, so let nobody else read it",
+        certificate.serial, certificate.subject
+    );
+    print_line(out, &bundle.text()?)
+}
+
+/// Issues the certificate that `options` describe, for the key of `certificate_request`.
+async fn issue(
+    options: IssueOptions,
+    certificate_request: Vec<u8>,
+    channel: &Channel,
+) -> anyhow::Result<pb::IssueCertificateResponse> {
+    let IssueOptions { role, subject, tenant, lifetime, csr: _, server_name, out: _ } = options;
+    let request = pb::IssueCertificateRequest {
+        role: role as i32,
+        subject,
+        tenant,
+        lifetime: lifetime.map(prost_types::Duration::try_from).transpose()?,
+        certificate_request,
+        server_names: server_name,
+    };
+    Ok(client(channel).issue_certificate(request).await?.into_inner())
+}
+
+async fn into_files(
+    options: IssueOptions,
+    place: &Path,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    // The files come first: a certificate that cannot be stored is not issued.
+    let mut files = NewFiles::default();
+    let names = files.names(options.role, place)?;
+    let mut certificate_file = files.create(&names.certificate)?;
+    let mut authority_file = files.create(&names.authority)?;
+    let mut edge_file = names.edge.map(|path| files.create(&path)).transpose()?;
+    let certificate_request = match &options.csr {
+        Some(path) => std::fs::read(path).with_context(|| format!("reading {}", path.display()))?,
+        None => {
+            let (request, key) = authority::request_certificate()?;
+            write(&mut files.create(&names.key)?, key.expose())?;
+            request
+        }
+    };
+    let issued = issue(options, certificate_request, channel).await?;
+    write(&mut certificate_file, &issued.certificate_pem)?;
+    write(&mut authority_file, &issued.authority_pem)?;
+    if let Some(file) = &mut edge_file {
+        anyhow::ensure!(!issued.edge_key.is_empty(), "the server is too old: it has no edges");
+        write(file, &issued.edge_key)?;
+    }
+    files.keep();
+    print_list(out, &[required(issued.certificate)?], &Format::Table)
+}
+
+/// The files of a certificate.
+#[derive(Debug)]
+struct FileNames {
+    certificate: PathBuf,
+    key: PathBuf,
+    authority: PathBuf,
+    /// The key of an edge.
+    edge: Option<PathBuf>,
+}
+
+/// Files that are removed again unless they are complete, with the directory that was created for them.
+#[derive(Debug, Default)]
+struct NewFiles {
+    files: Vec<PathBuf>,
+    directory: Option<PathBuf>,
+}
+
+impl NewFiles {
+    /// Returns the names of the files for a certificate of `role`. For an edge and a door the directory `place` is created, if it is
+    /// missing.
+    fn names(&mut self, role: Role, place: &Path) -> anyhow::Result<FileNames> {
+        if !matches!(role, Role::Edge | Role::Door) {
+            let with = |end: &str| {
+                let mut path = place.to_owned().into_os_string();
+                path.push(end);
+                PathBuf::from(path)
+            };
+            let (certificate, key) = (with(".pem"), with("-key.pem"));
+            return Ok(FileNames { certificate, key, authority: with("-ca.pem"), edge: None });
+        }
+        if !place.exists() {
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(place);
+            created.with_context(|| format!("creating {}", place.display()))?;
+            self.directory = Some(place.to_owned());
+        }
+        let name = if role == Role::Edge { "edge" } else { "door" };
+        Ok(FileNames {
+            certificate: place.join(format!("{name}.pem")),
+            key: place.join(format!("{name}-key.pem")),
+            authority: place.join("ca.pem"),
+            edge: (role == Role::Edge).then(|| place.join("edge.key")),
+        })
+    }
+
+    /// Creates the file `path`, which only its owner may read. A file that is there is not replaced.
+    fn create(&mut self, path: &Path) -> anyhow::Result<File> {
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let created = created.with_context(|| format!("creating {}", path.display()))?;
+        self.files.push(path.to_owned());
+        Ok(created)
+    }
+
+    /// Keeps the files.
+    fn keep(mut self) {
+        self.files.clear();
+        self.directory = None;
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.files {
+            // Without a certificate they are of no use; one that cannot be removed harms nobody.
+            drop(std::fs::remove_file(path));
+        }
+        if let Some(directory) = &self.directory {
+            drop(std::fs::remove_dir(directory));
+        }
+    }
+}
+
+fn write(file: &mut File, text: &str) -> anyhow::Result<()> {
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .context("writing the certificate")
+}

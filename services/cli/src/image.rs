@@ -1,0 +1,159 @@
+//! Disk images for the action `image2disk`: fetched from their publishers, or built from a Debian mirror.
+//!
+//! ```text
+//! fetch: checksum file ─▶ download, verify ─▶ raw image ─▶ setting for cloud-init ──┐
+//! build: mmdebstrap ─▶ system's settings ─▶ boot loaders ─▶ partitions ─────────────┴─▶ NAME.raw.zst, NAME.raw.zst.sha256
+//! ```
+//!
+//! - [`catalogue`]: the images that can be fetched, and what their publishers call them.
+//! - [`fetch`], with [`checksums`] of publishers, and [`download`], which goes on after an interruption.
+//! - [`qcow2`]: raw images of those in QEMU's format; [`partitions`]: the root file system; [`cloud_init`]: the setting in it.
+//! - [`build`]: Debian from a mirror, for BIOS and UEFI.
+//! - [`stored`]: the files in the directory that boot HTTP serves; [`programs`]: programs of the host.
+
+mod build;
+mod catalogue;
+mod checksums;
+mod cloud_init;
+mod download;
+mod fetch;
+mod partitions;
+mod programs;
+mod qcow2;
+mod stored;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use indicatif::HumanBytes;
+use reqwest::Url;
+
+use crate::output::{Table, print_line};
+
+/// Commands for disk images.
+#[derive(Debug, clap::Subcommand)]
+pub enum ImageCommand {
+    /// List the images that can be fetched, and those that a directory has
+    List(ListOptions),
+    /// Download images from their publishers, verify their checksums, and store them for image2disk
+    Fetch(FetchOptions),
+    /// Build an image of Debian from a mirror; needs root, mmdebstrap, mtools and e2fsprogs
+    Build(BuildOptions),
+}
+
+/// Options of a list.
+#[derive(Debug, clap::Args)]
+pub struct ListOptions {
+    /// Show which images are stored in this directory
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+}
+
+/// Options of a download.
+#[derive(Debug, clap::Args)]
+pub struct FetchOptions {
+    /// The images, by their names in `tinwright image list`
+    #[arg(value_name = "IMAGE", required = true, value_parser = PossibleValuesParser::new(catalogue::names()))]
+    images: Vec<String>,
+    /// Write IMAGE.raw.zst and IMAGE.raw.zst.sha256 to this directory, which the server serves by --files
+    #[arg(long, value_name = "DIR")]
+    files: PathBuf,
+    /// Download from a mirror with the publisher's directories below this URL
+    #[arg(long, value_name = "URL", value_parser = web_url)]
+    base_url: Option<Url>,
+    /// Allow downloads by HTTP without TLS: then nothing proves that the checksums are the publisher's
+    #[arg(long)]
+    allow_http: bool,
+    /// Also trust the certificate authority in this file (PEM)
+    #[arg(id = "image_ca", long = "ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Set this URL of the metadata service in the image
+    #[arg(long, value_name = "URL", default_value = cloud_init::METADATA_URL, value_parser = web_url)]
+    metadata_url: Url,
+    /// Store the image as it is published, without the setting for cloud-init
+    #[arg(long, conflicts_with = "metadata_url")]
+    as_published: bool,
+}
+
+/// Options of a build.
+#[derive(Debug, clap::Args)]
+pub struct BuildOptions {
+    /// The release of Debian
+    #[arg(default_value = build::DEBIAN_12, value_parser = PossibleValuesParser::new(build::releases()))]
+    release: String,
+    /// Write NAME.raw.zst and NAME.raw.zst.sha256 to this directory, which the server serves by --files
+    #[arg(long, value_name = "DIR")]
+    files: PathBuf,
+    /// Name of the image [default: the release]
+    #[arg(long, value_parser = stored::image_name)]
+    name: Option<String>,
+    /// Install from this mirror: a URL, or a line `deb URL SUITE COMPONENT…`; may be repeated; the installed system uses it, too
+    /// [default: deb.debian.org with the updates and security updates]
+    #[arg(long = "mirror", value_name = "URL")]
+    mirrors: Vec<String>,
+    /// Trust mirrors that are signed by a key in this file [default: Debian's keys on this host]
+    #[arg(long, value_name = "FILE")]
+    keyring: Option<PathBuf>,
+    /// Install packages of these components of the mirror
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "main")]
+    components: Vec<String>,
+    /// Also install this package; may be repeated
+    #[arg(long = "package", value_name = "NAME", value_delimiter = ',')]
+    packages: Vec<String>,
+    /// Install this package of a kernel
+    #[arg(long, value_name = "NAME", default_value = "linux-image-amd64")]
+    kernel: String,
+    /// Add these parameters to the kernel's command line
+    #[arg(long, value_name = "TEXT", default_value = "console=tty0 console=ttyS0,115200")]
+    kernel_parameters: String,
+    /// Size of the root file system in MiB; cloud-init enlarges it to the machine's disk
+    #[arg(long, value_name = "MIB", default_value_t = 3072, value_parser = clap::value_parser!(u64).range(512..=1 << 20))]
+    size: u64,
+    /// Set this URL of the metadata service in the image
+    #[arg(long, value_name = "URL", default_value = cloud_init::METADATA_URL, value_parser = web_url)]
+    metadata_url: Url,
+}
+
+/// Runs `command`, and prints the images that it stored or found.
+pub async fn run(command: ImageCommand, out: &mut dyn Write) -> anyhow::Result<()> {
+    match command {
+        ImageCommand::List(options) => print_line(out, &list(&options)?),
+        ImageCommand::Fetch(options) => fetch::run(&options, out).await,
+        ImageCommand::Build(options) => build::run(&options, out),
+    }
+}
+
+/// Renders the table of the images that can be fetched.
+fn list(options: &ListOptions) -> anyhow::Result<String> {
+    let row = |image: &catalogue::PublishedImage| -> anyhow::Result<Vec<String>> {
+        let publisher = image.base.trim_start_matches("https://").split('/').next();
+        let mut row = vec![image.name, image.system, publisher.unwrap_or_default()];
+        let stored = match &options.files {
+            Some(files) => stored::Target::new(files, image.name).stored_bytes()?,
+            None => None,
+        };
+        let stored = stored.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
+        let file = stored::file_name(image.name);
+        row.push(&file);
+        let mut row: Vec<_> = row.into_iter().map(str::to_owned).collect();
+        row.extend(options.files.is_some().then_some(stored));
+        Ok(row)
+    };
+    let rows: anyhow::Result<Vec<_>> = catalogue::IMAGES.iter().map(row).collect();
+    let columns = ["NAME", "SYSTEM", "PUBLISHER", "FILE", "STORED"];
+    let shown = if options.files.is_some() { &columns[..] } else { &columns[..4] };
+    Ok(Table::new(shown, rows?.into_iter()).render(false, true))
+}
+
+/// Parses a URL with `https` or `http`.
+fn web_url(text: &str) -> Result<Url, String> {
+    let url: Url = text.parse().map_err(|error| format!("{error}"))?;
+    match url.scheme() {
+        "https" | "http" => Ok(url),
+        _ => Err("neither https:// nor http://".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! Checksums, and the files in which publishers list them.
+//!
+//! Debian and Ubuntu write lines of sha512sum(1) and sha256sum(1): `HEX  NAME`, or `HEX *NAME` for a file that was read as binary.
+//! Rocky Linux writes lines in the form of BSD: `SHA256 (NAME) = HEX`, and comments that begin with `#`.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A checksum of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Checksum {
+    algorithm: Algorithm,
+    /// Hexadecimal digits, in lower case.
+    hex: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    Sha256,
+    Sha512,
+}
+
+/// A checksum that is being computed.
+#[derive(Clone, Debug)]
+pub(super) enum Sum {
+    Sha256(Sha256),
+    Sha512(Box<Sha512>),
+}
+
+/// A checksum file does not give the checksum of a file.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum Error {
+    #[error("the checksum file has no line for {0}")]
+    Missing(String),
+    #[error("the checksum file has different checksums of {0}")]
+    Ambiguous(String),
+    #[error("the checksum of {0} is neither SHA-256 nor SHA-512 in hexadecimal")]
+    Invalid(String),
+}
+
+impl Algorithm {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+}
+
+impl Checksum {
+    /// Parses hexadecimal digits, whose number tells the algorithm. `name` is that in a line of the form of BSD.
+    fn parse(hex: &str, name: Option<&str>) -> Option<Self> {
+        let algorithm = match hex.len() {
+            64 => Algorithm::Sha256,
+            128 => Algorithm::Sha512,
+            _ => return None,
+        };
+        let is_named = name.is_none_or(|name| name.eq_ignore_ascii_case(algorithm.name()));
+        let is_hex = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+        (is_named && is_hex).then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
+    }
+
+    /// Begins a sum with the same algorithm.
+    pub(super) fn sum(&self) -> Sum {
+        match self.algorithm {
+            Algorithm::Sha256 => Sum::sha256(),
+            Algorithm::Sha512 => Sum::Sha512(Box::default()),
+        }
+    }
+
+    /// Returns the hexadecimal digits.
+    pub(super) fn hex(&self) -> &str {
+        &self.hex
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.algorithm.name(), self.hex)
+    }
+}
+
+impl Sum {
+    /// Begins a sum with SHA-256.
+    pub(super) fn sha256() -> Self {
+        Self::Sha256(Sha256::new())
+    }
+
+    /// Adds `bytes`.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(sum) => sum.update(bytes),
+            Self::Sha512(sum) => sum.update(bytes),
+        }
+    }
+
+    /// Returns the checksum of all bytes.
+    pub(super) fn finish(self) -> Checksum {
+        let hex = |digest: &[u8]| digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self {
+            Self::Sha256(sum) => {
+                Checksum { algorithm: Algorithm::Sha256, hex: hex(&sum.finalize()) }
+            }
+            Self::Sha512(sum) => {
+                Checksum { algorithm: Algorithm::Sha512, hex: hex(&sum.finalize()) }
+            }
+        }
+    }
+}
+
+/// Returns the SHA-256 of the file at `path`.
+pub(super) fn sha256_of_file(path: &Path) -> std::io::Result<Checksum> {
+    let (mut sum, mut file) = (Sum::sha256(), File::open(path)?);
+    add(&mut sum, &mut file)?;
+    Ok(sum.finish())
+}
+
+/// Adds the rest of `file` to `sum`. Returns its number of bytes.
+pub(super) fn add(sum: &mut Sum, file: &mut File) -> std::io::Result<u64> {
+    let (mut buffer, mut length) = (vec![0; BUFFER_BYTES], 0);
+    loop {
+        let read = file.read(&mut buffer)?;
+        let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(length);
+        };
+        sum.update(bytes);
+        length += bytes.len() as u64;
+    }
+}
+
+/// Returns the checksum of `file` in the checksum file `text`.
+pub(super) fn find(text: &str, file: &str) -> Result<Checksum, Error> {
+    let mut found: Option<Checksum> = None;
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    for (algorithm, name, hex) in lines.filter_map(parse_line) {
+        if name.trim_start_matches("./") != file {
+            continue;
+        }
+        let checksum = Checksum::parse(hex, algorithm);
+        let checksum = checksum.ok_or_else(|| Error::Invalid(file.into()))?;
+        if found.replace(checksum.clone()).is_some_and(|before| before != checksum) {
+            return Err(Error::Ambiguous(file.into()));
+        }
+    }
+    found.ok_or_else(|| Error::Missing(file.into()))
+}
+
+/// Returns algorithm, name and digits in a line.
+fn parse_line(line: &str) -> Option<(Option<&str>, &str, &str)> {
+    if let Some((before, hex)) = line.rsplit_once(") = ") {
+        let (algorithm, name) = before.split_once(" (")?;
+        return Some((Some(algorithm), name, hex.trim()));
+    }
+    let (hex, name) = line.split_once(' ')?;
+    let name = name.strip_prefix([' ', '*']).unwrap_or(name);
+    Some((None, name, hex))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hex(digit: &str, length: usize) -> String {
+        digit.repeat(length)
+    }
+
+    #[test]
+    fn lines_of_sha512sum_and_of_sha256sum_in_binary_mode_are_read() {
+        let debian = format!(
+            "{}  debian-12-generic-amd64.json\n{}  debian-12-generic-amd64.qcow2\n",
+            hex("a", 128),
+            hex("B", 128)
+        );
+        let found = find(&debian, "debian-12-generic-amd64.qcow2").unwrap();
+        assert_eq!(found.to_string(), format!("sha512:{}", hex("b", 128)));
+        let ubuntu = format!("{} *a-arm64.img\n{} *a-amd64.img\n", hex("1", 64), hex("2", 64));
+        let found = find(&ubuntu, "a-amd64.img").unwrap();
+        assert_eq!(found.to_string(), format!("sha256:{}", hex("2", 64)));
+    }
+
+    #[test]
+    fn lines_in_the_form_of_bsd_and_comments_are_read() {
+        let rocky = format!(
+            "# Rocky-9.latest.x86_64.qcow2: 609812480 bytes\nSHA256 (Rocky-9.latest.x86_64.qcow2) = {}\n",
+            hex("c", 64)
+        );
+        let found = find(&rocky, "Rocky-9.latest.x86_64.qcow2").unwrap();
+        assert_eq!(found.to_string(), format!("sha256:{}", hex("c", 64)));
+    }
+
+    #[test]
+    fn a_file_without_the_line_or_with_a_wrong_one_is_refused() {
+        let missing = Err(Error::Missing("b.img".into()));
+        assert_eq!(find("", "b.img"), missing);
+        let other = format!("{} *bb.img\n{}  b.img.json\n", hex("1", 64), hex("1", 64));
+        assert_eq!(find(&other, "b.img"), missing);
+        // A page of an error in place of the file.
+        assert_eq!(find("<html>\n<body>b.img = 404</body>", "b.img"), missing);
+        for wrong in [
+            format!("{}  b.img", hex("1", 63)),
+            format!("{}  b.img", hex("x", 64)),
+            format!("SHA512 (b.img) = {}", hex("1", 64)),
+            format!("MD5 (b.img) = {}", hex("1", 32)),
+        ] {
+            assert_eq!(find(&wrong, "b.img"), Err(Error::Invalid("b.img".into())), "{wrong}");
+        }
+        let two = format!("{}  b.img\n{}  b.img\n", hex("1", 64), hex("2", 64));
+        assert_eq!(find(&two, "b.img"), Err(Error::Ambiguous("b.img".into())));
+    }
+
+    #[test]
+    fn the_example_of_fips_180_4_has_its_sums() {
+        let mut sum = Sum::sha256();
+        sum.update(b"ab");
+        sum.update(b"c");
+        let abc = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sum.finish().to_string(), abc);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_search_panic(text in "(\\PC|\n){0,200}", name in "\\PC{0,20}") {
+            let _either = find(&text, &name);
+        }
+    }
+}
