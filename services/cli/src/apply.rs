@@ -108,7 +108,7 @@ fn expected(objects: &[(usize, Object)]) -> HashSet<(String, String)> {
 }
 
 fn name(object: &Object) -> Option<String> {
-    let template = object.text.as_deref().and_then(crate::template::name_in);
+    let template = object.text.as_deref().and_then(files::template_name);
     object.key("name").map(str::to_owned).or(template)
 }
 

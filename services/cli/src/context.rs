@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::identity::bundle::Bundle;
+use crate::bundle::Bundle;
 use crate::output::{Table, fields, print_line};
 
 /// The most bytes of a name.

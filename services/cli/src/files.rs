@@ -60,7 +60,7 @@ impl Object {
         let name = NAMES.into_iter().chain(["id"]).find_map(|name| self.key(name));
         let mac = || self.value.pointer("/interfaces/0/mac").and_then(Value::as_str);
         // A template may be no YAML before it is rendered.
-        let of_template = || crate::template::name_in(self.text.as_deref()?);
+        let of_template = || template_name(self.text.as_deref()?);
         match name.or_else(mac).map(str::to_owned).or_else(of_template) {
             Some(name) => format!("{}/{}", kind.to_lowercase(), input::short(&name)),
             None => kind.to_lowercase(),
@@ -253,6 +253,13 @@ fn of_document(file: &str, document: &split::Document) -> anyhow::Result<Vec<Obj
     let objects = values.into_iter().zip(positions);
     let each = objects.map(|(value, it)| object(value, text.clone(), it.unwrap_or_default()));
     Ok(each.collect())
+}
+
+/// Returns the name at the top level of a template, which need not be YAML before it is rendered; none if it has a placeholder.
+pub(crate) fn template_name(text: &str) -> Option<String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("name:"))?;
+    let name = name.split(" #").next()?.trim().trim_matches(|it| it == '"' || it == '\'');
+    (!name.is_empty() && !name.contains("{{")).then(|| name.to_owned())
 }
 
 #[cfg(test)]

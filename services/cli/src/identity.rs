@@ -3,7 +3,6 @@
 //! - `issue`: new certificates. [`bundle`]: one file with all that a colleague needs.
 //! - `credential`: credentials of clients of other protocols. `rotate`: replacing the site's keys.
 
-pub(crate) mod bundle;
 mod credential;
 mod issue;
 mod rotate;

@@ -24,6 +24,7 @@ pub mod address;
 pub mod apply;
 mod bmc_address;
 pub mod boot;
+mod bundle;
 pub mod connect;
 pub mod context;
 mod csv;

@@ -203,7 +203,7 @@ impl FromFiles for pb::Template {
     fn read(object: &Object) -> anyhow::Result<Self> {
         match &object.text {
             Some(text) if is_template(object) => Ok(Self {
-                name: name_in(text).unwrap_or_default(),
+                name: files::template_name(text).unwrap_or_default(),
                 data: text.trim_start_matches('\n').into(),
                 ..Self::default()
             }),
@@ -240,13 +240,6 @@ impl FromFiles for pb::Template {
 /// True for a template itself: our message has one as its data.
 pub(crate) fn is_template(object: &Object) -> bool {
     object.kind().is_none() && object.value.get("data").is_none()
-}
-
-/// Returns the name at the top level of a template, which need not be YAML before it is rendered; none if it has a placeholder.
-pub(crate) fn name_in(text: &str) -> Option<String> {
-    let name = text.lines().find_map(|line| line.strip_prefix("name:"))?;
-    let name = name.split(" #").next()?.trim().trim_matches(|it| it == '"' || it == '\'');
-    (!name.is_empty() && !name.contains("{{")).then(|| name.to_owned())
 }
 
 fn client(channel: &Channel) -> TemplateServiceClient<Channel> {

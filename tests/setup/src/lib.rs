@@ -1,7 +1,7 @@
 //! Installs the packages and tools that tests need.
 //!
 //! Requires Debian 12 and Rust. Root's run prints and installs missing packages; other users get the command to run. Python tools
-//! are installed below `target` only. [`package`] packs the programs for other machines, and [`reference`] compares pages with what the program makes.
+//! are installed below `target` only. [`package`] packs the programs for other machines, and [`mod@reference`] compares pages with what the program makes.
 
 pub mod package;
 pub mod reference;

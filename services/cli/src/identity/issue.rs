@@ -13,8 +13,8 @@ use runtime::authority;
 use tinwright::identity::v1 as pb;
 use tonic::transport::Channel;
 
-use super::bundle::{self, Bundle};
 use super::{Role, client};
+use crate::bundle::{self, Bundle};
 use crate::input;
 use crate::output::{Format, print_line, print_list};
 use crate::resource::required;

@@ -66,7 +66,7 @@ impl std::fmt::Display for StoredImage {
 
 /// The right to write images into a directory, until it is dropped.
 #[derive(Debug)]
-pub(super) struct DirectoryLock(#[expect(dead_code, reason = "closing the file unlocks it")] File);
+pub(super) struct DirectoryLock(File);
 
 impl DirectoryLock {
     /// Makes `directory` if it is missing, and locks it. Fails if another process has it.
@@ -79,6 +79,13 @@ impl DirectoryLock {
         anyhow::ensure!(is_free, "another command stores images in {}", directory.display());
         // Some network file systems lock no directories. There, two commands at once have to be avoided by their user.
         Ok(Self(file))
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // A program that is being started has a copy of the file until it is executed: closing this one alone would leave the directory locked.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 

@@ -4,14 +4,17 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use tinwright::HardwareId;
+use tinwright::hardware::v1::Hardware;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
 use tonic::transport::Channel;
 
 use super::client;
+use crate::connect::View;
 use crate::output::{self, Format, print_line};
 use crate::resource::{FromFiles as _, Resource as _};
-use crate::{files, hardware, input};
+use crate::{files, input};
 
 /// The template, the machine and the values.
 #[derive(Debug, clap::Args)]
@@ -49,9 +52,14 @@ pub(super) async fn run(
         }
         (None, None) => anyhow::bail!("name a template, or give --file"),
     };
+    // The server may have no records of machines: it takes an id as it is.
+    let hardware_id = match hardware.parse::<HardwareId>() {
+        Ok(id) => id.to_string(),
+        Err(_) => Hardware::find(channel, &hardware, View::Basic).await?.id,
+    };
     let request = pb::RenderTemplateRequest {
         source: Some(source),
-        hardware_id: hardware::id(channel, &hardware).await?,
+        hardware_id,
         values: values.into_iter().collect(),
     };
     let rendered = client(channel).render_template(request).await?.into_inner();

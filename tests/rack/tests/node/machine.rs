@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum time of a call through the gateway, in seconds; it answers within 28 s.
 const CALL_TIMEOUT: &str = "40";
 /// The name of the stack, and of its container.
-const STACK: &str = "compute";
+pub(crate) const STACK: &str = "compute";
 pub(crate) const CONTAINER: &str = "os";
 /// The name of the squashfs with the container's image.
 const IMAGE: &str = "look.sqsh";

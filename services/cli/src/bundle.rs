@@ -29,7 +29,7 @@ pub(crate) struct Bundle {
 
 impl Bundle {
     /// Returns the text of the file.
-    pub(super) fn text(&self) -> anyhow::Result<String> {
+    pub(crate) fn text(&self) -> anyhow::Result<String> {
         Ok(format!("{HEADER}{}", yaml_serde::to_string(self)?))
     }
 
@@ -43,7 +43,7 @@ impl Bundle {
 }
 
 /// Returns those of `servers` that other computers can call: not those on this host's loopback.
-pub(super) fn reachable(mut servers: Vec<String>) -> Vec<String> {
+pub(crate) fn reachable(mut servers: Vec<String>) -> Vec<String> {
     servers.retain(|url| {
         let parsed = url.parse::<Uri>().ok();
         let host = parsed.as_ref().and_then(Uri::host).unwrap_or("localhost");
