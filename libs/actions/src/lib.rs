@@ -3,7 +3,7 @@
 //! The worker finds its code by this table, the workflow service checks templates against it, and `tinwright template actions` and
 //! `docs/reference/actions.md` show it. A registry, tag or digest in an image reference is ignored, because images are never pulled.
 //!
-//! - `table`: the actions. `check`: the mistakes in an action of a template. [`suggest`]: the name that may be meant.
+//! - `table`: the actions. `check`: the mistakes in an action of a template. [`suggest()`]: the name that may be meant.
 
 mod check;
 mod suggest;

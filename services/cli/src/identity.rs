@@ -1,6 +1,6 @@
 //! Commands on identities: client certificates and credentials.
 //!
-//! - `issue`: new certificates. [`bundle`]: one file with all that a colleague needs.
+//! - `issue`: new certificates, alone or with all that a colleague needs in one file ([`crate::bundle`]).
 //! - `credential`: credentials of clients of other protocols. `rotate`: replacing the site's keys.
 
 mod credential;

@@ -18,7 +18,7 @@ pub(super) const METADATA_URL: &str = "http://169.254.169.254";
 pub(super) const DIRECTORY: &str = "/etc/cloud/cloud.cfg.d";
 /// The file of the setting. The templates in docs/examples write the same one.
 pub(super) const FILE: &str = "90-metadata.cfg";
-/// The programs that [`write`] runs.
+/// The programs that [`write()`] runs.
 pub(super) const PROGRAMS: [programs::Program; 1] = [("debugfs", "e2fsprogs")];
 
 /// Returns the setting. `ds-identify` takes a list with one data source without looking for others. By the phone-home call the server
