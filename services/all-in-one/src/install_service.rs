@@ -1,8 +1,9 @@
 //! The server as a service of systemd: writes its unit and its first settings, and creates its user. The Debian package does the same by
 //! its own means, with the same two texts.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -210,11 +211,17 @@ fn word(path: &Path) -> anyhow::Result<&str> {
 
 /// Writes a file that everybody may read, and its directory if it is missing.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let written = match path.parent().map_or(Ok(()), fs::create_dir_all) {
-        Ok(()) => fs::write(path, text),
-        Err(error) => Err(error),
+    let written = || {
+        let missing = path.parent().filter(|parent| !parent.exists());
+        if let Some(parent) = missing {
+            fs::create_dir_all(parent)?;
+            fs::set_permissions(parent, Permissions::from_mode(0o755))?;
+        }
+        fs::write(path, text)?;
+        // The umask may have left nothing for the server's user.
+        fs::set_permissions(path, Permissions::from_mode(0o644))
     };
-    written.with_context(|| format!("writing {}", path.display()))
+    written().with_context(|| format!("writing {}", path.display()))
 }
 
 /// Runs a command of the system. Fails unless it succeeds.

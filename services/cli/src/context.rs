@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::Bundle;
 use crate::output::{Table, fields, print_line};
 
+/// The file of all contexts, in a directory in which bundles have directories of their own.
+const FILE_NAME: &str = "contexts.yaml";
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 63;
 
@@ -251,7 +253,8 @@ impl Contexts {
         // A bundle is stored in a folder of this name.
         let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len())
             && name.chars().all(allowed)
-            && !name.starts_with('.');
+            && !name.starts_with('.')
+            && name != FILE_NAME;
         anyhow::ensure!(
             is_valid,
             "{name:?} is not a name: letters, digits and ._-, at most {MAX_NAME_BYTES}"
@@ -305,7 +308,7 @@ fn file() -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(in_home);
     let base =
         base.context("neither XDG_CONFIG_HOME nor HOME is set: they name the place of contexts")?;
-    Ok(base.join("tinwright/contexts.yaml"))
+    Ok(base.join("tinwright").join(FILE_NAME))
 }
 
 #[cfg(test)]

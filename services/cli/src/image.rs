@@ -34,7 +34,7 @@ use crate::output::{Table, print_line};
 /// Commands for disk images.
 #[derive(Debug, clap::Subcommand)]
 pub enum ImageCommand {
-    /// List the images that can be fetched, and those that a directory has
+    /// List the images that can be fetched, and which of them a directory has
     List(ListOptions),
     /// Download images from their publishers, verify their checksums, and store them for image2disk
     Fetch(FetchOptions),

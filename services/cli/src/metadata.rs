@@ -73,8 +73,7 @@ fn explanation(response: &pb::ExplainMetadataResponse, name: &str) -> String {
         let (machine, instance) = (&response.hardware_id, &response.instance_id);
         let text = if name.is_empty() { machine.clone() } else { format!("{name} ({machine})") };
         fields.push(("hardware", text));
-        // A machine without an instance is its own one in the tree of EC2.
-        let is_free = instance == machine;
+        let is_free = instance.is_empty() || instance == machine;
         fields.push(("instance", if is_free { "none".into() } else { instance.clone() }));
     }
     if let Some(guard) = &response.guard {
@@ -145,7 +144,10 @@ mod tests {
             };
             explanation(&response, "node-1")
         };
-        assert!(explained("h").starts_with("hardware   node-1 (h)\ninstance   none\n"));
+        for free in ["", "h"] {
+            let explained = explained(free);
+            assert!(explained.starts_with("hardware   node-1 (h)\ninstance   none\n"));
+        }
         assert!(explained("i").contains("instance   i\n"));
     }
 }

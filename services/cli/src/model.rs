@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use prost_types::FieldMask;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_model_request::By;
@@ -16,13 +15,13 @@ use tinwright::{ModelId, check};
 use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::failure;
 use crate::follow::{Watch, Watchable};
 use crate::output::{self, Row, Table, print_list};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
     ResourceCommand, from_files, required,
 };
-use crate::{failure, files};
 
 /// The columns of a list.
 const COLUMNS: [&str; 8] =
@@ -64,14 +63,8 @@ async fn create(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut created = Vec::new();
-    let objects: anyhow::Result<Vec<_>> = files::read_all(&files.files).into_iter().collect();
-    for object in objects? {
-        let mut model: pb::Model = from_files::read(&object)?;
-        settings.write(channel, &mut model).await?;
-        created.push(model.create(channel).await.context(object.position)?);
-    }
-    print_list(out, &created, &files.output)
+    let change = async |model: &mut pb::Model| settings.write(channel, model).await.map(drop);
+    from_files::create_with(files, change, channel, out).await
 }
 
 async fn update(

@@ -25,6 +25,9 @@ use tinwright::json;
 use fields::Fields;
 pub(crate) use work::LABEL;
 
+/// Kinds that others refer to by name.
+const SECRET: &str = "Secret";
+const MACHINE: &str = "Machine";
 /// Groups of Tinkerbell's API.
 const GROUPS: [&str; 2] = ["tinkerbell.org", "bmc.tinkerbell.org"];
 
@@ -55,6 +58,8 @@ struct Site {
     machines: HashMap<String, String>,
     /// Names of BMCs.
     bmcs: HashSet<String>,
+    /// Kinds and names that stand for different objects, of several namespaces.
+    ambiguous: HashSet<(&'static str, String)>,
 }
 
 /// Converts each of `objects`.
@@ -70,17 +75,33 @@ impl Site {
     fn add(&mut self, object: &Value) {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let (Some(kind), Some(name)) = (text("/kind"), text("/metadata/name")) else { return };
-        if kind == "Secret" {
-            self.secrets.insert(name, bmc::credentials(object));
-        } else if kind == "Machine" {
+        if kind == SECRET {
+            let credentials = bmc::credentials(object);
+            let before = self.secrets.insert(name.clone(), credentials.clone());
+            if before.is_some_and(|before| before != credentials) {
+                self.ambiguous.insert((SECRET, name));
+            }
+        } else if kind == MACHINE {
             self.bmcs.insert(name);
         } else if kind == "Hardware" {
             let bmc =
                 text("/spec/bmcRef/name").or_else(|| text("/spec/references/builtin/bmc/name"));
             if let Some(bmc) = bmc {
-                self.machines.insert(bmc, name);
+                let before = self.machines.insert(bmc.clone(), name.clone());
+                if before.is_some_and(|before| before != name) {
+                    self.ambiguous.insert((MACHINE, bmc));
+                }
             }
         }
+    }
+
+    /// Fails if several namespaces have different objects of this kind and name: names of BMCs and Secrets have none here.
+    fn check_unique(&self, kind: &'static str, name: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.ambiguous.contains(&(kind, name.to_owned())),
+            "the files have different objects for the {kind} {name:?}: apply one namespace at a time"
+        );
+        Ok(())
     }
 }
 

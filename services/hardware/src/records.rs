@@ -240,8 +240,9 @@ impl HardwareRecords {
         for _ in 0..MAX_REPETITIONS {
             let old = self.records.at(&update.id, update.revision).await?;
             let mut new = field_mask::merge(&old, &update, paths)?;
+            // A script with neither URL nor text stands for the stored one, which a caller may not be allowed to read.
+            scripts::restore(&old, &mut new);
             if paths.is_empty() {
-                scripts::restore(&old, &mut new);
                 // A caller that does not know the field sends false.
                 new.protect |= old.protect;
             }

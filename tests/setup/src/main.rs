@@ -42,8 +42,8 @@ enum Command {
     Setup,
     /// Run all tests; arguments are passed to cargo test
     Test {
-        /// Run instead the tests that take hours: long histories, further journeys of the rack, ten minutes of fuzzing for each
-        /// codec, and five runs of the rack's restarts, each with another seed
+        /// Run instead the tests that take hours: long histories, further journeys of the rack with the package and a built image, ten
+        /// minutes of fuzzing for each codec, five runs of the rack's restarts, each with another seed, and the lab in containers
         #[arg(long, conflicts_with = "arguments")]
         long: bool,
         /// Do the checks of `cargo rack check` too, while the last tests run

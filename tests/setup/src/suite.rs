@@ -20,6 +20,10 @@ const RACK_TESTS: [&[&str]; 2] = [
     &["provision", "first_screen", "enrolment", "failures", "firmware", "imageapi", "edges"],
 ];
 
+/// The tests of the package `rack` that only the long tests have.
+#[cfg(test)]
+const LONG_RACK_TESTS: [&str; 3] = ["built_image", "package", "virtual_media"];
+
 /// The script that installs the BMCs of the virtual rack.
 const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
 /// The scripts that install other programs below `target`, for tests.
@@ -250,4 +254,24 @@ fn build(programs: &[&str]) -> Command {
     let mut build = cargo(["build", "--workspace"]);
     build.args(programs.iter().flat_map(|program| ["--bin", program]));
     build
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn every_test_of_the_rack_is_run() {
+        let files = std::fs::read_dir(root().join("tests/rack/tests")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let rust = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
+        let mut found: Vec<_> =
+            rust.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        let mut run = [RACK_TESTS.concat(), LONG_RACK_TESTS.to_vec()].concat();
+        found.sort();
+        run.sort_unstable();
+        assert_eq!(found, run);
+    }
 }

@@ -93,7 +93,11 @@ impl Visit for Collected {
         let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         match inner.filter(|inner| is_plain(inner)) {
             Some(inner) => self.add(field, inner),
-            None if inner.is_some() && field.name() != "message" => {
+            // A text with a display form of its own may have quotes at its ends and other characters between them.
+            None if inner.is_some()
+                && !text.contains(char::is_control)
+                && field.name() != "message" =>
+            {
                 self.fields.push(format!("{}={text}", field.name()));
             }
             None => self.add(field, &text),
@@ -239,13 +243,13 @@ mod tests {
             let (id, reason) = ("01a2", "no machine has this address");
             let none: Option<&str> = None;
             tracing::info!(target: "t", id, shown = %id, debug = ?id, %reason, files = Some(20), none, "a b");
-            tracing::info!(target: "t", empty = "", text = ?"a \"b\"", forged = "x\n2026 INFO y", "c");
+            tracing::info!(target: "t", empty = "", text = ?"a \"b\"", forged = "x\n2026 INFO y", shown = %"\"x\n2026 INFO y\"", "c");
         });
         assert_eq!(
             lines,
             [
                 " INFO t: a b id=01a2 shown=01a2 debug=01a2 reason=\"no machine has this address\" files=20",
-                r#" INFO t: c empty="" text="a \"b\"" forged="x\n2026 INFO y""#,
+                r#" INFO t: c empty="" text="a \"b\"" forged="x\n2026 INFO y" shown="\"x\n2026 INFO y\"""#,
             ]
         );
     }

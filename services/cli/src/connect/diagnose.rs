@@ -130,7 +130,7 @@ fn of_tls(error: &Error, site: &Site, url: &str, host: &str) -> Option<String> {
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => format!(
-            "the certificate of the server at {url} is not for {host}: start it with --server-name {host}"
+            "the certificate of the server at {url} is not for {host}: start it with --advertise {host}"
         ),
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
@@ -250,7 +250,7 @@ mod tests {
         let revoked = text(Error::AlertReceived(AlertDescription::CertificateRevoked));
         assert!(revoked.ends_with("admin.pem: it was revoked"), "{revoked}");
         let name = text(Error::InvalidCertificate(CertificateError::NotValidForName));
-        assert!(name.ends_with("is not for a: start it with --server-name a"), "{name}");
+        assert!(name.ends_with("is not for a: start it with --advertise a"), "{name}");
         assert!(of_tls(&Error::HandshakeNotComplete, &site, "", "").is_none());
     }
 }

@@ -19,6 +19,9 @@ use tinwright::options::is_set;
 use super::human;
 use crate::input;
 
+/// A number where a secret has to be a text: it is not shown.
+const NUMBER_FOR_SECRET: &str = "is a number, not a text: put it in quotes";
+
 /// A step from an object to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -180,7 +183,8 @@ impl Form {
             | Kind::String
             | Kind::Bytes => scalar::check(field.name(), kind, value).unwrap_or_else(|wrong| {
                 let (value, text) = wrong;
-                self.problem(text);
+                let is_hidden = value.is_number() && is_set(field, "secret");
+                self.problem(if is_hidden { NUMBER_FOR_SECRET.into() } else { text });
                 value
             }),
         }

@@ -11,6 +11,7 @@
 use std::error::Error as _;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use indicatif::{HumanBytes, ProgressBar};
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_RANGE, HeaderMap, RANGE};
 use reqwest::{Certificate, Client, Response, StatusCode, Url};
 use runtime::retry::Backoff;
+use rustix::fs::OFlags;
 
 use super::checksums::{self, Checksum, Sum};
 
@@ -216,8 +218,11 @@ impl Part {
         bar: ProgressBar,
     ) -> anyhow::Result<Self> {
         let opening = || path.display().to_string();
-        let options = File::options().read(true).append(true).create(true).open(&path);
-        let mut file = options.with_context(opening)?;
+        // A link that somebody else made is not followed.
+        let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = File::options();
+        options.read(true).append(true).create(true).custom_flags(no_links);
+        let mut file = options.open(&path).with_context(opening)?;
         let mut sum = expected.sum();
         let length = checksums::add(&mut sum, &mut file).with_context(opening)?;
         bar.set_position(length);

@@ -11,6 +11,8 @@ use imago::qcow2::Qcow2;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder as _};
 use indicatif::{HumanBytes, ProgressBar};
 
+use super::stored;
+
 /// The first bytes of a qcow2 file.
 const MAGIC: &[u8; 4] = b"QFI\xfb";
 /// Bytes that are read at once.
@@ -68,7 +70,7 @@ pub(super) fn to_raw(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Resul
     anyhow::ensure!(size > 0, "the image is empty");
     anyhow::ensure!(size <= MAX_DISK_BYTES, "the image has a disk of {found}: more than {limit}");
     bar.set_length(size);
-    let raw = File::create(to).with_context(|| format!("writing {}", to.display()))?;
+    let raw = stored::new_file(to).with_context(|| format!("writing {}", to.display()))?;
     raw.set_len(size).with_context(|| format!("writing {}", to.display()))?;
     let (mut buffer, mut position) = (vec![0; CHUNK_BYTES], 0);
     while position < size {

@@ -189,7 +189,7 @@ fn pack(raw: &Path, to: &Path, bar: &ProgressBar) -> io::Result<Checksum> {
     let mut raw = File::open(raw)?;
     let length = raw.metadata()?.len();
     bar.set_length(length);
-    let out = Summed { file: File::create(to)?, sum: Sum::sha256() };
+    let out = Summed { file: new_file(to)?, sum: Sum::sha256() };
     let mut encoder = zstd::Encoder::new(out, ZSTD_LEVEL)?;
     encoder.include_checksum(true)?;
     encoder.set_pledged_src_size(Some(length))?;
@@ -205,11 +205,19 @@ fn pack(raw: &Path, to: &Path, bar: &ProgressBar) -> io::Result<Checksum> {
     Ok(out.sum.finish())
 }
 
+/// Makes the file at `path` anew. What is there, such as a link that somebody else made, is removed, not followed.
+pub(super) fn new_file(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => File::create_new(path),
+    }
+}
+
 /// Replaces the file at `path` in one step.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = TemporaryFile(path.with_file_name(format!(".{name}.tmp")));
-    let mut file = File::create(&new.0)?;
+    let mut file = new_file(&new.0)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&new.0, path)
@@ -296,6 +304,17 @@ mod tests {
         assert_eq!(part, place.path().join(".debian-12.ba7816bf8f01cfea.part"));
         let left = names.map(|name| place.path().join(name).exists());
         assert_eq!(left, [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_new_file_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (other, path) = (place.path().join("other"), place.path().join(".new"));
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        new_file(&path).unwrap().write_all(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read(&other).unwrap(), b"kept");
     }
 
     #[test]

@@ -25,15 +25,19 @@ pub struct Change<M> {
     pub is_visible: bool,
 }
 
-/// Returns the change of `stored` to `wanted`; without `fields`, in all fields that an update may name.
+/// Returns the change of `stored` to `wanted`; without `fields`, in all fields that an update may name. Those in `kept` do not change.
 pub fn change<M: Message + Name + Default>(
     stored: &M,
     wanted: &M,
     fields: &Option<Vec<String>>,
+    kept: &[&str],
 ) -> anyhow::Result<Change<M>> {
     let (old, mut new) = (dynamic(stored)?, dynamic(wanted)?);
     check_immutable(&old, &new)?;
     fill_secrets(&mut new, &old);
+    for field in kept.iter().filter_map(|name| old.descriptor().get_field_by_name(name)) {
+        new.set_field(&field, old.get_field(&field).into_owned());
+    }
     let new = M::decode(new.encode_to_vec().as_slice())?;
     let named = fields.clone().unwrap_or_default();
     let is_updatable = |name: &String| {
@@ -190,16 +194,16 @@ mod tests {
     fn secrets_and_fields_of_the_server_that_a_file_leaves_out_are_no_change() {
         let stored = Hardware { extra: b"{}".into(), ..scripted("secret", "m1") };
         let file = Hardware { revision: 3, ..scripted("", "m1") };
-        assert!(change(&stored, &file, &None).unwrap().fields.is_empty());
+        assert!(change(&stored, &file, &None, &[]).unwrap().fields.is_empty());
         // A change elsewhere keeps them.
-        let renamed = change(&stored, &Hardware { name: "b".into(), ..file }, &None).unwrap();
+        let renamed = change(&stored, &Hardware { name: "b".into(), ..file }, &None, &[]).unwrap();
         assert_eq!(
             (renamed.fields.as_slice(), renamed.is_visible),
             (&["name".to_owned()][..], true)
         );
         assert_eq!(renamed.object, Hardware { name: "b".into(), ..stored.clone() });
         // Another interface in its place does not inherit them.
-        let moved = change(&stored, &scripted("", "m2"), &None).unwrap();
+        let moved = change(&stored, &scripted("", "m2"), &None, &[]).unwrap();
         assert_eq!(
             (moved.fields, moved.object.interfaces),
             (vec!["interfaces".into()], scripted("", "m2").interfaces)
@@ -209,7 +213,7 @@ mod tests {
     #[test]
     fn another_secret_is_a_change_that_is_not_visible() {
         let (stored, file) = (scripted("old", "m1"), scripted("new", "m1"));
-        let changed = change(&stored, &file, &None).unwrap();
+        let changed = change(&stored, &file, &None, &[]).unwrap();
         assert_eq!(
             (changed.fields.as_slice(), changed.is_visible),
             (&["interfaces".to_owned()][..], false)
@@ -221,14 +225,14 @@ mod tests {
     fn fields_that_cannot_be_updated_may_be_absent_but_not_different() {
         let stored = Instance { id: "i".into(), hardware_id: "h1".into(), ..Instance::default() };
         let file = |machine: &str| Instance { hardware_id: machine.into(), ..Instance::default() };
-        assert!(change(&stored, &file(""), &None).unwrap().fields.is_empty());
-        let error = change(&stored, &file("h2"), &None).unwrap_err().to_string();
+        assert!(change(&stored, &file(""), &None, &[]).unwrap().fields.is_empty());
+        let error = change(&stored, &file("h2"), &None, &[]).unwrap_err().to_string();
         assert_eq!(
             error,
             "hardware_id cannot be changed from \"h1\" to \"h2\": delete the object first"
         );
         let kept = Instance { reserve_only: true, ..file("") };
-        let error = change(&stored, &kept, &None).unwrap_err().to_string();
+        let error = change(&stored, &kept, &None, &[]).unwrap_err().to_string();
         assert!(
             error.contains("reserve_only cannot be changed from \"false\" to \"true\""),
             "{error}"
@@ -240,7 +244,7 @@ mod tests {
         let stored = Hardware { facility: "f".into(), plan: "p".into(), ..scripted("", "m1") };
         let file = Hardware { plan: "q".into(), ..Hardware::default() };
         let fields = Some(vec!["plan".to_owned(), "state".to_owned()]);
-        let changed = change(&stored, &file, &fields).unwrap();
+        let changed = change(&stored, &file, &fields, &[]).unwrap();
         assert_eq!(changed.object, Hardware { plan: "q".into(), ..stored });
         assert_eq!(changed.fields, ["plan"]);
     }

@@ -199,13 +199,24 @@ pub fn read<R: FromFiles>(object: &Object) -> anyhow::Result<R> {
 
 /// Creates the objects in files. An object that cannot be read means that nothing is sent; after other errors it goes on.
 pub async fn create<R: FromFiles>(
+    options: FileOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    create_with(options, async |_: &mut R| Ok(()), channel, out).await
+}
+
+/// Creates the objects in files after `change` of each.
+pub(crate) async fn create_with<R: FromFiles>(
     FileOptions { files, output }: FileOptions,
+    change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let names = Names::new(channel, HashSet::new());
     let each = async |mut object: R| {
         object.resolve(&names).await?;
+        change(&mut object).await?;
         object.create(channel).await
     };
     send(&files, &output, each, channel, out).await
@@ -302,6 +313,9 @@ pub fn print_notes(object: &Object, label: &str, out: &mut dyn Write) -> anyhow:
     Ok(())
 }
 
+/// The field that protects an object from its deletion.
+const PROTECT: &str = "protect";
+
 /// Creates `object`, or changes the stored one that it describes, if it differs.
 pub async fn apply_one<R: FromFiles>(
     mut object: R,
@@ -326,7 +340,9 @@ pub async fn apply_one<R: FromFiles>(
         return Ok(Applied { word: "created", diff });
     };
     object.adopt(&stored);
-    let change = compare::change(&stored, &object, &from.fields)?;
+    // A protection ends only by a file that says so.
+    let kept: &[&str] = if from.value.get(PROTECT).is_some() { &[] } else { &[PROTECT] };
+    let change = compare::change(&stored, &object, &from.fields, kept)?;
     let (mut word, diff) = ("changed", compare::diff(Some(&stored), &change.object)?);
     if change.fields.is_empty() {
         word = "unchanged";

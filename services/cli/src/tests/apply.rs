@@ -94,6 +94,19 @@ async fn what_get_prints_is_unchanged_and_hidden_secrets_stay() {
 }
 
 #[tokio::test]
+async fn a_protection_ends_only_by_a_file_that_says_so() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let text = "kind: Hardware\nname: node-1\ninterfaces: [{mac: '52:54:00:00:01:01'}]\n";
+    for (field, is_protected) in
+        [("protect: true", true), ("labels: {a: b}", true), ("protect: false", false)]
+    {
+        let path = file(folder.path(), "node.yaml", &format!("{text}{field}\n"));
+        site.run(&format!("apply -f {path}")).await.1.unwrap();
+        assert_eq!(site.machine("node-1").protect, is_protected, "{field}");
+    }
+}
+
+#[tokio::test]
 async fn a_machine_is_found_by_its_mac_and_a_partial_form_keeps_the_rest() {
     let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
     let rack = file(folder.path(), "rack.yaml", RACK);

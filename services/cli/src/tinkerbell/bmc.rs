@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::Site;
 use super::fields::Fields;
+use super::{MACHINE, SECRET, Site};
 
 /// Returns user name and password of a Secret; empty texts if it has none.
 pub(super) fn credentials(secret: &Value) -> (String, String) {
@@ -26,6 +26,7 @@ pub(super) fn credentials(secret: &Value) -> (String, String) {
 /// Converts a Machine. Its hardware names it, or has its name.
 pub(super) fn machine(fields: &mut Fields, site: &Site) -> anyhow::Result<Value> {
     let name = fields.text("/metadata/name")?;
+    site.check_unique(MACHINE, &name)?;
     let hardware = site.machines.get(&name).unwrap_or(&name).clone();
     let mut bmc = connection(fields, "/spec/connection", hardware, site)?;
     if let Some(labels) = fields.take_value("/metadata/labels") {
@@ -49,6 +50,7 @@ pub(super) fn connection(
     ])?;
     let missing =
         || format!("the Secret {secret:?} with its user name and password is not among the files");
+    site.check_unique(SECRET, &secret)?;
     let (username, password) = site.secrets.get(&secret).with_context(missing)?.clone();
     let host = fields.text(&at("host"))?;
     let mut bmc = Map::from_iter([

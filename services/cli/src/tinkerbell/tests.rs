@@ -210,6 +210,21 @@ spec:
 }
 
 #[test]
+fn secrets_of_one_name_in_two_namespaces_are_refused() {
+    let secret = |namespace: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: s, namespace: {namespace}}}\nstringData: {{username: a, password: {namespace}}}\n"
+        )
+    };
+    let machine = "---\napiVersion: bmc.tinkerbell.org/v1alpha1\nkind: Machine\nmetadata: {name: b}\nspec: {connection: {host: 192.0.2.70, authSecretRef: {name: s}}}\n";
+    assert_eq!(
+        error(&[secret("one"), secret("two"), machine.into()].concat()),
+        "the files have different objects for the Secret \"s\": apply one namespace at a time"
+    );
+    assert_eq!(converted(&[secret("one"), secret("one"), machine.into()].concat()).len(), 1);
+}
+
+#[test]
 fn a_machine_of_rufio_is_the_bmc_of_the_hardware_that_names_it() {
     let text = format!(
         r##"{V1ALPHA1}---

@@ -9,6 +9,7 @@ use pb::{Address, Dhcp, Hardware, Interface};
 use store::memory::MemoryStore;
 use store::records::Selector;
 use tinwright::hardware::v1::CreateHardwareRequest;
+use tinwright::secret::Secrets as _;
 
 fn machines() -> HardwareRecords {
     HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system())
@@ -66,6 +67,20 @@ async fn an_update_that_changes_nothing_writes_nothing() {
     let same = Hardware { name: "N1".into(), ..made.clone() };
     assert_eq!(machines.update(same, &["name".into()]).await.unwrap(), made);
     assert_eq!(machines.records().require(&made.id).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn a_caller_who_may_not_read_a_script_keeps_it_when_it_changes_interfaces() {
+    let machines = machines();
+    let script = pb::Ipxe { contents: "#!ipxe".into(), ..Default::default() };
+    let mut machine = machine(1);
+    machine.interfaces[0].netboot = Some(pb::Netboot { ipxe: Some(script), ..Default::default() });
+    let made = machines.create(machine, None).await.unwrap();
+    let mut shown = made.clone().without_secrets();
+    shown.interfaces[0].name = "eth1".into();
+    let changed = machines.update(shown, &["interfaces".into()]).await.unwrap();
+    assert_eq!(changed.interfaces[0].name, "eth1");
+    assert_eq!(changed.interfaces[0].netboot, made.interfaces[0].netboot);
 }
 
 #[tokio::test]

@@ -27,16 +27,16 @@ pub(super) fn check_state(old: &pb::Instance, paths: &[String]) -> Result<(), Er
     }
 }
 
-/// Returns `old` with the fields from `update` that `paths` names. Without a path these are all mutable fields, except
-/// secrets that `update` leaves empty, and a protection that it does not have.
+/// Returns `old` with the fields from `update` that `paths` names, except a script with neither URL nor text. Without a path
+/// these are all mutable fields, except secrets that `update` leaves empty, and a protection that it does not have.
 pub(super) fn merge(
     old: &pb::Instance,
     update: &pb::Instance,
     paths: &[String],
 ) -> Result<pb::Instance, Violations> {
     let mut new = field_mask::merge(old, update, paths)?;
+    restore_script(old, &mut new);
     if paths.is_empty() {
-        restore_script(old, &mut new);
         // A caller that does not know the field sends false.
         new.protect |= old.protect;
     }

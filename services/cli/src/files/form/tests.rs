@@ -53,6 +53,13 @@ fn an_address_may_have_its_prefix_length_and_a_gateway_beside_it() {
 }
 
 #[test]
+fn a_wrong_secret_is_not_quoted() {
+    let bmc = |value| converted::<tinwright::power::v1::Bmc>(value).unwrap_err();
+    let text = "password is a number, not a text: put it in quotes";
+    assert_eq!(bmc(json!({"password": 12_345_678})), [text]);
+}
+
+#[test]
 fn each_wrong_field_is_named_with_what_would_fit() {
     for (value, wanted) in [
         (json!({"nmae": "a"}), "nmae unknown field: did you mean name?"),

@@ -222,7 +222,7 @@ pub(super) const WRONG: &[(&str, &str)] = &[
     ),
     (
         "kind: Instance\nhardware: a\ntemplate_values: {img: 7}",
-        ":3: template_values.img: is 7, not a text",
+        ":3: template_values.img: is a number, not a text",
     ),
     (
         "kind: Instance\nhardware: a\nips: [192.0.2.1]",
