@@ -71,9 +71,20 @@ impl Machine {
         assert_eq!(self.sh("dpkg-query -W -f \\${Version} tinwright"), version);
     }
 
+    /// Waits until the service's server answers.
+    fn wait_for_server(&mut self) {
+        let started =
+            wait("the server", START_TIMEOUT, || self.run("tinwright hardware list").ok());
+        if started.is_err() {
+            let answer = self.run("tinwright hardware list");
+            let journal = self.run("journalctl --output cat --lines 60 --unit tinwright");
+            panic!("the server does not answer: {answer:?}\n{}", journal.unwrap());
+        }
+    }
+
     /// Waits until the service's server answers. Returns the SHA-256 of its program.
     fn serving(&mut self) -> String {
-        wait("the server", START_TIMEOUT, || self.run("tinwright hardware list").ok()).unwrap();
+        self.wait_for_server();
         assert_eq!(self.sh("systemctl is-enabled tinwright"), "enabled");
         let process = self.sh("systemctl show -P MainPID tinwright");
         assert_eq!(self.sh(&format!("ps -o user= -p {process}")), "tinwright");
@@ -187,7 +198,7 @@ fn install_service(machine: &mut Machine) {
     );
     assert_eq!(first, created);
     machine.sh("systemctl enable --now tinwright");
-    wait("the server", START_TIMEOUT, || machine.run("tinwright hardware list").ok()).unwrap();
+    machine.wait_for_server();
     assert_eq!(machine.sh("stat -c %U /var/lib/tinwright/store"), "bare");
     let again = machine.sh("tinwright install-service --user bare");
     let unchanged = first.replace("created", "unchanged");

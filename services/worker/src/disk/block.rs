@@ -1,7 +1,8 @@
 //! Aligned memory blocks for disk transfers.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
+
+use xxhash_rust::xxh64::xxh64;
 
 /// Alignment in bytes of O_DIRECT transfers: the largest sector size of disks.
 pub(crate) const ALIGN: u64 = 4096;
@@ -60,9 +61,7 @@ impl Block {
 /// Returns a fingerprint of `bytes`, to compare the data read back with the data written. A fast 64-bit hash is enough, since
 /// a disk is no attacker; a cryptographic digest would make the verification slower.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    xxh64(bytes, 0)
 }
 
 /// Splits `bytes` into alternating runs of zeroes and other bytes, in order and without gaps.
