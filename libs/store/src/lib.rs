@@ -12,6 +12,12 @@
 //! - [`seal`]: records whose secret fields are encrypted.
 //! - [`backup`]: copies of a store while it is used, and their restoration.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
+//!
+//! Of the modules above the trait, each imports only those to its right:
+//!
+//! ```text
+//! serving, overdue, schema ─▶ mirror ─▶ records ─▶ events, seal ─▶ listing, record_error
+//! ```
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -30,10 +36,12 @@ pub mod events;
 pub mod feed_cache;
 pub mod fence;
 pub mod limits;
+mod listing;
 pub mod memory;
 pub mod mirror;
 pub mod overdue;
 mod page;
+mod record_error;
 pub mod records;
 pub mod schema;
 mod scoped;

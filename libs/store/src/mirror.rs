@@ -132,7 +132,7 @@ impl<K: Kind> Mirror<K> {
                 step = step => step,
                 () = &mut unconfirmed => {
                     self.set_confirmed(false);
-                    // What changed meanwhile may not be reported in order: everything is read anew.
+                    // Changes meanwhile may not be reported in order: everything is read again.
                     after = Revision::UNKNOWN;
                     unconfirmed.set(self.unconfirmed());
                     continue;

@@ -11,152 +11,24 @@
 
 mod change;
 mod check;
-mod listing;
+mod event;
+mod kind;
 pub mod requests;
+mod source;
 
-use std::fmt;
 use std::marker::PhantomData;
-use std::str::FromStr;
-
-use prost::Message;
-use tinwright::secret::Sealable;
-use tinwright::status::Violations;
 
 pub use self::change::Change;
 pub use self::check::CheckReport;
-pub use self::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES, RecordSource};
+pub use self::kind::{Index, Kind, Mirrored};
 use self::requests::{IdempotentRequest, RequestState};
+pub use self::source::RecordSource;
+pub use crate::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
+pub use crate::record_error::Error;
 use crate::{Expect, Page, Revision, ScopedStore, Store, Versioned, events, seal};
 
 /// Records that one part of a filtered list reads at most.
 const MAX_SCANNED_RECORDS: usize = 2000;
-
-/// A kind of record: a protobuf message, its keys and its indexes.
-pub trait Kind: fmt::Debug + 'static {
-    /// The message.
-    type Record: Message + Sealable + Default + Clone + PartialEq;
-    /// The form of its ids. A page token of another form is refused.
-    type Id: FromStr<Err: fmt::Display> + fmt::Display;
-    /// The name in messages to people.
-    const NOUN: &'static str;
-    /// First part of its key.
-    const KIND: &'static str;
-    /// Every index that [`indexes`](Self::indexes) can name.
-    const INDEXES: &'static [&'static str] = &[];
-    /// The records that a mirror holds.
-    const MIRRORED: Mirrored = Mirrored::All;
-
-    /// Returns a record's id.
-    fn id(record: &Self::Record) -> &str;
-
-    /// The field that carries the revision to callers. The stored bytes leave it at zero.
-    fn revision_mut(record: &mut Self::Record) -> &mut i64;
-
-    /// Returns the name that people gave a record; empty if it has none.
-    fn name(_: &Self::Record) -> &str {
-        ""
-    }
-
-    /// Returns the index entries of a record.
-    fn indexes(_: &Self::Record) -> Vec<Index> {
-        Vec::new()
-    }
-
-    /// True if changes that callers ask for, and changes of the state, are recorded as events.
-    const EVENTS: bool = false;
-
-    /// Returns the state of a record in its lifecycle, as events name it; empty if records of this kind have none.
-    fn state(_: &Self::Record) -> String {
-        String::new()
-    }
-
-    /// Returns the reason of the state.
-    fn state_reason(_: &Self::Record) -> &str {
-        ""
-    }
-
-    /// Returns the reason of the state as events give it. Callers of the record's tenant read events.
-    fn event_reason(record: &Self::Record) -> &str {
-        Self::state_reason(record)
-    }
-
-    /// True if a record's lifecycle is over, so that its later deletion is no event unless a caller asked for it.
-    fn has_ended(_: &Self::Record) -> bool {
-        false
-    }
-
-    /// True if a record is marked as too long in its state. Becoming so is an alarm.
-    fn is_overdue(_: &Self::Record) -> bool {
-        false
-    }
-
-    /// Returns a problem of the record that a person should look at; empty for none. A new one is an alarm.
-    fn warning(_: &Self::Record) -> &str {
-        ""
-    }
-
-    /// Returns the tenant that a record belongs to; empty for the site.
-    fn tenant(_: &Self::Record) -> &str {
-        ""
-    }
-
-    /// Returns what a machine's report changed, for people; empty for nothing.
-    fn reported_change(_old: &Self::Record, _new: &Self::Record) -> String {
-        String::new()
-    }
-
-    /// Returns the names of the fields that a caller changed.
-    fn changed_fields(_old: &Self::Record, _new: &Self::Record) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-/// The records of a kind that a mirror holds in memory. Its watchers get the changes of every record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mirrored {
-    /// All.
-    All,
-    /// Those that are in this unique index, whose value is the record's id.
-    Indexed(&'static str),
-    /// None.
-    Nothing,
-}
-
-impl Mirrored {
-    /// True if a mirror holds `record`.
-    pub(crate) fn holds<K: Kind>(self, record: &K::Record) -> bool {
-        match self {
-            Self::All => true,
-            Self::Indexed(name) => K::indexes(record).iter().any(|index| index.name == name),
-            Self::Nothing => false,
-        }
-    }
-}
-
-/// A value under which a record is found.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Index {
-    name: &'static str,
-    value: String,
-    unique: bool,
-}
-
-impl Index {
-    /// At most one record has this value.
-    pub fn unique(name: &'static str, value: impl Into<String>) -> Self {
-        Self { name, value: value.into(), unique: true }
-    }
-
-    /// Any number of records may have it.
-    pub fn shared(name: &'static str, value: impl Into<String>) -> Self {
-        Self { name, value: value.into(), unique: false }
-    }
-
-    fn key(&self, id: &str) -> String {
-        let Self { name, value, unique } = self;
-        if *unique { format!("{name}/{value}") } else { format!("{name}/{value}/{id}") }
-    }
-}
 
 /// Selects one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,61 +45,6 @@ impl Selector {
         let (Self::Id(name) | Self::Index(_, name)) = self;
         Error::Missing { noun, name: name.clone() }
     }
-}
-
-/// An error of a read or a change.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The request has invalid fields.
-    #[error(transparent)]
-    Invalid(#[from] Violations),
-    /// No such record.
-    #[error("{noun} {name} not found")]
-    Missing {
-        /// The kind.
-        noun: &'static str,
-        /// Its id, or the value it was looked up by.
-        name: String,
-    },
-    /// A record with this id exists already.
-    #[error("{noun} {id} exists already")]
-    Exists {
-        /// The kind.
-        noun: &'static str,
-        /// Its id.
-        id: String,
-    },
-    /// Another record has this value of a unique index.
-    #[error("{index} {value} is taken by {noun} {}", holder(.value, .name, .by))]
-    Taken {
-        /// The kind.
-        noun: &'static str,
-        /// The index.
-        index: String,
-        /// The value.
-        value: String,
-        /// The id of the record that has it.
-        by: String,
-        /// The name of that record; empty if it has none.
-        name: String,
-    },
-    /// The record is not at the caller's revision: somebody else changed or deleted it meanwhile.
-    #[error("{noun} {id} was changed meanwhile")]
-    Changed {
-        /// The kind.
-        noun: &'static str,
-        /// Its id.
-        id: String,
-    },
-    /// The request id was used for another request.
-    #[error("request_id {0} was used for another request")]
-    Reused(String),
-    /// The page token was not given out by a listing of these records.
-    #[error("{0:?} is no page token of this listing")]
-    PageToken(String),
-    /// The store failed.
-    #[error("records")]
-    Store(#[from] crate::Error),
 }
 
 /// The records of one kind.
@@ -529,12 +346,6 @@ pub fn check_page_token<K: Kind>(after: &str) -> Result<(), Error> {
     } else {
         Err(Error::PageToken(after.chars().take(80).collect()))
     }
-}
-
-/// Returns how the holder of `value` is called: by its `name`, or by its `id` if it has none, or the name is that value.
-fn holder<'a>(value: &str, name: &'a str, id: &'a str) -> &'a str {
-    let is_value = value.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
-    if name.is_empty() || is_value { id } else { name }
 }
 
 fn missing<K: Kind>(name: &str) -> Error {

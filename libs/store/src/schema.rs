@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The key is outside of the keys of services. A version is the number of migrations behind a store, counted from
-//! [`FIRST_VERSION`]. New fields in messages are no new version.
+//! [`FIRST_VERSION`]. New fields in messages do not make a new version.
 //!
 //! A migration is begun by the mark `3 to 4`, and every commit of the migration expects the mark as it was read. After a crash the
 //! next start goes on from the mark. Several processes over etcd may do so at the same time: the first one to finish writes `4`, from

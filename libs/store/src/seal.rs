@@ -7,7 +7,7 @@
 //!
 //! The store's key is sealed along with the secrets: a part that is copied to another record cannot be opened. A record without
 //! secrets has no sealed part. Records that were stored before there was a sealer are read as they are, until a migration seals
-//! them ([`Records::reseal`](crate::records::Records::reseal)).
+//! them (`records::Records::reseal`).
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -21,7 +21,7 @@ pub enum RestoreError {
     #[error("the store is not empty: restore into a new data directory, or a new prefix in etcd")]
     NotEmpty,
     /// The file is something else.
-    #[error("this is no backup of a store, or one of a newer program")]
+    #[error("this is not a backup of a store, or it is one of a newer program")]
     NoBackup,
     /// The backup is of a store of another site, or does not say of which.
     #[error(

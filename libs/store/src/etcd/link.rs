@@ -280,7 +280,7 @@ async fn token(channel: Channel, login: &Login) -> Result<MetadataValue<Ascii>, 
     let answer = auth.authenticate(AuthenticateRequest { name, password }).await?;
     let token = answer.into_inner().token.parse();
     let mut token: MetadataValue<_> =
-        token.map_err(|_| Status::internal("the token is no header value"))?;
+        token.map_err(|_| Status::internal("the token is not a header value"))?;
     token.set_sensitive(true);
     Ok(token)
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::EventLog;
 use super::log::matches;
-use crate::records::Error;
+use crate::record_error::Error;
 use crate::{Changes, Revision, Store as _};
 
 /// Events that a watcher may be late by.

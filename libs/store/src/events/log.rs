@@ -7,7 +7,8 @@ use tinwright::EventId;
 use tinwright::event::v1::{Event, EventFilter};
 
 use super::{KIND, to_write};
-use crate::records::{Error, Listing, ListingBuilder};
+use crate::listing::{Listing, ListingBuilder};
+use crate::record_error::Error;
 use crate::{Commit, ScopedStore, Store as _, Versioned, Write};
 
 /// The time for which events are stored.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tinwright::event::v1::Event;
 
-use super::{Kind, Records, key};
+use super::{Kind, Records, event, key};
 use crate::{
     Commit, Error, Expect, Revision, ScopedStore, Store as _, Write, events, limits, seal,
 };
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     commit: Commit,
-    /// What is recorded of the changes.
+    /// The events of the changes.
     events: Vec<Event>,
     /// The names of the changed objects, for the log.
     objects: Vec<String>,
@@ -73,8 +73,8 @@ impl Change {
 
     /// Adds the event of a change, if it is one.
     fn record<K: Kind>(&mut self, old: Option<&K::Record>, new: Option<&K::Record>) {
-        self.objects.extend(new.or(old).filter(|_| K::EVENTS).map(events::object_name::<K>));
-        self.events.extend(events::of_change::<K>(old, new));
+        self.objects.extend(new.or(old).filter(|_| K::EVENTS).map(event::object_name::<K>));
+        self.events.extend(event::of_change::<K>(old, new));
         // A deletion is always let through.
         self.reserves_events |= K::EVENTS && new.is_some();
     }

@@ -1,7 +1,10 @@
-//! Records, their indexes, and requests asked twice.
+//! Records, their indexes, and repeated requests.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+
+use prost::Message;
+use tinwright::secret::Sealable;
 
 use super::requests::{IdempotentRequest, RETENTION, RequestState, delete_expired};
 use super::*;
@@ -219,7 +222,7 @@ async fn a_second_record_for_the_same_request_is_refused() {
     let made =
         |id, chip| dogs.to_create(&dog(id, chip)).and(request.done(id, UNIX_EPOCH, dogs.store()));
     dogs.commit(made("rex", "1")).await.unwrap();
-    // Nothing else is in its way: it was asked whether the request is new before the first was made.
+    // Nothing else is in its way: the state of the request was read before the first was made.
     assert!(matches!(dogs.commit(made("ada", "2")).await, Err(Error::Changed { .. })));
     assert_eq!(dogs.get("ada").await.unwrap(), None);
 }

@@ -152,14 +152,14 @@ impl Table {
     fn put(&mut self, object: Observation, old: Option<LiveObject>) {
         let Observation { id, state, machine, instance, took, created, has_ended, .. } = object;
         let Observation { has_warning, failures, .. } = object;
-        // An object that is neither known nor new may have ended long ago.
+        // An object that is neither in the table nor new may have ended long ago.
         let is_new = self.synced_at.is_some_and(|synced_at| created >= Some(synced_at));
         let is_uncounted = old.is_some_and(|row| !row.is_counted)
             || old.is_none() && is_new && self.counted.get(&id).is_none();
-        // After an operation is done, the record begins to count anew.
-        let known = old.map(|row| row.failures).filter(|known| *known <= failures);
+        // After an operation is done, the record counts from 0 again.
+        let counted = old.map(|row| row.failures).filter(|counted| *counted <= failures);
         if self.synced_at.is_some() && (old.is_some() || is_uncounted) {
-            self.failures.inc_by((failures - known.unwrap_or_default()).into());
+            self.failures.inc_by((failures - counted.unwrap_or_default()).into());
         }
         if let Some(took) = took.filter(|_| is_uncounted) {
             let label = self.noun.label(state).unwrap_or_default();
@@ -247,7 +247,7 @@ impl Tables {
         }
     }
 
-    /// Returns the number of running workflows whose instance does not exist; none before both nouns are known.
+    /// Returns the number of running workflows whose instance does not exist; none before the first snapshots of both nouns.
     fn orphans(&self) -> Option<usize> {
         let Self { workflows, instances, .. } = self;
         let owners = workflows.rows.values().filter_map(|row| row.instance);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use tinwright::hardware::v1 as hardware;
+use prost_types::Timestamp;
+use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::power::v1::{PowerJob, power_job};
 use tinwright::workflow::v1::Workflow;
@@ -27,6 +28,23 @@ pub(in crate::metrics) struct Observation {
     pub(super) failures: u32,
 }
 
+impl Observation {
+    /// An object that has not ended, without the fields that only some nouns have; none if the id is malformed.
+    fn new(id: &str, state: i32, created: Option<Timestamp>) -> Option<Self> {
+        Some(Self {
+            id: id.parse().ok()?,
+            state,
+            machine: None,
+            instance: None,
+            took: None,
+            created: time(created),
+            has_ended: false,
+            has_warning: false,
+            failures: 0,
+        })
+    }
+}
+
 /// An object of a noun.
 pub(in crate::metrics) trait Observed: Sized {
     /// Returns the fields of interest; none if the id is malformed.
@@ -37,15 +55,12 @@ impl Observed for Workflow {
     fn observe(&self, now: SystemTime) -> Option<Observation> {
         let has_ended = self.is_terminal();
         Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
             machine: self.hardware_id.parse().ok(),
             instance: self.instance_id.parse().ok(),
             took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
-            created: time(self.create_time),
             has_ended,
             has_warning: !self.warning.is_empty(),
-            failures: 0,
+            ..Observation::new(&self.id, self.state, self.create_time)?
         })
     }
 }
@@ -54,15 +69,29 @@ impl Observed for PowerJob {
     fn observe(&self, now: SystemTime) -> Option<Observation> {
         let has_ended = self.is_terminal();
         Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
             machine: self.hardware_id.parse().ok(),
-            instance: None,
             took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
-            created: time(self.create_time),
             has_ended,
-            has_warning: false,
             failures: failures(self),
+            ..Observation::new(&self.id, self.state, self.create_time)?
+        })
+    }
+}
+
+impl Observed for Hardware {
+    fn observe(&self, _: SystemTime) -> Option<Observation> {
+        Observation::new(&self.id, self.state, self.create_time)
+    }
+}
+
+impl Observed for Instance {
+    fn observe(&self, now: SystemTime) -> Option<Observation> {
+        let is_provisioned =
+            matches!(self.state(), State::Active | State::Reinstalling | State::Failed);
+        Some(Observation {
+            took: is_provisioned.then(|| duration(self.create_time, None, now)),
+            has_ended: self.state() == State::Deleted,
+            ..Observation::new(&self.id, self.state, self.create_time)?
         })
     }
 }
@@ -80,50 +109,12 @@ fn failures(job: &PowerJob) -> u32 {
     }
 }
 
-impl Observed for hardware::Hardware {
-    fn observe(&self, _: SystemTime) -> Option<Observation> {
-        Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
-            machine: None,
-            instance: None,
-            took: None,
-            created: time(self.create_time),
-            has_ended: false,
-            has_warning: false,
-            failures: 0,
-        })
-    }
-}
-
-impl Observed for Instance {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let is_provisioned =
-            matches!(self.state(), State::Active | State::Reinstalling | State::Failed);
-        Some(Observation {
-            id: self.id.parse().ok()?,
-            state: self.state,
-            machine: None,
-            instance: None,
-            took: is_provisioned.then(|| duration(self.create_time, None, now)),
-            created: time(self.create_time),
-            has_ended: self.state() == State::Deleted,
-            has_warning: false,
-            failures: 0,
-        })
-    }
-}
-
-fn time(stamp: Option<prost_types::Timestamp>) -> Option<SystemTime> {
+fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
     SystemTime::try_from(stamp?).ok()
 }
 
 /// Returns the time from `start` to `end`, or to `now` if the record has no end.
-fn duration(
-    start: Option<prost_types::Timestamp>,
-    end: Option<prost_types::Timestamp>,
-    now: SystemTime,
-) -> Duration {
+fn duration(start: Option<Timestamp>, end: Option<Timestamp>, now: SystemTime) -> Duration {
     let end = time(end).unwrap_or(now);
     time(start).and_then(|start| end.duration_since(start).ok()).unwrap_or_default()
 }

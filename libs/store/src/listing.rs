@@ -1,30 +1,10 @@
-//! A part of a list of records, bounded in records and bytes.
+//! A part of a list of records or events, bounded in number and bytes.
 
 use prost::Message;
-
-use super::{Kind, Records};
-use crate::Page;
 
 /// Bytes of records at which a part ends below its limit of records. With the record that exceeds it and what a service adds
 /// for display, a part fits the 4 MiB that gRPC clients receive by default.
 pub const MAX_LISTING_BYTES: usize = 2 * 1024 * 1024;
-
-/// The records of a kind, as a list reads them.
-pub trait RecordSource<K> {
-    /// Returns the records.
-    fn records(&self) -> &Records<K>;
-
-    /// Returns the pairs of at most `limit` records in id order after the id `after`, if all that is stored now is in memory.
-    fn page_in_memory(&self, _after: &str, _limit: usize) -> Option<Page> {
-        None
-    }
-}
-
-impl<K: Kind> RecordSource<K> for Records<K> {
-    fn records(&self) -> &Records<K> {
-        self
-    }
-}
 
 /// Part of a list.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,64 @@
+//! The error of records, and of all that reads them: lists of events, mirrors, services.
+
+use tinwright::status::Violations;
+
+/// An error of a read or a change.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request has invalid fields.
+    #[error(transparent)]
+    Invalid(#[from] Violations),
+    /// No such record.
+    #[error("{noun} {name} not found")]
+    Missing {
+        /// The kind.
+        noun: &'static str,
+        /// Its id, or the value it was looked up by.
+        name: String,
+    },
+    /// A record with this id exists already.
+    #[error("{noun} {id} exists already")]
+    Exists {
+        /// The kind.
+        noun: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// Another record has this value of a unique index.
+    #[error("{index} {value} is taken by {noun} {}", holder(.value, .name, .by))]
+    Taken {
+        /// The kind.
+        noun: &'static str,
+        /// The index.
+        index: String,
+        /// The value.
+        value: String,
+        /// The id of the record that has it.
+        by: String,
+        /// The name of that record; empty if it has none.
+        name: String,
+    },
+    /// The record is not at the caller's revision: somebody else changed or deleted it meanwhile.
+    #[error("{noun} {id} was changed meanwhile")]
+    Changed {
+        /// The kind.
+        noun: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// The request id was used for another request.
+    #[error("request_id {0} was used for another request")]
+    Reused(String),
+    /// The page token was not given out by a listing of these records.
+    #[error("{0:?} is not a page token of this listing")]
+    PageToken(String),
+    /// The store failed.
+    #[error("records")]
+    Store(#[from] crate::Error),
+}
+
+/// Returns the text that names the holder of `value`: its `name`, or its `id` if it has no name or the name is that value.
+fn holder<'a>(value: &str, name: &'a str, id: &'a str) -> &'a str {
+    let is_value = value.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
+    if name.is_empty() || is_value { id } else { name }
+}
