@@ -53,11 +53,11 @@ nouns! {
     Workflow, WorkflowId, "workflow";
 }
 
-/// A text that is no id.
+/// A text that is not an id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseIdError {
-    /// It is no UUID.
-    #[error("{text:?} is no {noun} id: a UUID is wanted")]
+    /// It is not a UUID.
+    #[error("{text:?} is not a valid {noun} id: a UUID is expected")]
     Form {
         /// The beginning of the text.
         text: String,
@@ -65,7 +65,7 @@ pub enum ParseIdError {
         noun: &'static str,
     },
     /// It is the nil UUID (RFC 9562 section 5.9), which stands for a missing one.
-    #[error("is the nil UUID, which is no {0} id")]
+    #[error("is the nil UUID, which is not a valid {0} id")]
     Nil(&'static str),
 }
 
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_uuid_is_refused_with_the_noun() {
+    fn a_text_that_is_not_a_uuid_is_refused_with_the_noun() {
         for text in ["", "r2d2"] {
             let error = text.parse::<HardwareId>().unwrap_err().to_string();
-            assert_eq!(error, format!("{text:?} is no hardware id: a UUID is wanted"));
+            assert_eq!(error, format!("{text:?} is not a valid hardware id: a UUID is expected"));
         }
         let nil = "00000000-0000-0000-0000-000000000000".parse::<HardwareId>().unwrap_err();
-        assert_eq!(nil.to_string(), "is the nil UUID, which is no hardware id");
+        assert_eq!(nil.to_string(), "is the nil UUID, which is not a valid hardware id");
     }
 }

@@ -9,18 +9,18 @@ use tinwright::GrantId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_grant_request::By;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
+use tinwright::hardware::v1::Location;
 use tinwright::instance::v1::Instance;
 use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, print_line, print_list};
+use crate::input;
+use crate::output::{self, Format, ListOutput, Row, print_line};
 use crate::range::subnet_id;
 use crate::resource::{
-    self, ListOutput, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    required,
+    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
-use crate::{input, location};
 
 /// Commands on grants of addresses.
 #[derive(Debug, clap::Subcommand)]
@@ -203,10 +203,6 @@ async fn grant(
 ) -> anyhow::Result<()> {
     let GrantOptions { block, range, subnet, location, group, family, .. } = options;
     let GrantOptions { tenant, key, labels, pending, output, .. } = options;
-    let location_id = match location {
-        None => String::new(),
-        Some(name) => location::id(channel, &name).await?,
-    };
     let range_id = match range {
         None => String::new(),
         Some(name) => pb::Range::find(channel, &name, View::Basic).await?.id,
@@ -215,7 +211,7 @@ async fn grant(
         block: block.unwrap_or_default(),
         range_id,
         subnet_id: subnet_id(channel, subnet.as_deref()).await?,
-        location_id,
+        location_id: Location::find_optional_id(channel, location.as_deref()).await?,
         group,
         family: family.map_or(0, |family| family as i32),
         tenant,
@@ -225,7 +221,7 @@ async fn grant(
     };
     let request = pb::CreateGrantRequest { grant: Some(wanted) };
     let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
-    print_list(out, std::slice::from_ref(&granted), &output)?;
+    resource::print(std::slice::from_ref(&granted), output, channel, out).await?;
     match pending {
         true => Ok(()),
         false => confirm(channel, &granted).await,

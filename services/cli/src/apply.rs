@@ -19,7 +19,8 @@ use tonic::transport::Channel;
 
 use crate::failure::Failures;
 use crate::files::{self, Object, form};
-use crate::resource::from_files::{self, Applied, Apply, ApplyOptions, FromFiles, Names};
+use crate::resource::Names;
+use crate::resource::from_files::{self, Applied, Apply, ApplyOptions, FromFiles};
 use crate::workflow;
 
 type Applying<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Applied>> + 'a>>;
@@ -127,8 +128,10 @@ fn place(object: &Object) -> anyhow::Result<usize> {
         return names().position(|name| name == Template::NAME).context("no kind Template");
     }
     let Value::Object(fields) = &object.value else {
-        anyhow::bail!("{}: it is no object: keys with values", object.position);
+        anyhow::bail!("{}: it is not an object: keys with values", object.position);
     };
+    // A range of addresses has a field of this name, too.
+    anyhow::ensure!(!fields.contains_key("kind"), "{}: its kind is not a text", object.position);
     let fits = |kind: &Kind| fields.keys().all(|key| (kind.has_key)(key));
     let fitting: Vec<_> = (0..KINDS.len()).filter(|place| fits(&KINDS[*place])).collect();
     match fitting.as_slice() {
@@ -174,6 +177,8 @@ mod tests {
         assert!(wrong.ends_with(": did you mean Hardware?"), "{wrong}");
         let none = kind_of("name: a").unwrap_err();
         assert!(none.starts_with("a.yaml:1: it has no kind: add `kind:` and one of"), "{none}");
-        assert!(kind_of("- text").unwrap_err().ends_with("it is no object: keys with values"));
+        let wrong = kind_of("kind: [Hardware]\nname: a").unwrap_err();
+        assert_eq!(wrong, "a.yaml:1: its kind is not a text");
+        assert!(kind_of("- text").unwrap_err().ends_with("it is not an object: keys with values"));
     }
 }

@@ -16,8 +16,8 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::output::{self, Format, Row, print_one};
-use crate::resource::{ListOutput, PAGE_SIZE, Rows, pages, required};
+use crate::output::{self, Format, List, ListOutput, Row, Table, print_one};
+use crate::resource::{PAGE_SIZE, pages, required};
 use crate::{failure, hardware};
 
 /// Commands on network boot.
@@ -134,10 +134,12 @@ pub async fn run(
                 None => String::new(),
             };
             let boots = boots(channel, hardware_id, unknown).await?;
-            let machines = boots.iter().map(|boot| boot.hardware_id.as_str());
-            let names = hardware::names(channel, machines).await;
-            let nothing = "no boot from the network in the last week";
-            Rows { objects: &boots, id: |boot| &boot.id, names, nothing }.print(&output, out)
+            let table = async |now| {
+                let machines = boots.iter().map(|boot| boot.hardware_id.as_str());
+                Table::of(&boots, now).with_names(hardware::names(channel, machines).await)
+            };
+            let empty = "no boot from the network in the last week";
+            List::new(&boots, |boot| &boot.id, empty).print(&output, table, out).await
         }
         BootCommand::Get { name, output } => {
             print_one(out, &find(channel, &name).await?, &output, timeline::text)

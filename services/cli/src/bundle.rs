@@ -37,7 +37,7 @@ impl Bundle {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let parsed = yaml_serde::from_str(&input::text(path)?).ok();
         parsed.with_context(|| {
-            format!("{} is no bundle: `tinwright identity issue` prints one", path.display())
+            format!("{} is not a bundle: `tinwright identity issue` prints one", path.display())
         })
     }
 }
@@ -88,6 +88,6 @@ mod tests {
         assert!(Bundle::read(&path).unwrap() == bundle);
         std::fs::write(&path, "key: hunter2").unwrap();
         let refused = Bundle::read(&path).err().unwrap().to_string();
-        assert!(refused.contains("is no bundle") && !refused.contains("hunter2"), "{refused}");
+        assert!(refused.contains("is not a bundle") && !refused.contains("hunter2"), "{refused}");
     }
 }

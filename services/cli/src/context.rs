@@ -16,6 +16,8 @@ use crate::output::{Table, fields, print_line};
 
 /// The file of all contexts, in a directory in which bundles have directories of their own.
 const FILE_NAME: &str = "contexts.yaml";
+/// The text in place of contexts.
+const NO_CONTEXTS: &str = "there are no contexts: create one with `tinwright context add`";
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 63;
 
@@ -266,9 +268,13 @@ impl Contexts {
 
     /// Returns the context `name`.
     pub(crate) fn get(&self, name: &str) -> anyhow::Result<&Site> {
-        let names = || self.contexts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let site = self.contexts.get(name);
-        site.with_context(|| format!("no context {name}; there are: {}", names()))
+        self.contexts.get(name).with_context(|| {
+            let names: Vec<_> = self.contexts.keys().map(String::as_str).collect();
+            match names.as_slice() {
+                [] => format!("no context {name}: {NO_CONTEXTS}"),
+                names => format!("no context {name}; there are: {}", names.join(", ")),
+            }
+        })
     }
 
     /// Returns the context in use.
@@ -292,7 +298,7 @@ impl Contexts {
 
     fn table(&self) -> String {
         if self.contexts.is_empty() {
-            return "no contexts: begin with tinwright context add".into();
+            return NO_CONTEXTS.into();
         }
         let row = |(name, site): (&String, &Site)| {
             let mark = if self.current.as_ref() == Some(name) { "*" } else { "" };

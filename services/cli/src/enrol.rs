@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use tinwright::hardware::v1::Location;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::enrol_bmc_request::Discovery;
@@ -14,8 +15,9 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::output::{Format, Row, print_list};
-use crate::{bmc_address, input, location, password};
+use crate::output::{Format, List, Row, Table};
+use crate::resource::Resource as _;
+use crate::{bmc_address, input, password};
 
 /// Options of an enrolment.
 #[derive(Debug, clap::Args)]
@@ -78,8 +80,9 @@ pub async fn run(
         return file::enrol(&path, &options, channel, out).await;
     }
     let (output, request) = request(options, channel).await?;
-    let enrolled = client(channel).enrol_bmc(request).await?.into_inner();
-    print_list(out, &[enrolled], &output)
+    let enrolled = [client(channel).enrol_bmc(request).await?.into_inner()];
+    let list = List::new(&enrolled, |it| &it.hardware_id, "no machine");
+    list.print(&output.into(), async |now| Table::of(&enrolled, now), out).await
 }
 
 /// Returns the request that enrols one machine. The password is asked for once all else is known to be right.
@@ -104,10 +107,8 @@ async fn request(
             anyhow::ensure!(!of_redfish, "systems and certificates are for Redfish only");
         }
     }
-    let location_id = match options.location {
-        Some(name) => location::id(channel, &name).await?,
-        None => String::new(),
-    };
+    let location = options.location.as_deref();
+    let location_id = Location::find_optional_id(channel, location).await?;
     let bmc = pb::Bmc {
         protocol: Some(protocol),
         username: options.username.unwrap_or_default(),

@@ -9,13 +9,12 @@ use runtime::Clock;
 use tinwright::event::v1 as pb;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::event::v1::watch_events_response::Event as WatchEvent;
-use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::follow::while_unavailable;
+use crate::follow::{watch_ended, while_unavailable};
 use crate::input;
-use crate::output::{self, Format, Row, print_line, print_list};
+use crate::output::{self, Format, List, Row, Table, print_line};
 
 /// Events in one page.
 const PAGE_EVENTS: i32 = 1000;
@@ -81,10 +80,9 @@ pub async fn run(
         return self::follow(channel, filter, output, out).await;
     }
     let events = list(channel, filter).await?;
-    if events.is_empty() && output.is_for_people() {
-        return print_line(out, "no events; --since sets how far back to look");
-    }
-    print_list(out, &events, &output)
+    let empty = "no events; --since sets how far back to look";
+    let list = List::new(&events, |event| &event.id, empty);
+    list.print(&output.into(), async |now| Table::of(&events, now), out).await
 }
 
 fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
@@ -147,7 +145,7 @@ async fn follow(
             }
             filter.start_time = later(filter.start_time, before(event.time));
         }
-        Err(Status::unavailable("the watch ended").into())
+        Err(watch_ended().into())
     })
     .await
 }
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_did_by_itself_has_its_name() {
+    fn a_change_by_a_service_has_the_name_of_the_service() {
         let own = pb::Event {
             subject: String::new(),
             call: String::new(),

@@ -31,11 +31,6 @@ impl Failures {
         self.errors.push(error);
     }
 
-    /// Sets the number of objects.
-    pub fn set_total(&mut self, total: usize) {
-        self.total = total;
-    }
-
     /// True if there was no error.
     pub fn is_empty(&self) -> bool {
         self.errors.is_empty()

@@ -30,13 +30,13 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 pub struct Object {
     /// The file, and the line in which the object begins, for errors.
     pub position: String,
-    /// Its value; null for a template that is no YAML before it is rendered.
+    /// Its value; null for a template that is not YAML before it is rendered.
     pub value: Value,
     /// The document that has only this object.
     pub text: Option<String>,
     /// The fields that it replaces in a stored object; all if there are none.
     pub fields: Option<Vec<String>>,
-    /// What is in the file and has no place here.
+    /// Notes for people, such as the fields that have no place here.
     pub notes: Vec<String>,
     file: String,
     positions: Positions,
@@ -59,7 +59,7 @@ impl Object {
             ["name", "hostname", "hardware_id", "hardware", "location_id", "location"];
         let name = NAMES.into_iter().chain(["id"]).find_map(|name| self.key(name));
         let mac = || self.value.pointer("/interfaces/0/mac").and_then(Value::as_str);
-        // A template may be no YAML before it is rendered.
+        // A template need not be YAML before it is rendered.
         let of_template = || template_name(self.text.as_deref()?);
         match name.or_else(mac).map(str::to_owned).or_else(of_template) {
             Some(name) => format!("{}/{}", kind.to_lowercase(), input::short(&name)),
@@ -147,7 +147,7 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads all objects in `paths`, files and folders. Those of Tinkerbell are converted. An error stands for what cannot be read.
+/// Reads all objects in `paths`, files and folders. Those of Tinkerbell are converted. An error stands for each document that cannot be read.
 pub fn read_all(paths: &[PathBuf]) -> Vec<anyhow::Result<Object>> {
     let mut read = Vec::new();
     for path in paths {
@@ -218,7 +218,7 @@ fn parse_each(file: &str, text: &str) -> Vec<anyhow::Result<Object>> {
     objects
 }
 
-/// True for a template itself, which may be no YAML before it is rendered.
+/// True for a template itself, which need not be YAML before it is rendered.
 fn is_template(value: &Value) -> bool {
     value.is_null() || (value.get("tasks").is_some() && value.get("kind").is_none())
 }

@@ -9,7 +9,6 @@ use prost::{Message, Name};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tinwright::watch::{WatchEvent, WatchResponse};
-use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
@@ -48,8 +47,8 @@ pub async fn events<W: Watchable>(
     while_unavailable(true, async |failures| {
         let mut responses = W::watch(channel, id.clone(), view).await?;
         printed.begin();
-        while let Some(response) = responses.next().await {
-            let event = response?.into_event();
+        loop {
+            let event = next_event::<W>(&mut responses).await?;
             *failures = 0;
             let lines = match event {
                 Some(WatchEvent::Put(object)) => printed.put(&object)?,
@@ -61,7 +60,6 @@ pub async fn events<W: Watchable>(
                 print_line(out, &json!({ "event": event, "object": object }).to_string())?;
             }
         }
-        Err(Status::unavailable("the watch ended").into())
     })
     .await
 }
@@ -80,7 +78,7 @@ struct Printed {
 type Lines = Vec<(&'static str, Value)>;
 
 impl Printed {
-    /// Notes that a watch was opened.
+    /// Prepares for the objects of a watch that was opened.
     fn begin(&mut self) {
         self.missing = self.objects.keys().cloned().collect();
     }
@@ -121,8 +119,8 @@ pub async fn until<W: Watchable, T>(
     let watch = async |failures: &mut u32| {
         let mut responses = W::watch(channel, id.to_owned(), View::Basic).await?;
         let mut exists = false;
-        while let Some(response) = responses.next().await {
-            let object = match response?.into_event() {
+        loop {
+            let object = match next_event::<W>(&mut responses).await? {
                 Some(WatchEvent::Put(object)) if object.id() == id => Some(object),
                 Some(WatchEvent::Deleted(deleted)) if deleted == id => None,
                 Some(WatchEvent::Synced) if !exists => None,
@@ -135,10 +133,22 @@ pub async fn until<W: Watchable, T>(
                 return Ok(result);
             }
         }
-        Err(Status::unavailable("the watch ended").into())
     };
     let result = while_unavailable(true, watch).await.with_context(|| format!("watching {id}"))?;
     result.map_err(anyhow::Error::msg)
+}
+
+/// Returns the next event of a watch; none for a kind that only a newer server knows. The end of the watch is an error.
+pub async fn next_event<W: Watchable>(
+    responses: &mut Streaming<W::Response>,
+) -> Result<Option<WatchEvent<W>>, Status> {
+    let response = responses.message().await?.ok_or_else(watch_ended)?;
+    Ok(response.into_event())
+}
+
+/// Returns the error of a watch that the server has ended: it may be opened again.
+pub fn watch_ended() -> Status {
+    Status::unavailable("the watch ended")
 }
 
 /// Repeats `attempt` while the server is unavailable, if `repeat`. `attempt` sets its argument, the number of consecutive

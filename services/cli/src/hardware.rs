@@ -8,7 +8,6 @@ mod enrolment;
 mod lookup;
 mod update;
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
@@ -18,15 +17,14 @@ use tinwright::workflow::v1::Template;
 use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::enrol;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, Table};
+use crate::output::{self, Format, ListOutput, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, ListOutput, Names, NoOptions, PAGE_SIZE, Page,
-    Protectable, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable,
+    Query, Resource, ResourceCommand, required,
 };
-use crate::{enrol, location, model};
-pub use lookup::id;
-pub(crate) use lookup::{address, id_or_all, known_id, machines, names};
+pub(crate) use lookup::{address, known_id, machines, names};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
@@ -174,11 +172,12 @@ pub async fn run(
             resource::print(&accepted, output, channel, out).await
         }
         HardwareCommand::Discover { output } => {
-            enrolment::print(&enrolment::discover(channel).await?, &output, out)
+            enrolment::print(&enrolment::discover(channel).await?, &output, out).await
         }
         HardwareCommand::Forget { macs } => enrolment::forget(&macs, channel, out).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
-            let (id, state) = (id(channel, &machine).await?, state as i32);
+            let id = pb::Hardware::find_id(channel, &machine).await?;
+            let state = state as i32;
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
             let response = client(channel).set_hardware_state(request).await?.into_inner();
             resource::print(response.hardware.as_slice(), output, channel, out).await
@@ -207,13 +206,11 @@ async fn set_location(
     (location, zone): (Option<&str>, String),
     channel: &Channel,
 ) -> anyhow::Result<Vec<pb::Hardware>> {
-    let location_id = match location {
-        Some(name) => location::id(channel, name).await?,
-        None => String::new(),
-    };
+    let location_id = pb::Location::find_optional_id(channel, location).await?;
     let mut machines = Vec::new();
     for name in names {
-        let (id, location_id, zone) = (id(channel, name).await?, location_id.clone(), zone.clone());
+        let id = pb::Hardware::find_id(channel, name).await?;
+        let (location_id, zone) = (location_id.clone(), zone.clone());
         machines.push(pb::Hardware { id, location_id, zone, ..pb::Hardware::default() });
     }
     let mut updated = Vec::new();
@@ -290,10 +287,10 @@ impl Resource for pb::Hardware {
             ..pb::ListHardwareRequest::default()
         };
         if let Some(name) = location {
-            request.location_id = location::id(channel, name).await?;
+            request.location_id = pb::Location::find_id(channel, name).await?;
         }
         if let Some(name) = model {
-            request.model_id = model::id(channel, name).await?;
+            request.model_id = pb::Model::find_id(channel, name).await?;
         }
         let page = client(channel).list_hardware(request).await?.into_inner();
         Ok((page.hardware, page.next_page_token))
@@ -311,12 +308,8 @@ impl Resource for pb::Hardware {
         effective_state::describe(channel, self).await
     }
 
-    async fn table(
-        channel: &Channel,
-        machines: &[Self],
-        now: SystemTime,
-    ) -> (Table, HashMap<String, String>) {
-        (effective_state::table(channel, machines, now).await, HashMap::new())
+    async fn table(channel: &Channel, machines: &[Self], now: SystemTime) -> Table {
+        effective_state::table(channel, machines, now).await
     }
 
     fn title(&self) -> String {

@@ -7,7 +7,6 @@ mod credential;
 mod issue;
 mod rotate;
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -15,8 +14,8 @@ use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tonic::transport::Channel;
 
-use crate::output::{self, Row, print_line};
-use crate::resource::{self, ListOutput, PAGE_SIZE, Rows};
+use crate::output::{self, List, ListOutput, Row, Table, print_line};
+use crate::resource::{self, PAGE_SIZE};
 
 /// Commands on identities.
 #[derive(Debug, clap::Subcommand)]
@@ -85,9 +84,7 @@ pub async fn run(
             };
             let mut certificates = resource::pages(page).await?;
             certificates.retain(|it| state.is_none_or(|state| state == state_of(it)));
-            let nothing = "no certificate: issue one with `tinwright identity issue --role ROLE`";
-            let names = HashMap::new();
-            Rows { objects: &certificates, id: |it| &it.serial, names, nothing }.print(&output, out)
+            print(&certificates, &output, out).await
         }
         IdentityCommand::Revoke { serials } => {
             for serial in serials {
@@ -102,6 +99,17 @@ pub async fn run(
         IdentityCommand::Rotate(command) => rotate::run(command, channel, out).await,
         IdentityCommand::Credential(command) => credential::run(command, channel, out).await,
     }
+}
+
+/// Prints certificates.
+async fn print(
+    certificates: &[pb::Certificate],
+    output: &ListOutput,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let empty = "no certificate: issue one with `tinwright identity issue --role ROLE`";
+    let list = List::new(certificates, |certificate| &certificate.serial, empty);
+    list.print(output, async |now| Table::of(certificates, now), out).await
 }
 
 impl Row for pb::Certificate {

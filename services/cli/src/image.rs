@@ -9,7 +9,7 @@
 //! - [`fetch`], with [`checksums`] of publishers, and [`download`], which goes on after an interruption.
 //! - [`qcow2`]: raw images of those in QEMU's format; [`partitions`]: the root file system; [`cloud_init`]: the setting in it.
 //! - [`build`]: Debian from a mirror, for BIOS and UEFI.
-//! - [`stored`]: the files in the directory that boot HTTP serves; [`programs`]: programs of the host.
+//! - [`stored`]: the files in the directory that boot HTTP serves; [`programs`]: programs of the host; [`interrupt`]: signals that end them.
 
 mod build;
 mod catalogue;
@@ -17,6 +17,7 @@ mod checksums;
 mod cloud_init;
 mod download;
 mod fetch;
+mod interrupt;
 mod partitions;
 mod programs;
 mod qcow2;
@@ -120,7 +121,7 @@ pub async fn run(command: ImageCommand, out: &mut dyn Write) -> anyhow::Result<(
     match command {
         ImageCommand::List(options) => print_line(out, &list(&options)?),
         ImageCommand::Fetch(options) => fetch::run(&options, out).await,
-        ImageCommand::Build(options) => build::run(&options, out),
+        ImageCommand::Build(options) => build::run(&options, out).await,
     }
 }
 

@@ -52,7 +52,7 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Parses a duration of one unit, such as `30d`, `12h`, `45m` or `90s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration such as 30d, 12h, 45m or 90s");
+    let wrong = || format!("{text:?} is not a duration such as 30d, 12h, 45m or 90s");
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,

@@ -6,7 +6,6 @@ mod create;
 mod reinstall;
 mod wait;
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
@@ -292,16 +291,12 @@ impl Resource for pb::Instance {
     }
 
     /// Shows the host name and the address of the machine where the instance has none of its own.
-    async fn table(
-        channel: &Channel,
-        instances: &[Self],
-        now: SystemTime,
-    ) -> (Table, HashMap<String, String>) {
+    async fn table(channel: &Channel, instances: &[Self], now: SystemTime) -> Table {
         let ids = instances.iter().map(|it| it.hardware_id.as_str());
         let machines = hardware::machines(channel, ids).await;
         let row = |instance: &Self| row(instance, machines.get(&instance.hardware_id), now);
         let table = Table::new(Self::COLUMNS, instances.iter().map(row));
-        (table, machines.into_iter().map(|(id, machine)| (id, machine.name)).collect())
+        table.with_names(machines.into_iter().map(|(id, machine)| (id, machine.name)).collect())
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {

@@ -12,8 +12,8 @@ use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::output::{self, Row, print_line};
-use crate::resource::{ListOutput, PAGE_SIZE, Rows, pages, required};
+use crate::output::{self, List, ListOutput, Row, Table, print_line};
+use crate::resource::{PAGE_SIZE, pages, required};
 use crate::{failure, hardware};
 
 /// Commands on leases.
@@ -65,11 +65,12 @@ pub async fn run(
         LeaseCommand::List { state, output } => {
             let mut leases = list(&client).await?;
             leases.retain(|lease| state.is_none_or(|state| state as i32 == lease.state));
-            let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
-            let names = hardware::names(channel, machines).await;
-            let nothing = "no lease: machines get them from dynamic ranges, see `tinwright range create --dynamic`";
-            Rows { objects: &leases, id: |lease| &lease.address, names, nothing }
-                .print(&output, out)
+            let table = async |now| {
+                let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
+                Table::of(&leases, now).with_names(hardware::names(channel, machines).await)
+            };
+            let empty = "no lease: machines get them from dynamic ranges, see `tinwright range create --dynamic`";
+            List::new(&leases, |lease| &lease.address, empty).print(&output, table, out).await
         }
         LeaseCommand::Delete { names, force } => {
             // All are found before the first is deleted.

@@ -2,7 +2,6 @@
 
 mod settings;
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -15,7 +14,7 @@ use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Row, print_list};
+use crate::output::{self, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
     required,
@@ -47,7 +46,7 @@ pub async fn run(
             let Some(location) = location else {
                 return resource::create::<pb::Location>(files, channel, out).await;
             };
-            print_list(out, &[location.create(channel).await?], &files.output)
+            resource::print(&[location.create(channel).await?], files.output, channel, out).await
         }
         LocationCommand::Apply(options) => {
             resource::apply::<pb::Location>(options, channel, out).await
@@ -57,24 +56,9 @@ pub async fn run(
             let stored = pb::Location::find(channel, update.name(), View::Basic).await?;
             let (location, paths) = update.write(stored)?;
             let updated = location.update(channel, Some(FieldMask { paths })).await?;
-            print_list(out, &[updated], &output)
+            resource::print(&[updated], output, channel, out).await
         }
         LocationCommand::Resource(command) => resource::run(command, channel, out).await,
-    }
-}
-
-/// Returns the names of all locations by their ids; none if they cannot be listed.
-pub(crate) async fn names(channel: &Channel) -> HashMap<String, String> {
-    let query = Query::<pb::Location>::default();
-    let locations = resource::pages(async |token| pb::Location::page(channel, &query, token).await);
-    locations.await.unwrap_or_default().into_iter().map(|it| (it.id, it.name)).collect()
-}
-
-/// Returns the id of the location `name`: a name, an id or the beginning of one.
-pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    match name.parse::<LocationId>() {
-        Ok(id) => Ok(id.to_string()),
-        Err(_) => Ok(pb::Location::find(channel, name, View::Basic).await?.id),
     }
 }
 

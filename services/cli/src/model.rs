@@ -3,7 +3,7 @@
 mod offers;
 mod settings;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Row, Table, print_list};
+use crate::output::{self, Row, Table};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
     ResourceCommand, from_files, required,
@@ -89,15 +89,7 @@ async fn update(
     anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
     let mask = Some(FieldMask { paths });
     let updated = pb::Model { revision: 0, ..model }.update(channel, mask).await?;
-    print_list(out, &[updated], &output)
-}
-
-/// Returns the id of the model `name`: a name, an id or the beginning of one.
-pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    match name.parse::<ModelId>() {
-        Ok(id) => Ok(id.to_string()),
-        Err(_) => Ok(pb::Model::find(channel, name, View::Basic).await?.id),
-    }
+    resource::print(&[updated], output, channel, out).await
 }
 
 /// Returns the numbers of machines of all models by the model's id.
@@ -171,16 +163,12 @@ impl Resource for pb::Model {
     }
 
     /// Shows the numbers of machines, if the caller may see them.
-    async fn table(
-        channel: &Channel,
-        models: &[Self],
-        now: SystemTime,
-    ) -> (Table, HashMap<String, String>) {
+    async fn table(channel: &Channel, models: &[Self], now: SystemTime) -> Table {
         let print = |error: &anyhow::Error| {
             eprintln!("tinwright: without numbers of machines: {}", failure::line(error));
         };
         let Ok(counts) = counts(channel).await.inspect_err(print) else {
-            return (Table::of(models, now), HashMap::new());
+            return Table::of(models, now);
         };
         let rows = models.iter().map(|model| {
             let count = counts.get(&model.id).copied().unwrap_or_default();
@@ -191,7 +179,7 @@ impl Resource for pb::Model {
                     .map(Clone::clone);
             [id, name].into_iter().chain(numbers).chain([age, description]).collect()
         });
-        (Table::new(&COLUMNS, rows), HashMap::new())
+        Table::new(&COLUMNS, rows)
     }
 }
 

@@ -16,7 +16,6 @@ use crate::output::{self, Row};
 use crate::resource::{
     self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
-use crate::stack;
 
 /// Commands on nodes.
 #[derive(Debug, clap::Subcommand)]
@@ -125,7 +124,7 @@ impl Resource for pb::Node {
     }
 
     async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
-        stack::names(channel).await
+        resource::all_names::<pb::Stack>(channel).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
@@ -137,7 +136,7 @@ impl Resource for pb::Node {
             ..pb::ListNodesRequest::default()
         };
         if let Some(name) = stack {
-            request.stack_id = stack::id(channel, name).await?;
+            request.stack_id = pb::Stack::find_id(channel, name).await?;
         }
         list(channel, request).await
     }

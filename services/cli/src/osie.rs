@@ -125,14 +125,14 @@ fn publish(
 /// Returns the program for the flavour.
 fn program(options: &BuildOptions) -> anyhow::Result<PathBuf> {
     let BuildOptions { flavour, worker, node_agent, .. } = options;
-    let (given, other) = match flavour {
+    let (own, other) = match flavour {
         Flavour::Install => (worker, node_agent),
         Flavour::Node => (node_agent, worker),
     };
     let option = flavour.option();
     anyhow::ensure!(other.is_none(), "an image of this flavour has another program: give {option}");
-    if let Some(given) = given {
-        return Ok(given.clone());
+    if let Some(program) = own {
+        return Ok(program.clone());
     }
     let current = std::env::current_exe().context("finding this program")?;
     let program = current.with_file_name(flavour.program());

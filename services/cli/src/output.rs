@@ -1,9 +1,11 @@
 //! Output of commands: tables for people, JSON and YAML for programs.
 //!
 //! - `format`: the formats.
+//! - `list`: lists of objects, as all commands print them.
 //! - `table`: tables with names and short ids.
 
 mod format;
+mod list;
 mod table;
 
 use std::io::{ErrorKind, Write};
@@ -17,6 +19,7 @@ use serde_json::Value;
 use tinwright::json;
 
 pub use self::format::Format;
+pub use self::list::{List, ListOutput};
 pub use self::table::Table;
 use crate::files::{descriptor, human};
 
@@ -47,35 +50,6 @@ pub fn print_bytes(out: &mut dyn Write, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Prints `objects` as a list.
-pub fn print_list<M: Message + Name + Row>(
-    out: &mut dyn Write,
-    objects: &[M],
-    format: &Format,
-) -> anyhow::Result<()> {
-    match format {
-        Format::Table | Format::Wide => {
-            let table = Table::of(objects, Clock::system().wall());
-            print_line(out, &table.render(*format == Format::Wide, true))
-        }
-        Format::Name => {
-            let names: Result<Vec<_>, _> = objects.iter().map(reference).collect();
-            print_line(out, &names?.join("\n"))
-        }
-        Format::Json | Format::Yaml | Format::JsonPath(_) => print_objects(out, objects, format),
-    }
-}
-
-/// Prints `objects` for programs, as a list.
-pub fn print_objects<M: Message + Name>(
-    out: &mut dyn Write,
-    objects: &[M],
-    format: &Format,
-) -> anyhow::Result<()> {
-    let values: Result<Vec<_>, _> = objects.iter().map(|object| value(object, format)).collect();
-    print_line(out, &format.render(&Value::Array(values?))?)
-}
-
 /// Prints one object: as `text` for people.
 pub fn print_one<M: Message + Name>(
     out: &mut dyn Write,
@@ -99,7 +73,9 @@ pub fn print_values(
 /// Renders one object; as a table, it is YAML.
 pub fn one<M: Message + Name>(object: &M, format: &Format) -> anyhow::Result<String> {
     if matches!(format, Format::Name) {
-        return reference(object);
+        let value = json::write(object)?;
+        let text = |name: &str| value.get(name).and_then(Value::as_str);
+        return Ok(reference::<M>(text("name").or_else(|| text("id")).unwrap_or_default()));
     }
     format.render(&value(object, format)?)
 }
@@ -122,12 +98,9 @@ fn value<M: Message + Name>(object: &M, format: &Format) -> anyhow::Result<Value
     Ok(Value::Object([kind].into_iter().chain(fields).collect()))
 }
 
-/// Returns the reference to `object` that scripts use: `hardware/node-1`.
-fn reference<M: Message + Name>(object: &M) -> anyhow::Result<String> {
-    let value = json::write(object)?;
-    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    let name = text("name").or_else(|| text("id")).unwrap_or_default();
-    Ok(format!("{}/{name}", M::NAME.to_lowercase()))
+/// Returns the reference that scripts use to the object of type `M` with the name `name`: `hardware/node-1`.
+pub fn reference<M: Name>(name: &str) -> String {
+    format!("{}/{name}", M::NAME.to_lowercase())
 }
 
 /// Renders `objects` as a table.

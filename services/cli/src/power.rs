@@ -7,15 +7,16 @@ mod operation_text;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{self, Power, What};
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::output::{self, Format, Row, print_one};
-use crate::resource::{ListOutput, ListQuery};
-use crate::{hardware, input};
+use crate::input;
+use crate::output::{self, Format, ListOutput, Row, print_one};
+use crate::resource::{ListQuery, Resource as _};
 
 /// Commands on power.
 #[derive(Debug, clap::Subcommand)]
@@ -164,7 +165,7 @@ pub async fn run(
     let (options, what) = match command {
         PowerCommand::Bmc(command) => return bmc::run(command, channel, out).await,
         PowerCommand::Status { machine, output } => {
-            let hardware_id = hardware::id(channel, &machine).await?;
+            let hardware_id = Hardware::find_id(channel, &machine).await?;
             let request = pb::GetPowerStateRequest { hardware_id };
             let state = client(channel).get_power_state(request).await;
             let state = state.map_err(|status| bmc::with_hint(status, &machine))?.into_inner();

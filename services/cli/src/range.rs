@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
 use crate::input;
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
     ResourceCommand, required,
@@ -89,7 +89,7 @@ pub async fn run(
                 labels: labels.into_iter().collect(),
                 ..pb::Range::default()
             };
-            print_list(out, &[range.create(channel).await?], &output)
+            resource::print(&[range.create(channel).await?], output, channel, out).await
         }
         RangeCommand::Apply(options) => resource::apply::<pb::Range>(options, channel, out).await,
         RangeCommand::Resource(command) => resource::run(command, channel, out).await,

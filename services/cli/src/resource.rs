@@ -3,7 +3,7 @@
 //! A resource implements its calls: [`Resource`], and [`FromFiles`] if its objects are created from files. Its own commands
 //! flatten [`ResourceCommand`].
 //!
-//! - `from_files`: creating, replacing and applying the objects of files.
+//! - `from_files`: creating, replacing and applying the objects of files. `names`: the ids of other objects that they name.
 //! - `compare`: the fields in which an object differs from the stored one.
 //! - `delete`, `list`: these commands.
 
@@ -11,6 +11,7 @@ pub mod compare;
 mod delete;
 pub mod from_files;
 mod list;
+mod names;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -20,17 +21,15 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use prost::{Message, Name};
 use prost_types::FieldMask;
+use tinwright::HardwareId;
 use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure::{self, Missing};
 use crate::follow::{self, Watchable};
-use crate::output::{self, Format, Row, Table, print_line};
-pub use from_files::{
-    ApplyOptions, FileOptions, FromFiles, Names, UpdateOptions, apply, create, update,
-};
-pub use list::ListOutput;
-pub(crate) use list::Rows;
+use crate::output::{self, Format, ListOutput, Row, Table, print_line};
+pub use from_files::{ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, update};
+pub use names::Names;
 
 /// Objects per page of a list: few enough that a page of the largest ones fits a message.
 pub const PAGE_SIZE: i32 = 100;
@@ -77,6 +76,24 @@ pub trait Resource: Watchable + Row {
         }
     }
 
+    /// Returns the id of the object with the name `name`, which may be the beginning of its id. A whole id is returned without a call: the
+    /// server may have no such objects.
+    async fn find_id(channel: &Channel, name: &str) -> anyhow::Result<String> {
+        // The ids of all resources have one form.
+        match name.parse::<HardwareId>() {
+            Ok(id) => Ok(id.to_string()),
+            Err(_) => Ok(Self::find(channel, name, View::Basic).await?.id().to_owned()),
+        }
+    }
+
+    /// Returns the id of the object with the name `name`; empty without a name.
+    async fn find_optional_id(channel: &Channel, name: Option<&str>) -> anyhow::Result<String> {
+        match name {
+            Some(name) => Self::find_id(channel, name).await,
+            None => Ok(String::new()),
+        }
+    }
+
     /// True if `filter`, which the server does not know, leaves the object.
     fn matches(&self, _filter: &Self::Filter) -> bool {
         true
@@ -97,13 +114,9 @@ pub trait Resource: Watchable + Row {
         output::one(self, &Format::Yaml)
     }
 
-    /// Returns `objects` as a table with whole ids, and names for ids of other objects in it.
-    async fn table(
-        channel: &Channel,
-        objects: &[Self],
-        now: SystemTime,
-    ) -> (Table, HashMap<String, String>) {
-        (Table::of(objects, now), Self::names(channel, objects).await)
+    /// Returns `objects` as a table.
+    async fn table(channel: &Channel, objects: &[Self], now: SystemTime) -> Table {
+        Table::of(objects, now).with_names(Self::names(channel, objects).await)
     }
 
     /// Returns names for the ids of other objects in a table of `objects`.
@@ -185,7 +198,7 @@ pub async fn run<R: Resource>(
             let object = R::find(channel, &name, view).await?;
             match &output {
                 Format::Table | Format::Wide => print_line(out, &object.describe(channel).await?),
-                Format::Name => print_line(out, &list::reference(&object)),
+                Format::Name => print_line(out, &output::reference::<R>(&object.title())),
                 Format::Json | Format::Yaml | Format::JsonPath(_) => {
                     print_line(out, &output::one(&object, &output)?)
                 }
@@ -222,7 +235,7 @@ async fn by_prefix<R: Resource>(
     let all = ListQuery::<R::Filter>::default();
     let prefix = prefix.to_ascii_lowercase();
     let found = pages(async |token| R::page(channel, &all, token).await).await;
-    // Who may not list gets the first error.
+    // A caller that may not list gets the first error.
     let Ok(mut found) = found else { return Err(missing) };
     found.retain(|object| object.id().starts_with(&prefix));
     let count = found.len();
@@ -261,8 +274,7 @@ pub async fn print<R: Resource>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let options = ListOutput { output, no_headers: false, quiet: false };
-    list::print(objects, options, channel, out).await
+    list::print(objects, &output.into(), channel, out).await
 }
 
 /// Returns `found`, or nothing if it is the error that there is no such object.
@@ -272,6 +284,14 @@ pub fn optional<T>(found: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
         Err(error) if failure::is_not_found(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the names of all objects by their ids; none if they cannot be listed.
+pub(crate) async fn all_names<R: Resource>(channel: &Channel) -> HashMap<String, String> {
+    let query = Query::<R>::default();
+    let objects = pages(async |token| R::page(channel, &query, token).await).await;
+    let objects = objects.unwrap_or_default().into_iter();
+    objects.map(|object| (object.id().to_owned(), object.title())).collect()
 }
 
 /// Returns the error that `name` is not of the form that names of `resource` have: so there is none with it.

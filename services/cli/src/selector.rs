@@ -102,13 +102,13 @@ fn requirement(text: &str) -> Result<Requirement, String> {
 fn checked_key(key: &str) -> Result<String, String> {
     let is_valid =
         !key.is_empty() && !key.contains(|it: char| it.is_whitespace() || "=!<>()".contains(it));
-    is_valid.then(|| key.to_owned()).ok_or_else(|| format!("{key:?} is no key of a label"))
+    is_valid.then(|| key.to_owned()).ok_or_else(|| format!("{key:?} is not a key of a label"))
 }
 
 fn checked_value(value: &str) -> Result<String, String> {
     let value = value.trim();
     let is_valid = !value.contains(|it: char| it.is_whitespace() || "=!<>()".contains(it));
-    is_valid.then(|| value.to_owned()).ok_or_else(|| format!("{value:?} is no value of a label"))
+    is_valid.then(|| value.to_owned()).ok_or_else(|| format!("{value:?} is not a value of a label"))
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn a_text_that_is_not_a_selector_is_refused() {
         for wrong in [
             "",
             "=a",

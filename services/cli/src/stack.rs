@@ -2,7 +2,6 @@
 
 mod progress;
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -14,13 +13,14 @@ use tinwright::{StackId, check};
 use tonic::transport::Channel;
 
 use crate::connect::View;
+use crate::files::Object;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Row, print_line, print_list};
+use crate::input;
+use crate::output::{self, Row, print_line};
 use crate::resource::{
     self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
     from_files, required,
 };
-use crate::{files, input};
 
 /// Commands on stacks.
 #[derive(Debug, clap::Subcommand)]
@@ -100,22 +100,28 @@ pub async fn run(
     }
 }
 
+/// Applies the stacks in files one after another. One that fails does not prevent the others.
 async fn apply(
-    ApplyOptions { files, nodes, rollout }: ApplyOptions,
+    ApplyOptions { files: FileOptions { files, output }, nodes, rollout }: ApplyOptions,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut applied = Vec::new();
-    let objects: anyhow::Result<Vec<_>> = files::read_all(&files.files).into_iter().collect();
-    for object in objects? {
-        let (stack, settings) = (from_files::read(&object)?, rollout.settings(nodes.clone()));
-        let stack = apply_one(stack, settings, channel).await.context(object.position)?;
-        if files.output.is_for_people() {
-            wait(&stack, rollout, channel, out).await?;
+    let each = async |stack: pb::Stack, object: &Object, out: &mut dyn Write| {
+        let settings = rollout.settings(nodes.clone());
+        let stack = apply_one(stack, settings, channel).await;
+        let stack = stack.with_context(|| object.position.clone())?;
+        applied.push(stack.clone());
+        match output.is_for_people() {
+            true => wait(&stack, rollout, channel, out).await,
+            false => Ok(()),
         }
-        applied.push(stack);
+    };
+    let result = from_files::for_each(&files, each, out).await;
+    if !output.is_for_people() && !applied.is_empty() {
+        resource::print(&applied, output, channel, out).await?;
     }
-    if files.output.is_for_people() { Ok(()) } else { print_list(out, &applied, &files.output) }
+    result
 }
 
 /// Creates `stack`, or begins the rollout of its containers.
@@ -262,21 +268,6 @@ impl FromFiles for pb::Stack {
         let request =
             pb::UpdateStackRequest { stack: Some(self), update_mask, ..Default::default() };
         required(client(channel).update_stack(request).await?.into_inner().stack)
-    }
-}
-
-/// Returns the names of all stacks by their ids; none if they cannot be listed.
-pub(crate) async fn names(channel: &Channel) -> HashMap<String, String> {
-    let query = Query::<pb::Stack>::default();
-    let stacks = resource::pages(async |token| pb::Stack::page(channel, &query, token).await);
-    stacks.await.unwrap_or_default().into_iter().map(|it| (it.id, it.name)).collect()
-}
-
-/// Returns the id of the stack with this name or id.
-pub(crate) async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    match name.parse::<StackId>() {
-        Ok(id) => Ok(id.to_string()),
-        Err(_) => Ok(pb::Stack::find(channel, name, View::Basic).await?.id),
     }
 }
 

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
 use crate::input;
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
     required,
@@ -83,7 +83,7 @@ pub struct Settings {
 
 fn quota(text: &str) -> Result<(String, i64), String> {
     let (tenant, count) = input::pair(text)?;
-    let count = count.parse().map_err(|_| format!("{count:?} is no number"))?;
+    let count = count.parse().map_err(|_| format!("{count:?} is not a number"))?;
     Ok((tenant, count))
 }
 
@@ -120,7 +120,7 @@ pub async fn run(
             let labels = labels.into_iter().collect();
             let mut subnet = pb::Subnet { name, cidr, labels, ..pb::Subnet::default() };
             settings.write(&mut subnet)?;
-            print_list(out, &[subnet.create(channel).await?], &output)
+            resource::print(&[subnet.create(channel).await?], output, channel, out).await
         }
         SubnetCommand::Update { name, settings, output } => {
             let id = pb::Subnet::find(channel, &name, View::Basic).await?.id;
@@ -128,7 +128,7 @@ pub async fn run(
             let paths = settings.write(&mut subnet)?;
             anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
             let updated = subnet.update(channel, Some(FieldMask { paths })).await?;
-            print_list(out, &[updated], &output)
+            resource::print(&[updated], output, channel, out).await
         }
         SubnetCommand::Apply(options) => resource::apply::<pb::Subnet>(options, channel, out).await,
         SubnetCommand::Resource(command) => resource::run(command, channel, out).await,

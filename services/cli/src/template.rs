@@ -11,7 +11,6 @@ mod render;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use prost_types::FieldMask;
 use tinwright::TemplateId;
 use tinwright::workflow::v1 as pb;
@@ -23,10 +22,10 @@ use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::files::{self, Object};
 use crate::follow::{Watch, Watchable};
 use crate::input;
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, required,
+    ResourceCommand, from_files, required,
 };
 
 /// Commands on templates.
@@ -75,7 +74,7 @@ pub async fn run(
             resource::create::<pb::Template>(files, channel, out).await
         }
         TemplateCommand::Create { name: Some(name), files } => {
-            create_named(name, &files, channel, out).await
+            create_named(&name, files, channel, out).await
         }
         TemplateCommand::Render(options) => render::run(options, channel, out).await,
         TemplateCommand::Actions(options) => actions::run(options, out),
@@ -83,7 +82,7 @@ pub async fn run(
             let data = input::text(&file)?;
             let found = pb::Template::find(channel, &name, View::Full).await?;
             let replaced = pb::Template { data, ..found }.update(channel, None).await?;
-            print_list(out, &[replaced], &output)
+            resource::print(&[replaced], output, channel, out).await
         }
         TemplateCommand::Apply(options) => {
             resource::apply::<pb::Template>(options, channel, out).await
@@ -92,21 +91,25 @@ pub async fn run(
     }
 }
 
-/// Creates the template in a file under the name `name`.
+/// Creates the only template in files under the name `name`.
 async fn create_named(
-    name: String,
-    options: &FileOptions,
+    name: &str,
+    FileOptions { files, output }: FileOptions,
     channel: &Channel,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
-    let objects: anyhow::Result<Vec<_>> = files::read_all(&options.files).into_iter().collect();
-    let objects = objects?;
-    let [object] = objects.as_slice() else {
-        anyhow::bail!("--name is for one template, and the files have {}", objects.len());
+    let objects = files::read_all(&files);
+    // Objects that cannot be read are reported first: nothing is created then.
+    anyhow::ensure!(
+        objects.len() == 1 || objects.iter().any(Result::is_err),
+        "--name is for one template, and the files have {}",
+        objects.len()
+    );
+    let rename = async |template: &mut pb::Template| {
+        template.name = name.to_owned();
+        anyhow::Ok(())
     };
-    let template = pb::Template { name, ..pb::Template::read(object)? };
-    let created = template.create(channel).await.with_context(|| object.position.clone())?;
-    print_list(out, &[created], &options.output)
+    from_files::create_objects(objects, output, rename, channel, out).await
 }
 
 /// Options of a deletion.
@@ -115,14 +118,6 @@ pub struct DeleteTemplateOptions {
     /// Delete the template also while instances or machines refer to it
     #[arg(long)]
     force: bool,
-}
-
-/// Returns the id of the template with a name or id.
-pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    match name.parse::<TemplateId>() {
-        Ok(id) => Ok(id.to_string()),
-        Err(_) => Ok(pb::Template::find(channel, name, View::Basic).await?.id),
-    }
 }
 
 impl Row for pb::Template {

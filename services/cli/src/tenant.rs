@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
 use crate::input;
-use crate::output::{self, Format, Row, print_list};
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
     required,
@@ -53,7 +53,7 @@ pub async fn run(
         TenantCommand::Create { name, description, labels, output } => {
             let labels = labels.into_iter().collect();
             let tenant = pb::Tenant { name, description, labels, ..pb::Tenant::default() };
-            print_list(out, &[tenant.create(channel).await?], &output)
+            resource::print(&[tenant.create(channel).await?], output, channel, out).await
         }
         TenantCommand::Apply(options) => resource::apply::<pb::Tenant>(options, channel, out).await,
         TenantCommand::Resource(command) => resource::run(command, channel, out).await,

@@ -7,7 +7,7 @@
 //! | Template; Task of v1alpha2 | Template |
 //! | Workflow | Workflow, made once |
 //!
-//! Each conversion takes the fields that it knows out of the object. What is left has no place here, and is named
+//! Each conversion takes the fields that it knows out of the object. The fields that are left have no place here, and are named
 //! (docs/migration-tinkerbell.md).
 
 mod bmc;
@@ -31,7 +31,7 @@ const MACHINE: &str = "Machine";
 /// Groups of Tinkerbell's API.
 const GROUPS: [&str; 2] = ["tinkerbell.org", "bmc.tinkerbell.org"];
 
-/// What an object of a file is.
+/// An object of a file, ours or converted.
 #[derive(Debug)]
 pub enum Conversion {
     /// An object of ours.
@@ -45,11 +45,11 @@ pub enum Conversion {
 pub struct Converted {
     /// The object, with its kind.
     pub value: Value,
-    /// The paths of what has no place in it.
+    /// The paths of the fields that have no place in it.
     pub leftovers: Vec<String>,
 }
 
-/// What the objects of all files say of each other.
+/// The references between the objects of all files.
 #[derive(Debug, Default)]
 struct Site {
     /// User name and password of Secrets, by name.
@@ -117,7 +117,7 @@ fn convert(object: &Value, site: &Site) -> anyhow::Result<Conversion> {
     }
     let slash = if group.is_empty() { "" } else { "/" };
     let is_known = GROUPS.contains(&group);
-    anyhow::ensure!(is_known, "{kind} of {group}{slash}{version} is no kind of Tinkerbell");
+    anyhow::ensure!(is_known, "{kind} of {group}{slash}{version} is not a kind of Tinkerbell");
     let mut fields = Fields::new(object.clone());
     let values = match (kind, version) {
         ("Hardware", "v1alpha1") => vec![hardware::v1alpha1(&mut fields, site)?],

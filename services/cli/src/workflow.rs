@@ -27,7 +27,7 @@ use crate::resource::{
     self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
 use crate::tinkerbell::LABEL;
-use crate::{hardware, input, template};
+use crate::{hardware, input};
 
 /// Commands on workflows.
 #[derive(Debug, clap::Subcommand)]
@@ -146,7 +146,7 @@ pub async fn run(
             resource::print(cancelled.workflow.as_slice(), output, channel, out).await
         }
         WorkflowCommand::ConfirmRestart { hardware } => {
-            let hardware_id = hardware::id(channel, &hardware).await?;
+            let hardware_id = Hardware::find_id(channel, &hardware).await?;
             let request = pb::ConfirmRestartRequest { hardware_id };
             let confirmed = client(channel).confirm_restart(request).await?.into_inner();
             Ok(writeln!(out, "boot epoch {}", confirmed.boot_epoch)?)
@@ -164,7 +164,8 @@ pub async fn run(
             progress::show(channel, &id).await
         }
         WorkflowCommand::Resource(ResourceCommand::List { query, output }) => {
-            let hardware = Some(hardware::id_or_all(channel, query.filter.hardware).await?);
+            let hardware = query.filter.hardware.as_deref();
+            let hardware = Some(Hardware::find_optional_id(channel, hardware).await?);
             let state = query.filter.state;
             let query = ListQuery { filter: WorkflowFilter { hardware, state }, ..query };
             let command = ResourceCommand::<pb::Workflow>::List { query, output };
@@ -187,8 +188,8 @@ async fn create(
         None => String::new(),
     };
     let request = pb::CreateWorkflowRequest {
-        template_id: template::id(channel, &template).await?,
-        hardware_id: hardware::id(channel, &hardware).await?,
+        template_id: Template::find_id(channel, &template).await?,
+        hardware_id: Hardware::find_id(channel, &hardware).await?,
         values: values.into_iter().collect(),
         labels: labels.into_iter().collect(),
         occupied_by,

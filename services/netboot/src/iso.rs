@@ -9,7 +9,6 @@
 pub mod scan;
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -21,7 +20,7 @@ use self::scan::Scanned;
 use crate::Mac;
 use crate::bootscripts::{BootRefusal, BootResult, BootScripts};
 use crate::site::Iso;
-use crate::tftp::{Directories, DiskFile};
+use crate::tftp::{Directories, DiskFile, OpenDirectoryError};
 
 /// Octets of a placeholder.
 const PLACEHOLDER_BYTES: usize = 1024;
@@ -62,8 +61,8 @@ pub struct Image {
 }
 
 impl Images {
-    /// Opens the images of `settings`.
-    pub fn open(settings: &Iso) -> io::Result<Self> {
+    /// Opens the directory of images of `settings`.
+    pub fn open(settings: &Iso) -> Result<Self, OpenDirectoryError> {
         let directory = Directories::open([&settings.directory])?;
         let (scanned, arguments) = Default::default();
         Ok(Self { directory, placeholder: settings.placeholder.clone(), scanned, arguments })

@@ -12,6 +12,6 @@ pub mod requested_file;
 pub mod server;
 mod session;
 
-pub use files::{Directories, DiskFile, FileError, FileSource, OpenFile};
+pub use files::{Directories, DiskFile, FileError, FileSource, OpenDirectoryError, OpenFile};
 pub use requested_file::RequestedFile;
 pub use server::{FinishedRequest, RequestResult, Server};

@@ -173,13 +173,13 @@ fn vendor(text: &str) -> anyhow::Result<[u8; 3]> {
         text.split([':', '-']).map(|octet| u8::from_str_radix(octet, 16)).collect();
     match octets[..] {
         [Ok(a), Ok(b), Ok(c)] if text.len() == 8 && !text.contains('+') => Ok([a, b, c]),
-        _ => anyhow::bail!("three octets in hex are wanted, such as 00:11:22"),
+        _ => anyhow::bail!("three octets in hex are expected, such as 00:11:22"),
     }
 }
 
 fn loader(text: &str) -> anyhow::Result<(u16, String)> {
     let (number, file) =
-        text.split_once('=').context("NUMBER=FILE is wanted, such as 7=ipxe.efi")?;
+        text.split_once('=').context("NUMBER=FILE is expected, such as 7=ipxe.efi")?;
     let number = number.parse().ok().filter(|number| REGISTERED.contains(number));
     let number = number.context("no such number is registered for option 93")?;
     tinwright::check::file_name(file)?;

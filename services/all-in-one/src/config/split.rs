@@ -139,7 +139,7 @@ impl FromStr for Peer {
         }
         match uri.path_and_query().map(|path| path.as_str()) {
             None | Some("/") => Ok(Self { service, url: uri }),
-            Some(_) => Err(format!("{url} has a path: only scheme, host and port are wanted")),
+            Some(_) => Err(format!("{url} has a path: only scheme, host and port are expected")),
         }
     }
 }

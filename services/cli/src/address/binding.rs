@@ -9,17 +9,17 @@ use tinwright::LocationBindingId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_location_binding_request::By;
 use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
-use tinwright::hardware::v1 as pb_hardware;
+use tinwright::hardware::v1::Location;
 use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row, print_list};
+use crate::input;
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
     ResourceCommand, required,
 };
-use crate::{input, location};
 
 /// Commands on bindings of locations.
 #[derive(Debug, clap::Subcommand)]
@@ -64,7 +64,7 @@ pub enum BindingCommand {
     Resource(ResourceCommand<pb::LocationBinding>),
 }
 
-/// What is bound.
+/// The subnets and ranges that are bound, and settings.
 #[derive(Debug, clap::Args)]
 pub struct Bound {
     /// Grant from static ranges of this subnet; may be repeated
@@ -95,14 +95,14 @@ pub async fn run(
     match command {
         BindingCommand::Create { location, tenant, group, bound, labels, output } => {
             let mut binding = pb::LocationBinding {
-                location_id: location::id(channel, &location).await?,
+                location_id: Location::find_id(channel, &location).await?,
                 tenant,
                 group,
                 labels: labels.into_iter().collect(),
                 ..pb::LocationBinding::default()
             };
             bound.write(channel, &mut binding).await?;
-            print_list(out, &[binding.create(channel).await?], &output)
+            resource::print(&[binding.create(channel).await?], output, channel, out).await
         }
         BindingCommand::Update { name, bound, output } => {
             let id = pb::LocationBinding::find(channel, &name, View::Basic).await?.id;
@@ -110,7 +110,7 @@ pub async fn run(
             let paths = bound.write(channel, &mut binding).await?;
             anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
             let updated = binding.update(channel, Some(FieldMask { paths })).await?;
-            print_list(out, &[updated], &output)
+            resource::print(&[updated], output, channel, out).await
         }
         BindingCommand::Apply(options) => {
             resource::apply::<pb::LocationBinding>(options, channel, out).await
@@ -191,14 +191,12 @@ impl Resource for pb::LocationBinding {
     }
 
     async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
-        location::names(channel).await
+        resource::all_names::<Location>(channel).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let location_id = match &query.filter.location {
-            Some(name) => location::id(channel, name).await?,
-            None => String::new(),
-        };
+        let location = query.filter.location.as_deref();
+        let location_id = Location::find_optional_id(channel, location).await?;
         let labels = query.labels();
         let page_size = PAGE_SIZE;
         let request =
@@ -216,7 +214,7 @@ impl Resource for pb::LocationBinding {
 
 impl FromFiles for pb::LocationBinding {
     async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
-        names.resolve::<pb_hardware::Location>(&mut self.location_id).await?;
+        names.resolve::<Location>(&mut self.location_id).await?;
         names.resolve_all::<pb::Subnet>(&mut self.subnet_ids).await?;
         names.resolve_all::<pb::Range>(&mut self.range_ids).await
     }

@@ -1,7 +1,7 @@
 //! The cause of a broken connection, in one line, with what to do.
 //!
 //! The libraries report most causes as a broken connection. So the server is called once more, step by step: its port, its protocol, its
-//! certificate, and its opinion of ours.
+//! certificate, and its response to ours.
 
 use std::io;
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(super) async fn cause(site: &Site, now: SystemTime) -> Option<String> {
     tokio::time::timeout(STEP_TIMEOUT + REFUSAL_TIMEOUT, step).await.ok().flatten()
 }
 
-/// The time before the end of a certificate from which on it is said.
+/// The time before the end of a certificate at which warnings begin.
 const WARNING_TIME: Duration = Duration::from_secs(30 * 86_400);
 
 /// Returns a warning if the caller's certificate for `site` ends within 30 days of `now`. One that has ended is an error elsewhere.
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_where_nothing_listens_is_said() {
+    async fn a_port_without_a_listener_is_reported() {
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let (_folder, site) = site(&format!("http://{closed}"));
         let cause = cause(&site, SystemTime::now()).await.unwrap();

@@ -48,7 +48,9 @@ impl User {
 #[test]
 fn contexts_are_added_used_shown_and_removed() {
     let user = User::new();
-    assert!(user.run("list").unwrap().starts_with("no contexts: begin with"));
+    let none = "there are no contexts: create one with `tinwright context add`";
+    assert_eq!(user.run("list").unwrap(), format!("{none}\n"));
+    assert_eq!(user.run("use anna").unwrap_err(), format!("no context anna: {none}"));
     let lab = "add lab --server https://a:1,https://b:1 --secrets @/secrets --use";
     assert_eq!(user.run(lab).unwrap(), "lab added\n");
     let files =

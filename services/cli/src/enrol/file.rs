@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tinwright::hardware::v1::Location;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tokio::task::JoinSet;
@@ -14,7 +15,8 @@ use tonic::transport::Channel;
 use super::{EnrolHardware, client, discovery, notes, result};
 use crate::csv::{self, CsvLine};
 use crate::output::{self, print_line};
-use crate::{bmc_address, failure, input, location};
+use crate::resource::Resource as _;
+use crate::{bmc_address, failure, input};
 
 /// The columns that a file may have, besides `label:KEY`.
 const COLUMNS: [&str; 8] =
@@ -92,7 +94,7 @@ fn read(text: &str, options: &EnrolHardware) -> anyhow::Result<(Vec<Line>, Vec<O
     };
     check_header(&header)?;
     let (mut lines, mut wrong): (Vec<Line>, _) = (Vec::new(), Vec::new());
-    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut lines_by_bmc: BTreeMap<(String, String), usize> = BTreeMap::new();
     for parsed in parsed {
         let (number, fields) = match parsed {
             Ok(CsvLine { number, fields }) => (number, Ok(fields)),
@@ -104,7 +106,7 @@ fn read(text: &str, options: &EnrolHardware) -> anyhow::Result<(Vec<Line>, Vec<O
             bmc = of.get("bmc").cloned().unwrap_or_default();
             let line = line(number, &of, options)?;
             let key = (line.bmc.clone(), of.get("system").cloned().unwrap_or_default());
-            if let Some(first) = seen.insert(key, number) {
+            if let Some(first) = lines_by_bmc.insert(key, number) {
                 anyhow::bail!("it has the same BMC as line {first}");
             }
             Ok(line)
@@ -171,7 +173,7 @@ fn line(
     }
     let single = of.iter().filter_map(|(column, text)| Some((column.strip_prefix(LABEL)?, text)));
     labels.extend(single.map(|(key, text)| (key.to_owned(), text.clone())));
-    let given = |column: &str, option: &Option<String>| {
+    let value_or_option = |column: &str, option: &Option<String>| {
         of.get(column).cloned().or_else(|| option.clone()).unwrap_or_default()
     };
     let bmc = pb::Bmc {
@@ -183,12 +185,12 @@ fn line(
     let request = pb::EnrolBmcRequest {
         bmc: Some(bmc),
         name: value("name"),
-        zone: given("zone", &options.zone),
+        zone: value_or_option("zone", &options.zone),
         labels,
         discovery: discovery(options).into(),
         ..pb::EnrolBmcRequest::default()
     };
-    let location = given("location", &options.location);
+    let location = value_or_option("location", &options.location);
     Ok(Line { number, bmc: value("bmc"), location, request })
 }
 
@@ -201,7 +203,7 @@ async fn locate(lines: Vec<Line>, channel: &Channel, wrong: &mut Vec<Outcome>) -
             continue;
         }
         if !ids.contains_key(&line.location) {
-            let id = location::id(channel, &line.location).await.map_err(reason);
+            let id = Location::find_id(channel, &line.location).await.map_err(reason);
             ids.insert(line.location.clone(), id);
         }
         match &ids[&line.location] {

@@ -8,7 +8,7 @@
 //! | `location` | `location_id`; names in it are looked up later |
 //! | an Ethernet address in any notation | with colons |
 //!
-//! What protobuf has is read, too. All fields are checked here, since the decoder names neither the path nor a value that would fit.
+//! The JSON of protobuf is read, too. All fields are checked here, since the decoder names neither the path nor a value that would fit.
 
 mod scalar;
 
@@ -36,7 +36,7 @@ pub(crate) enum Step {
 pub(crate) struct Problem {
     /// The steps to it from the object.
     pub path: Vec<Step>,
-    /// What is wrong with it.
+    /// The reason why it does not fit.
     pub text: String,
 }
 
@@ -249,10 +249,10 @@ impl Form {
         let Some(Value::String(text)) = object.get("address") else { return };
         let Some((address, length)) = text.split_once('/') else { return };
         let (address, length) = (address.to_owned(), length.parse::<u32>().ok());
-        let given = object.get("prefix_length").and_then(Value::as_u64);
+        let separate = object.get("prefix_length").and_then(Value::as_u64);
         self.path.push(Step::Key("address".into()));
         match length {
-            Some(length) if given.is_none_or(|given| given == u64::from(length)) => {
+            Some(length) if separate.is_none_or(|it| it == u64::from(length)) => {
                 object.insert("address".into(), address.into());
                 object.insert("prefix_length".into(), length.into());
             }

@@ -120,7 +120,7 @@ mod tests {
     use tinwright::instance::v1::Instance;
 
     #[test]
-    fn what_people_read_is_what_they_may_write() {
+    fn the_form_that_people_read_may_be_written() {
         let protobuf = json!({
             "state": "STATE_PROVISIONABLE",
             "policy": {"metadata_tokens": "METADATA_TOKENS_REQUIRED", "user_data_window": "5400s"},

@@ -1,6 +1,5 @@
 //! `hardware accept`, `discover` and `forget`: machines that enrolled, and those that ask and have no record.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -12,8 +11,8 @@ use tonic::transport::Channel;
 
 use super::{client, own_state};
 use crate::connect::View;
-use crate::output::{self, Row};
-use crate::resource::{ListOutput, PAGE_SIZE, Resource as _, Rows, required};
+use crate::output::{self, List, ListOutput, Row, Table};
+use crate::resource::{PAGE_SIZE, Resource as _, required};
 
 /// Makes the enrolled machines with these names provisionable. All are found, and are enrolled, before the first is changed.
 pub(super) async fn accept(
@@ -61,14 +60,14 @@ pub(super) async fn discover(channel: &Channel) -> anyhow::Result<Vec<pb::Unknow
 }
 
 /// Prints machines without a record.
-pub(super) fn print(
+pub(super) async fn print(
     machines: &[pb::UnknownMachine],
     output: &ListOutput,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let nothing = "no unknown machine has asked for a boot";
-    let names = HashMap::new();
-    Rows { objects: machines, id: |machine| &machine.mac, names, nothing }.print(output, out)
+    let empty = "no unknown machine has asked for a boot";
+    let list = List::new(machines, |machine| &machine.mac, empty);
+    list.print(output, async |now| Table::of(machines, now), out).await
 }
 
 /// Forgets the machines without a record with these MACs, until they ask again. Prints each.
@@ -108,7 +107,7 @@ impl Row for pb::UnknownMachine {
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         let architectures: Vec<_> = self.architectures.iter().map(u32::to_string).collect();
-        // What a client sends must not reach the terminal as control characters.
+        // The text of a client must not reach the terminal as control characters.
         let class = self.vendor_class.chars().filter(|letter| !letter.is_control()).collect();
         vec![
             self.mac.clone(),

@@ -11,25 +11,9 @@ use crate::connect::View;
 use crate::failure::{self, Missing};
 use crate::resource::{self, Query, Resource as _};
 
-/// Returns the id of the machine `name`: an id, name, MAC or address.
-pub async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
-    match name.parse::<HardwareId>() {
-        Ok(id) => Ok(id.to_string()),
-        Err(_) => Ok(pb::Hardware::find(channel, name, View::Basic).await?.id),
-    }
-}
-
 /// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
 pub(crate) async fn known_id(channel: &Channel, name: &str) -> Option<String> {
     pb::Hardware::find(channel, name, View::Basic).await.ok().map(|machine| machine.id)
-}
-
-/// Returns the id of the machine `name`, or an empty id, which stands for all machines.
-pub(crate) async fn id_or_all(channel: &Channel, name: Option<String>) -> anyhow::Result<String> {
-    match name {
-        Some(name) => id(channel, &name).await,
-        None => Ok(String::new()),
-    }
 }
 
 /// Returns the machines with these ids, by id, without those that cannot be read.
@@ -50,7 +34,7 @@ pub(crate) async fn machines<'a>(
         match pb::Hardware::get(channel, id, View::Basic).await {
             Ok(machine) => drop(machines.insert(machine.id.clone(), machine)),
             Err(error) if failure::is_not_found(&error) => {}
-            // Whoever may not read machines sees their ids.
+            // A caller that may not read machines sees their ids.
             Err(_) => break,
         }
     }

@@ -57,7 +57,7 @@ pub(super) async fn run(
     };
     let mut ids = Vec::new();
     for name in &names {
-        ids.push(super::id(channel, name).await?);
+        ids.push(pb::Hardware::find_id(channel, name).await?);
     }
     let mut updated = Vec::new();
     for id in ids {

@@ -1,7 +1,7 @@
 //! Commands on credentials. The values of their fields come from a file or from standard input, never from the command line, where
 //! other users of the computer could read them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,8 +14,8 @@ use tonic::transport::Channel;
 
 use super::{client, role_word};
 use crate::input;
-use crate::output::{self, Format, Row, print_line, print_list};
-use crate::resource::{self, ListOutput, PAGE_SIZE, Rows, required};
+use crate::output::{self, Format, List, ListOutput, Row, Table, print_line};
+use crate::resource::{self, PAGE_SIZE, required};
 
 /// Commands on credentials.
 #[derive(Debug, clap::Subcommand)]
@@ -98,11 +98,7 @@ pub(super) async fn run(
                 let page = client(channel).list_credentials(request).await?.into_inner();
                 Ok((page.credentials, page.next_page_token))
             };
-            let credentials = resource::pages(page).await?;
-            let nothing =
-                "no credential: create one with `tinwright identity credential create --role ROLE`";
-            let names = HashMap::new();
-            Rows { objects: &credentials, id: |it| &it.id, names, nothing }.print(&output, out)
+            print(&resource::pages(page).await?, &output, out).await
         }
         CredentialCommand::Delete { ids } => {
             for id in ids {
@@ -136,11 +132,22 @@ async fn create(
     let (credential, request_id) = (Some(credential), String::new());
     let request = pb::CreateCredentialRequest { credential, fields, request_id };
     let created = client(channel).create_credential(request).await?.into_inner();
-    print_list(out, &[required(created.credential)?], &Format::Table)?;
+    print(&[required(created.credential)?], &Format::Table.into(), out).await?;
     match created.api_key.as_str() {
         "" => Ok(()),
         key => print_line(out, &format!("API key, shown only once: {key}")),
     }
+}
+
+/// Prints credentials.
+async fn print(
+    credentials: &[pb::Credential],
+    output: &ListOutput,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let empty = "no credential: create one with `tinwright identity credential create --role ROLE`";
+    let list = List::new(credentials, |credential| &credential.id, empty);
+    list.print(output, async |now| Table::of(credentials, now), out).await
 }
 
 /// Reads the values of fields. Errors do not quote them.
@@ -148,7 +155,7 @@ fn fields(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let text = input::text(path)?;
     let read = BTreeMap::deserialize(yaml_serde::Deserializer::from_str(&text));
     let fields: Option<BTreeMap<String, String>> = read.ok();
-    let wanted = || format!("{} is no object of names and texts", path.display());
+    let wanted = || format!("{} is not an object of names and texts", path.display());
     let fields = fields.with_context(wanted)?;
     anyhow::ensure!(!fields.is_empty(), "{} has no field", path.display());
     Ok(fields)

@@ -13,10 +13,10 @@ use runtime::authority;
 use tinwright::identity::v1 as pb;
 use tonic::transport::Channel;
 
-use super::{Role, client};
+use super::{Role, client, print};
 use crate::bundle::{self, Bundle};
 use crate::input;
-use crate::output::{Format, print_line, print_list};
+use crate::output::{Format, print_line};
 use crate::resource::required;
 
 /// Options of a new certificate.
@@ -124,7 +124,7 @@ async fn into_files(
         write(file, &issued.edge_key)?;
     }
     files.keep();
-    print_list(out, &[required(issued.certificate)?], &Format::Table)
+    print(&[required(issued.certificate)?], &Format::Table.into(), out).await
 }
 
 /// The files of a certificate.
@@ -189,7 +189,7 @@ impl NewFiles {
 impl Drop for NewFiles {
     fn drop(&mut self) {
         for path in &self.files {
-            // Without a certificate they are of no use; one that cannot be removed harms nobody.
+            // Without a certificate they have no use. A file that cannot be removed does no harm.
             drop(std::fs::remove_file(path));
         }
         if let Some(directory) = &self.directory {

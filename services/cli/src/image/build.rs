@@ -22,7 +22,9 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 use uuid::Uuid;
 
-use super::stored::{DirectoryLock, Target};
+use self::disk::DiskImage;
+use super::interrupt::Interrupt;
+use super::stored::{DirectoryLock, StoredImage, Target};
 use super::{BuildOptions, programs};
 use crate::output::print_line;
 
@@ -33,7 +35,8 @@ pub(super) const DEBIAN_12: &str = "debian-12";
 const RELEASES: [(&str, &str); 2] = [(DEBIAN_12, "bookworm"), ("debian-13", "trixie")];
 
 /// The programs that a build runs on this host.
-const PROGRAMS: [programs::Program; 6] = [
+const PROGRAMS: [programs::Program; 7] = [
+    ("unshare", "util-linux"),
     ("mmdebstrap", "mmdebstrap"),
     ("mke2fs", "e2fsprogs"),
     ("mformat", "mtools"),
@@ -68,8 +71,8 @@ impl Ids {
     }
 }
 
-/// Builds the image in `options`, and prints where it is stored.
-pub(super) fn run(options: &BuildOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Builds the image in `options`, and prints where it is stored. A signal interrupts it: its programs are ended, and its files are removed.
+pub(super) async fn run(options: &BuildOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     anyhow::ensure!(is_root, "building an image needs the permissions of root: use sudo");
     programs::require(&PROGRAMS)?;
@@ -77,42 +80,69 @@ pub(super) fn run(options: &BuildOptions, out: &mut dyn Write) -> anyhow::Result
     let (_, suite) = suite.with_context(|| format!("no release {}", options.release))?;
     let name = options.name.as_deref().unwrap_or(&options.release);
     let _lock = DirectoryLock::take(&options.files)?;
+    let mut interrupt = Interrupt::listen()?;
     // The user of apt in the new system reads below this directory.
     let readable = std::fs::Permissions::from_mode(0o755);
     let work = tempfile::Builder::new().prefix("tinwright-image-").permissions(readable).tempdir();
     let work = work.context("making a temporary directory")?;
-    let (root, raw, ids) = (work.path().join("root"), work.path().join("raw"), Ids::new());
-    let step = |text: &str| eprintln!("{name}: {text}");
-    step(&format!("installing packages of {suite} into {}: takes minutes", root.display()));
-    system::install(options, suite, &root)?;
-    step("setting up the system");
-    system::set_up(options, &root, ids)?;
-    step("making the disk image");
-    make_disk(options, &root, &raw, ids, work.path())?;
-    let origin = format!(
-        "tinwright image build {}\nkernel: {}\nmetadata service: {}",
-        options.release, options.kernel, options.metadata_url
-    );
-    step("compressing");
-    let stored = Target::new(&options.files, name).store(&raw, &origin, &ProgressBar::hidden())?;
-    let text = format!("{name}: built {stored}\n  root file system: partition 1, ext4");
+    let built = Build { options, suite, name, work: work.path() }.run(&mut interrupt).await;
+    let path = work.path().to_owned();
+    if let Err(error) = work.close() {
+        eprintln!("{name}: cannot remove {}: {error}", path.display());
+    }
+    let text = format!("{name}: built {}\n  root file system: partition 1, ext4", built?);
     print_line(out, &text)
 }
 
-/// Makes the raw image of the system in `root`.
-fn make_disk(
-    options: &BuildOptions,
-    root: &Path,
-    raw: &Path,
-    ids: Ids,
-    work: &Path,
-) -> anyhow::Result<()> {
-    let layout = disk::Layout::new(options.size << 20);
-    let core = system::grub_core(root, ids)?;
-    disk::write_partition_table(raw, &layout)?;
-    disk::write_esp(raw, &layout, root, ids, work)?;
-    disk::write_root(raw, &layout, root, ids, work)?;
-    let boot = root.join("usr/lib/grub/i386-pc/boot.img");
+/// The build of one image.
+struct Build<'a> {
+    options: &'a BuildOptions,
+    /// The release, as Debian's archive calls it.
+    suite: &'a str,
+    /// The name of the image.
+    name: &'a str,
+    /// An empty directory for the system and the raw image.
+    work: &'a Path,
+}
+
+impl Build<'_> {
+    /// Builds the image, and stores it.
+    async fn run(&self, interrupt: &mut Interrupt) -> anyhow::Result<StoredImage> {
+        let Self { options, suite, name, work } = *self;
+        let (root, raw, ids) = (work.join("root"), work.join("raw"), Ids::new());
+        self.print(&format!(
+            "installing packages of {suite} into {}: takes minutes",
+            root.display()
+        ));
+        system::install(options, suite, &root, interrupt).await?;
+        self.print("setting up the system");
+        system::set_up(options, &root, ids)?;
+        self.print("making the disk image");
+        let layout = disk::Layout::new(options.size << 20);
+        let image = DiskImage { raw: &raw, layout, root: &root, ids, work };
+        make_disk(&image, interrupt).await?;
+        let origin = format!(
+            "tinwright image build {}\nkernel: {}\nmetadata service: {}",
+            options.release, options.kernel, options.metadata_url
+        );
+        self.print("compressing");
+        let (target, hidden) = (Target::new(&options.files, name), ProgressBar::hidden());
+        interrupt.until(target.store(&raw, &origin, &hidden)).await?
+    }
+
+    /// Prints the next step.
+    fn print(&self, step: &str) {
+        eprintln!("{}: {step}", self.name);
+    }
+}
+
+/// Makes the raw image of a system that is set up.
+async fn make_disk(image: &DiskImage<'_>, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+    let core = system::grub_core(image.root, image.ids, interrupt).await?;
+    image.write_partition_table()?;
+    image.write_esp(interrupt).await?;
+    image.write_root(interrupt).await?;
+    let boot = image.root.join("usr/lib/grub/i386-pc/boot.img");
     let boot = std::fs::read(&boot).with_context(|| boot.display().to_string())?;
-    bios::install(raw, &layout, &boot, &core)
+    bios::install(image.raw, &image.layout, &boot, &core)
 }

@@ -143,7 +143,7 @@ impl Downloader {
             }
         }
         String::from_utf8(bytes)
-            .map_err(|_| AttemptError::new(anyhow::anyhow!("the file is no text"), true))
+            .map_err(|_| AttemptError::new(anyhow::anyhow!("the file is not text"), true))
     }
 
     /// Downloads `url` into `part`, which has a beginning of the file, or nothing. Verifies the checksum of the whole: if it is wrong, the
@@ -252,7 +252,7 @@ impl Part {
 
     fn does_not_fit(&mut self) -> std::io::Result<AttemptError> {
         self.empty()?;
-        let error = anyhow::anyhow!("the server has another file: begins anew");
+        let error = anyhow::anyhow!("the server has another file: starts from the beginning");
         Ok(AttemptError::new(error, false))
     }
 

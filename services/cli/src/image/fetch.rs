@@ -66,7 +66,7 @@ async fn fetch(
         true => "none".to_owned(),
         false => options.metadata_url.to_string(),
     };
-    // Mirrors have the same image: its place is no part of the origin.
+    // Mirrors have the same image: its place is not part of the origin.
     let origin = format!(
         "tinwright image fetch {}\npublished: {} {checksum}\nmetadata service: {setting}",
         image.name, image.file
@@ -85,7 +85,7 @@ async fn fetch(
     let root = partitions::root(&raw.0).context("reading the partition table")?;
     let done = prepare(options, &raw, root)?;
     let packing = bar(image.name, "compressing", &options.files.display().to_string());
-    let stored = target.store(&raw.0, &origin, &packing)?;
+    let stored = target.store(&raw.0, &origin, &packing).await?;
     packing.finish_and_clear();
     // Not earlier: after an error, the next command does not download it again.
     std::fs::remove_file(&downloaded).with_context(|| downloaded.display().to_string())?;

@@ -2,9 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-use anyhow::Context as _;
+use std::process::{Command, Output, Stdio};
 
 /// Directories that may only be in root's PATH.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
@@ -34,22 +32,29 @@ pub(super) fn require(programs: &[Program]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a command that finds system programs, and prints English.
+/// Returns a command that finds system programs, prints English, and whose outputs can be read.
 pub(super) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::join_paths(directories()).unwrap_or_else(|_| OsString::from("/usr/sbin"));
     command.env("PATH", path).env("LC_ALL", "C").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs `command` to its end, and returns both of its outputs. If it fails, the error has the last lines on standard error.
-pub(super) fn run(command: &mut Command) -> anyhow::Result<(String, String)> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("cannot run {program}"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (printed, errors) = (text(&output.stdout), text(&output.stderr));
+/// Fails if `program`, which has ended, failed. The error has its last lines on standard error.
+pub(super) fn check(program: &str, output: &Output) -> anyhow::Result<()> {
+    let errors = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "{program} failed: {}", last_lines(&errors));
-    Ok((printed, errors))
+    Ok(())
+}
+
+/// Runs `command` to its end, and returns both of its outputs.
+#[cfg(test)]
+pub(super) fn run(command: &mut Command) -> anyhow::Result<(String, String)> {
+    let output = command.output()?;
+    check(&command.get_program().to_string_lossy(), &output)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((text(&output.stdout), text(&output.stderr)))
 }
 
 /// Returns the last lines of `text` with content, in one line.

@@ -40,7 +40,7 @@ pub(super) fn image_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Where an image is stored.
+/// The directory and the name of a stored image.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     directory: PathBuf,
@@ -160,7 +160,8 @@ impl Target {
     }
 
     /// Stores the raw image at `raw` compressed, with lines about its `origin`, in place of an earlier one. Shows progress in `bar`.
-    pub(super) fn store(
+    /// Dropping the future removes the temporary files.
+    pub(super) async fn store(
         &self,
         raw: &Path,
         origin: &str,
@@ -169,7 +170,7 @@ impl Target {
         let path = self.path();
         let new = TemporaryFile(self.directory.join(format!(".{}.raw.zst.tmp", self.name)));
         let writing = || format!("writing {}", path.display());
-        let checksum = pack(raw, &new.0, bar).with_context(writing)?;
+        let checksum = pack(raw, &new.0, bar).await.with_context(writing)?;
         std::fs::rename(&new.0, &path).with_context(writing)?;
         let text = format!("{}{}  {}\n", comments(origin), checksum.hex(), file_name(&self.name));
         replace(&self.checksum_path(), &text)
@@ -184,8 +185,8 @@ fn comments(origin: &str) -> String {
     origin.lines().map(|line| format!("# {line}\n")).collect()
 }
 
-/// Compresses `raw` to a new file at `to`, and returns its checksum.
-fn pack(raw: &Path, to: &Path, bar: &ProgressBar) -> io::Result<Checksum> {
+/// Compresses `raw` to a new file at `to`, and returns its checksum. Other futures run after each chunk.
+async fn pack(raw: &Path, to: &Path, bar: &ProgressBar) -> io::Result<Checksum> {
     let mut raw = File::open(raw)?;
     let length = raw.metadata()?.len();
     bar.set_length(length);
@@ -199,13 +200,14 @@ fn pack(raw: &Path, to: &Path, bar: &ProgressBar) -> io::Result<Checksum> {
         let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
         encoder.write_all(bytes)?;
         bar.inc(bytes.len() as u64);
+        tokio::task::yield_now().await;
     }
     let out = encoder.finish()?;
     out.file.sync_all()?;
     Ok(out.sum.finish())
 }
 
-/// Makes the file at `path` anew. What is there, such as a link that somebody else made, is removed, not followed.
+/// Makes an empty file at `path`. A file or link that is there, such as a link that somebody else made, is removed, not followed.
 pub(super) fn new_file(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -247,18 +249,18 @@ mod tests {
 
     const ORIGIN: &str = "from: somewhere\nsetting: one";
 
-    fn stored(directory: &Path, content: &[u8]) -> StoredImage {
+    async fn stored(directory: &Path, content: &[u8]) -> StoredImage {
         let raw = directory.join("raw");
         std::fs::write(&raw, content).unwrap();
         let target = Target::new(directory, "debian-12");
-        target.store(&raw, ORIGIN, &ProgressBar::hidden()).unwrap()
+        target.store(&raw, ORIGIN, &ProgressBar::hidden()).await.unwrap()
     }
 
-    #[test]
-    fn an_image_is_stored_with_a_checksum_that_sha256sum_accepts() {
+    #[tokio::test]
+    async fn an_image_is_stored_with_a_checksum_that_sha256sum_accepts() {
         let place = tempfile::tempdir().unwrap();
         let content = vec![7; 3_000_000];
-        let image = stored(place.path(), &content);
+        let image = stored(place.path(), &content).await;
         assert_eq!(image.path, place.path().join("debian-12.raw.zst"));
         assert!(zstd::decode_all(File::open(&image.path).unwrap()).unwrap() == content);
         let mut check = std::process::Command::new("sha256sum");
@@ -268,12 +270,12 @@ mod tests {
         assert_eq!(names, 3, "no temporary file is left");
     }
 
-    #[test]
-    fn an_image_is_unchanged_only_with_the_same_origin_and_content() {
+    #[tokio::test]
+    async fn an_image_is_unchanged_only_with_the_same_origin_and_content() {
         let place = tempfile::tempdir().unwrap();
         let target = Target::new(place.path(), "debian-12");
         assert_eq!(target.unchanged(ORIGIN).unwrap(), None);
-        let image = stored(place.path(), b"content");
+        let image = stored(place.path(), b"content").await;
         assert_eq!(target.unchanged(ORIGIN).unwrap(), Some(image.clone()));
         assert_eq!(target.unchanged("from: somewhere\nsetting: two").unwrap(), None);
         assert_eq!(target.unchanged("from: somewhere").unwrap(), None);
@@ -281,7 +283,7 @@ mod tests {
         damaged[9] ^= 1;
         std::fs::write(&image.path, damaged).unwrap();
         assert_eq!(target.unchanged(ORIGIN).unwrap(), None);
-        stored(place.path(), b"content");
+        stored(place.path(), b"content").await;
         std::fs::write(place.path().join("debian-12.raw.zst.sha256"), "nonsense").unwrap();
         assert_eq!(target.unchanged(ORIGIN).unwrap(), None);
     }
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_name_of_a_file_are_refused() {
+    fn names_that_are_not_file_names_are_refused() {
         for wrong in ["", ".a", "-a", "a/b", "ä", "a b", &"a".repeat(64)] {
             assert!(image_name(wrong).is_err(), "{wrong}");
         }

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use tinwright::hardware::v1::DiskHint;
+use tinwright::hardware::v1::{DiskHint, Hardware};
 use tinwright::instance::v1 as pb;
-use tinwright::workflow::v1::PlannedErasure;
+use tinwright::workflow::v1::{PlannedErasure, Template};
 use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
-use crate::output::{Format, Row, print_list};
+use crate::input;
+use crate::output::{Format, List, Row, Table};
 use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
-use crate::{hardware, input, template};
 
 /// Options of a new instance.
 #[derive(Debug, clap::Args)]
@@ -123,12 +123,12 @@ impl Order {
         };
         let mut instance = from_options(self)?;
         match &self.machine {
-            Some(machine) => instance.hardware_id = hardware::id(channel, machine).await?,
+            Some(machine) => instance.hardware_id = Hardware::find_id(channel, machine).await?,
             None if placement == pb::Placement::default() => return Ok(None),
             None => instance.placement = Some(Box::new(placement)),
         }
         if let Some(name) = &self.template {
-            instance.template_id = template::id(channel, name).await?;
+            instance.template_id = Template::find_id(channel, name).await?;
         }
         Ok(Some(instance))
     }
@@ -162,7 +162,9 @@ pub(super) async fn plan(
     let instance = plan.order.instance(channel).await?;
     let request = pb::CreateInstanceRequest { instance, validate_only: true, ..Default::default() };
     let planned = client(channel).create_instance(request).await?.into_inner().plan;
-    print_list(out, planned.as_slice(), &plan.output)
+    let planned = planned.as_slice();
+    let list = List::new(planned, |plan| &plan.hardware_id, "the server has no plan");
+    list.print(&plan.output.into(), async |now| Table::of(planned, now), out).await
 }
 
 /// Returns the disks that `erasure` names, such as `write: /dev/sda`.

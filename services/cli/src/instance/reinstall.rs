@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use prost_types::FieldMask;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::{CustomIpxe, Os};
+use tinwright::workflow::v1::Template;
 use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::connect::View;
+use crate::input;
 use crate::output::Format;
 use crate::resource::{self, Resource as _};
-use crate::{input, template};
 
-/// What replaces the instance's own values.
+/// Values that replace the instance's own ones.
 #[derive(Debug, clap::Args)]
 pub struct ReinstallInstance {
     /// The instance
@@ -70,7 +71,7 @@ async fn replaced(
 ) -> anyhow::Result<(pb::Instance, Vec<String>)> {
     let (mut instance, mut paths) = (pb::Instance::default(), Vec::new());
     if let Some(name) = &reinstall.template {
-        instance.template_id = template::id(channel, name).await?;
+        instance.template_id = Template::find_id(channel, name).await?;
         paths.push("template_id");
     }
     if let Some(file) = &reinstall.script {

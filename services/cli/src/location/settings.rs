@@ -151,13 +151,13 @@ impl Settings {
             paths.push("boot_url".into());
         }
         let mut geography = location.geography.clone().unwrap_or_default();
-        for (given, field) in [
+        for (value, field) in [
             (country, &mut geography.country),
             (state, &mut geography.state),
             (city, &mut geography.city),
             (region, &mut geography.region),
         ] {
-            given.into_iter().for_each(|given| *field = given);
+            value.into_iter().for_each(|value| *field = value);
         }
         if let Some((latitude, longitude)) = position {
             (geography.latitude, geography.longitude) = (latitude, longitude);
@@ -180,7 +180,7 @@ fn zone(text: &str) -> Result<pb::Zone, String> {
 
 /// Parses a position of two decimal numbers.
 fn position(text: &str) -> Result<(f64, f64), String> {
-    let wrong = || format!("{text:?} is no position such as 67.86,20.23");
+    let wrong = || format!("{text:?} is not a position such as 67.86,20.23");
     let (latitude, longitude) = text.split_once(',').ok_or_else(wrong)?;
     let degrees = |text: &str| text.trim().parse::<f64>().map_err(|_| wrong());
     Ok((degrees(latitude)?, degrees(longitude)?))

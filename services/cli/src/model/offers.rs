@@ -7,8 +7,8 @@ use tinwright::hardware::v1 as pb;
 use tonic::transport::Channel;
 
 use super::client;
-use crate::location;
-use crate::output::{Format, Row, print_list};
+use crate::output::{Format, List, Row, Table};
+use crate::resource::Resource as _;
 
 /// Options of the list.
 #[derive(Debug, clap::Args)]
@@ -30,17 +30,14 @@ pub(super) async fn list(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let model_id = match model {
-        Some(name) => super::id(channel, &name).await?,
-        None => String::new(),
+    let request = pb::ListModelOffersRequest {
+        model_id: pb::Model::find_optional_id(channel, model.as_deref()).await?,
+        location_id: pb::Location::find_optional_id(channel, location.as_deref()).await?,
     };
-    let location_id = match location {
-        Some(name) => location::id(channel, &name).await?,
-        None => String::new(),
-    };
-    let request = pb::ListModelOffersRequest { model_id, location_id };
     let offers = client(channel).list_model_offers(request).await?.into_inner().offers;
-    print_list(out, &offers, &output)
+    let empty = "no offer: a model is offered in each location where machines of it stand";
+    let list = List::new(&offers, |offer| &offer.model_name, empty);
+    list.print(&output.into(), async |now| Table::of(&offers, now), out).await
 }
 
 impl Row for pb::ModelOffer {

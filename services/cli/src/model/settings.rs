@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use tinwright::hardware::v1 as pb;
 use tonic::transport::Channel;
 
-use crate::location;
 use crate::output::Format;
 use crate::resource::{FileOptions, Resource as _, UpdateOptions};
 
@@ -112,7 +111,7 @@ impl ModelSettings {
         if self.accept_enrolled {
             let mut location_ids = Vec::new();
             for name in &self.accept_locations {
-                location_ids.push(location::id(channel, name).await?);
+                location_ids.push(pb::Location::find_id(channel, name).await?);
             }
             model.accept_enrolled = Some(pb::AcceptEnrolled { location_ids });
             paths.push("accept_enrolled".into());

@@ -2,7 +2,7 @@
 
 use super::archive::Archive;
 
-/// What the machine is booted for.
+/// The purpose of the boot of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Flavour {
     /// Install operating systems: runs the worker

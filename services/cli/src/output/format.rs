@@ -18,7 +18,7 @@ pub enum Format {
     Json,
     /// One YAML document
     Yaml,
-    /// What an expression of JSONPath selects, one value per line
+    /// Values that an expression of JSONPath selects, one per line
     JsonPath(Box<JsonPath>),
 }
 

@@ -16,13 +16,15 @@ const MIN_ID: usize = 13;
 pub struct Table {
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Names of other objects by their ids.
+    names: HashMap<String, String>,
 }
 
 impl Table {
     /// Returns a table with the names of its `columns`.
     pub fn new(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Self {
         let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-        Self { columns, rows: rows.collect() }
+        Self { columns, rows: rows.collect(), names: HashMap::new() }
     }
 
     /// Returns the table of `objects`.
@@ -30,27 +32,17 @@ impl Table {
         Self::new(R::COLUMNS, objects.iter().map(|object| object.row(now)))
     }
 
-    /// Replaces ids outside of the first column by their `names`; in a `wide` table, the id follows the name.
-    pub fn name(&mut self, names: &HashMap<String, String>, wide: bool) {
-        for cell in self.rows.iter_mut().flat_map(|row| row.iter_mut().skip(1)) {
-            if let Some(name) = names.get(cell.as_str()).filter(|name| !name.is_empty()) {
-                *cell = if wide { format!("{name} ({cell})") } else { name.clone() };
-            }
-        }
+    /// Sets the `names` that replace ids outside of the first column.
+    pub fn with_names(self, names: HashMap<String, String>) -> Self {
+        Self { names, ..self }
     }
 
-    /// Renders the table. Unless it is `wide`, ids are as short as they can be without becoming the same.
+    /// Renders the table. In a `wide` table the id follows the name, and ids are whole; else they are as short as they can be without
+    /// becoming the same.
     pub fn render(mut self, wide: bool, headers: bool) -> String {
+        self.replace_ids(wide);
         if !wide {
-            for cell in self.rows.iter_mut().flatten() {
-                if let Some(second) = second_id(cell) {
-                    *cell = second.to_owned();
-                }
-            }
-            let length = self.id_length();
-            for cell in self.rows.iter_mut().flatten().filter(|cell| is_id(cell)) {
-                cell.truncate(length);
-            }
+            self.shorten_ids();
         }
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -62,6 +54,26 @@ impl Table {
             column.set_padding((0, 2));
         });
         table.trim_fmt()
+    }
+
+    fn replace_ids(&mut self, wide: bool) {
+        for cell in self.rows.iter_mut().flat_map(|row| row.iter_mut().skip(1)) {
+            if let Some(name) = self.names.get(cell.as_str()).filter(|name| !name.is_empty()) {
+                *cell = if wide { format!("{name} ({cell})") } else { name.clone() };
+            }
+        }
+    }
+
+    fn shorten_ids(&mut self) {
+        for cell in self.rows.iter_mut().flatten() {
+            if let Some(second) = second_id(cell) {
+                *cell = second.to_owned();
+            }
+        }
+        let length = self.id_length();
+        for cell in self.rows.iter_mut().flatten().filter(|cell| is_id(cell)) {
+            cell.truncate(length);
+        }
     }
 
     /// Returns the length at which the ids in the table differ.
@@ -98,9 +110,9 @@ mod tests {
 
     fn lines(places: &[usize], wide: bool, headers: bool) -> Vec<String> {
         let row = |place: &usize| vec![IDS[*place].to_owned(), IDS[2].to_owned(), "x".to_owned()];
-        let mut table = Table::new(&["ID", "HARDWARE", "REASON"], places.iter().map(row));
-        table.name(&HashMap::from([(IDS[2].to_owned(), "node-1".to_owned())]), wide);
-        let text = table.render(wide, headers);
+        let table = Table::new(&["ID", "HARDWARE", "REASON"], places.iter().map(row));
+        let names = HashMap::from([(IDS[2].to_owned(), "node-1".to_owned())]);
+        let text = table.with_names(names).render(wide, headers);
         text.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 

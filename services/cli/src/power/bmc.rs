@@ -148,7 +148,7 @@ async fn create(
         }),
     };
     let bmc = pb::Bmc {
-        hardware_id: hardware::id(channel, &options.hardware).await?,
+        hardware_id: Hardware::find_id(channel, &options.hardware).await?,
         protocol: Some(protocol),
         username: options.username,
         password: password::read(options.password_file.as_deref())?,

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use tinwright::PowerJobId;
+use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 use tonic::transport::Channel;
@@ -14,10 +15,9 @@ use crate::connect::View;
 use crate::failure::Missing;
 use crate::follow::{self, Watch, Watchable};
 use crate::hardware;
-use crate::output::{self, Format, Row};
+use crate::output::{self, Format, ListOutput, Row};
 use crate::resource::{
-    self, ListOutput, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    required,
+    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
 };
 
 /// Creates a job with `operation`, waits for it if requested, and prints it.
@@ -28,7 +28,7 @@ pub(super) async fn start(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let request = pb::CreatePowerJobRequest {
-        hardware_id: hardware::id(channel, &options.machine).await?,
+        hardware_id: Hardware::find_id(channel, &options.machine).await?,
         operations: vec![operation],
         ..pb::CreatePowerJobRequest::default()
     };
@@ -77,7 +77,7 @@ pub(super) async fn list(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    query.filter.hardware_id = hardware::id_or_all(channel, machine).await?;
+    query.filter.hardware_id = Hardware::find_optional_id(channel, machine.as_deref()).await?;
     resource::run(ResourceCommand::<pb::PowerJob>::List { query, output }, channel, out).await
 }
 

@@ -25,17 +25,18 @@ pub struct Change<M> {
     pub is_visible: bool,
 }
 
-/// Returns the change of `stored` to `wanted`; without `fields`, in all fields that an update may name. Those in `kept` do not change.
+/// Returns the change of `stored` to `desired`; without `fields`, in all fields that an update may name. Those in `preserved` do not
+/// change.
 pub fn change<M: Message + Name + Default>(
     stored: &M,
-    wanted: &M,
+    desired: &M,
     fields: &Option<Vec<String>>,
-    kept: &[&str],
+    preserved: &[&str],
 ) -> anyhow::Result<Change<M>> {
-    let (old, mut new) = (dynamic(stored)?, dynamic(wanted)?);
+    let (old, mut new) = (dynamic(stored)?, dynamic(desired)?);
     check_immutable(&old, &new)?;
     fill_secrets(&mut new, &old);
-    for field in kept.iter().filter_map(|name| old.descriptor().get_field_by_name(name)) {
+    for field in preserved.iter().filter_map(|name| old.descriptor().get_field_by_name(name)) {
         new.set_field(&field, old.get_field(&field).into_owned());
     }
     let new = M::decode(new.encode_to_vec().as_slice())?;
@@ -231,8 +232,8 @@ mod tests {
             error,
             "hardware_id cannot be changed from \"h1\" to \"h2\": delete the object first"
         );
-        let kept = Instance { reserve_only: true, ..file("") };
-        let error = change(&stored, &kept, &None, &[]).unwrap_err().to_string();
+        let reserved = Instance { reserve_only: true, ..file("") };
+        let error = change(&stored, &reserved, &None, &[]).unwrap_err().to_string();
         assert!(
             error.contains("reserve_only cannot be changed from \"false\" to \"true\""),
             "{error}"

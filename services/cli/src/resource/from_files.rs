@@ -1,7 +1,6 @@
 //! Objects of files: created, replaced, or applied.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -10,11 +9,12 @@ use prost_types::FieldMask;
 use tonic::Code;
 use tonic::transport::Channel;
 
+use super::names::Names;
 use super::{Resource, compare, optional};
 use crate::connect::View;
 use crate::failure::{self, Failures};
 use crate::files::{self, Object};
-use crate::output::{Format, print_line};
+use crate::output::{Closed, Format, print_line};
 
 /// Resources whose objects are created from files.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
@@ -131,59 +131,6 @@ pub struct Applied {
     pub diff: String,
 }
 
-/// Ids of the objects that others name. Each is looked up once.
-#[derive(Debug)]
-pub struct Names<'a> {
-    channel: &'a Channel,
-    ids: RefCell<HashMap<(&'static str, String), String>>,
-    /// Resource and name of objects that exist after a dry run has become a real one.
-    expected: HashSet<(String, String)>,
-}
-
-impl<'a> Names<'a> {
-    /// Returns no names so far. Of those in `expected`, resource and name, none has to exist.
-    pub fn new(channel: &'a Channel, expected: HashSet<(String, String)>) -> Self {
-        Self { channel, ids: RefCell::default(), expected }
-    }
-
-    /// Replaces the name in `field` of an object of `R` by its id, unless it is empty.
-    pub async fn resolve<R: Resource>(&self, field: &mut String) -> anyhow::Result<()> {
-        let key = (R::RESOURCE, field.clone());
-        if field.is_empty() || field.parse::<tinwright::HardwareId>().is_ok() {
-            return Ok(());
-        }
-        let stored = self.ids.borrow().get(&key).cloned();
-        *field = match stored {
-            Some(id) => id,
-            None => match R::find(self.channel, field, View::Basic).await {
-                Ok(object) => object.id().to_owned(),
-                Err(error) if failure::is_not_found(&error) && self.is_expected::<R>(field) => {
-                    field.clone()
-                }
-                // Who may not look it up leaves it to the server.
-                Err(error) if failure::code(&error) == Some(Code::PermissionDenied) => {
-                    field.clone()
-                }
-                Err(error) => return Err(error.context(format!("its {}", R::RESOURCE))),
-            },
-        };
-        self.ids.borrow_mut().insert(key, field.clone());
-        Ok(())
-    }
-
-    /// Replaces each of the names in `fields`.
-    pub async fn resolve_all<R: Resource>(&self, fields: &mut [String]) -> anyhow::Result<()> {
-        for field in fields {
-            self.resolve::<R>(field).await?;
-        }
-        Ok(())
-    }
-
-    fn is_expected<R: Resource>(&self, name: &str) -> bool {
-        self.expected.contains(&(R::NAME.to_owned(), name.to_owned()))
-    }
-}
-
 /// Converts `object`, which is of this resource unless it says otherwise.
 pub fn read<R: FromFiles>(object: &Object) -> anyhow::Result<R> {
     let kind = object.kind().unwrap_or(R::NAME);
@@ -213,13 +160,24 @@ pub(crate) async fn create_with<R: FromFiles>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    create_objects(files::read_all(&files), output, change, channel, out).await
+}
+
+/// Creates `objects`, those that were read of files, after `change` of each.
+pub(crate) async fn create_objects<R: FromFiles>(
+    objects: Vec<anyhow::Result<Object>>,
+    output: Format,
+    change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let names = Names::new(channel, HashSet::new());
     let each = async |mut object: R| {
         object.resolve(&names).await?;
         change(&mut object).await?;
         object.create(channel).await
     };
-    send(&files, &output, each, channel, out).await
+    send(objects, output, each, channel, out).await
 }
 
 /// Replaces the objects in files, by their ids, else by their names.
@@ -239,31 +197,29 @@ pub async fn update<R: FromFiles>(
         }
         object.update(channel, mask.clone()).await
     };
-    send(&files, &output, each, channel, out).await
+    send(files::read_all(&files), output, each, channel, out).await
 }
 
-/// Reads all objects in `files`, then sends each, and prints those that were sent.
+/// Converts all of `objects`, then sends each, and prints those that were sent.
 async fn send<R: FromFiles>(
-    files: &[PathBuf],
-    output: &Format,
+    objects: Vec<anyhow::Result<Object>>,
+    output: Format,
     send: impl AsyncFn(R) -> anyhow::Result<R>,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut objects = Vec::new();
-    let mut failures = Failures::new(0);
-    for object in files::read_all(files) {
+    let (mut converted, mut failures) = (Vec::new(), Failures::new(objects.len()));
+    for object in objects {
         match object.and_then(|object| Ok((read::<R>(&object)?, object))) {
-            Ok(object) => objects.push(object),
+            Ok(object) => converted.push(object),
             Err(error) => failures.push(error),
         }
     }
-    failures.set_total(objects.len());
     if !failures.is_empty() {
         return failures.into_result().context("nothing was sent");
     }
     let mut sent = Vec::new();
-    for (object, from) in objects {
+    for (object, from) in converted {
         print_notes(&from, &from.label(R::NAME), out)?;
         match send(object).await.context(from.position) {
             Ok(object) => sent.push(object),
@@ -271,7 +227,7 @@ async fn send<R: FromFiles>(
         }
     }
     if !sent.is_empty() {
-        super::print(&sent, output.clone(), channel, out).await?;
+        super::print(&sent, output, channel, out).await?;
     }
     failures.into_result()
 }
@@ -285,27 +241,39 @@ pub async fn apply<R: FromFiles>(
     let ApplyOptions { files, dry_run, diff, skip_login } = options;
     let names = Names::new(channel, HashSet::new());
     let apply = Apply { channel, dry_run, diff, skip_login, names };
-    let objects = files::read_all(&files);
+    let each = async |read: R, object: &Object, out: &mut dyn Write| {
+        let label = object.label(R::NAME);
+        let applied = apply_one(read, object, &apply).await;
+        applied.with_context(|| format!("{}: {label}", object.position))?.print(&label, &apply, out)
+    };
+    for_each(&files, each, out).await
+}
+
+/// Calls `each` with every object in `files`. An object that fails does not prevent the others.
+pub(crate) async fn for_each<R: FromFiles>(
+    files: &[PathBuf],
+    mut each: impl AsyncFnMut(R, &Object, &mut dyn Write) -> anyhow::Result<()>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let objects = files::read_all(files);
     let mut failures = Failures::new(objects.len());
     for object in objects {
-        let applied = async {
+        let done = async {
             let object = object?;
-            let label = object.label(R::NAME);
-            print_notes(&object, &label, out)?;
-            let read = read::<R>(&object)?;
-            let applied = apply_one(read, &object, &apply).await;
-            applied
-                .with_context(|| format!("{}: {label}", object.position))?
-                .print(&label, &apply, out)
+            print_notes(&object, &object.label(R::NAME), out)?;
+            each(read(&object)?, &object, &mut *out).await
         };
-        if let Err(error) = applied.await {
-            failures.push(error);
+        match done.await {
+            // Nobody reads the output any more.
+            Err(error) if error.is::<Closed>() => return Err(error),
+            Err(error) => failures.push(error),
+            Ok(()) => {}
         }
     }
     failures.into_result()
 }
 
-/// Prints what `object` has and what has no place here.
+/// Prints the notes about `object`, such as fields that have no place here.
 pub fn print_notes(object: &Object, label: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     for note in &object.notes {
         print_line(out, &format!("{label}: {note}"))?;
@@ -324,13 +292,7 @@ pub async fn apply_one<R: FromFiles>(
 ) -> anyhow::Result<Applied> {
     let channel = apply.channel;
     object.resolve(&apply.names).await?;
-    let stored = match object.stored(channel, View::Full).await {
-        Err(error) if failure::code(&error) == Some(Code::PermissionDenied) => {
-            object.stored(channel, View::Basic).await?
-        }
-        other => other?,
-    };
-    let Some(stored) = stored else {
+    let Some(stored) = with_visible_secrets(&object, channel).await? else {
         let diff = compare::diff(None, &object)?;
         match (apply.dry_run, apply.skip_login) {
             (true, _) => {}
@@ -341,8 +303,9 @@ pub async fn apply_one<R: FromFiles>(
     };
     object.adopt(&stored);
     // A protection ends only by a file that says so.
-    let kept: &[&str] = if from.value.get(PROTECT).is_some() { &[] } else { &[PROTECT] };
-    let change = compare::change(&stored, &object, &from.fields, kept)?;
+    let has_protection = from.value.get(PROTECT).is_some();
+    let preserved: &[&str] = if has_protection { &[] } else { &[PROTECT] };
+    let change = compare::change(&stored, &object, &from.fields, preserved)?;
     let (mut word, diff) = ("changed", compare::diff(Some(&stored), &change.object)?);
     if change.fields.is_empty() {
         word = "unchanged";
@@ -353,12 +316,25 @@ pub async fn apply_one<R: FromFiles>(
             true => object.update_without_login(channel, Some(mask)).await?,
             false => object.update(channel, Some(mask)).await?,
         };
-        // What the server writes in another form, such as a name in capitals, is no change.
+        // A value that the server writes in another form, such as a name in capitals, is not a change.
         if change.is_visible && compare::visible(&stored, &updated)?.is_empty() {
             word = "unchanged";
         }
     }
     Ok(Applied { word, diff })
+}
+
+/// Returns the stored object that `object` describes, with its secrets if the caller may read them.
+async fn with_visible_secrets<R: FromFiles>(
+    object: &R,
+    channel: &Channel,
+) -> anyhow::Result<Option<R>> {
+    match object.stored(channel, View::Full).await {
+        Err(error) if failure::code(&error) == Some(Code::PermissionDenied) => {
+            object.stored(channel, View::Basic).await
+        }
+        other => other,
+    }
 }
 
 impl Applied {

@@ -2,26 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::Duration;
 
 use tinwright::node::v1 as pb;
 use tinwright::node::v1::{RolloutCounts, RolloutState};
-use tinwright::watch::{WatchEvent, WatchResponse as _};
+use tinwright::watch::WatchEvent;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 use super::stopped;
 use crate::connect::View;
-use crate::follow::Watchable as _;
+use crate::follow::{Watchable as _, next_event, while_unavailable};
 use crate::node::{self, display_name};
 use crate::output::print_line;
 
-/// The pause before a watch is opened again.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Failures in a row that are tolerated: enough for a restart of the server.
-const MAX_FAILURES: u32 = 60;
-
-/// What was printed of nodes.
+/// The nodes of a rollout, with the line that was printed for each.
 #[derive(Debug)]
 struct Progress {
     stack_id: String,
@@ -78,23 +71,11 @@ pub(super) async fn follow(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut progress = Progress { stack_id: stack.id.clone(), number, printed: BTreeMap::new() };
-    let mut failures = 0;
-    let ended = loop {
-        match watch(&mut progress, &mut failures, channel, out).await {
-            Ok(ended) => break ended,
-            Err(error) => {
-                let is_passing = error.downcast_ref::<Status>().is_some_and(|status| {
-                    matches!(status.code(), Code::Unavailable | Code::OutOfRange | Code::Unknown)
-                });
-                failures += 1;
-                if !is_passing || failures > MAX_FAILURES {
-                    return Err(error);
-                }
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-        }
-    };
-    // What nodes reported before the end may come by their watch after it.
+    let ended = while_unavailable(true, async |failures| {
+        watch(&mut progress, failures, channel, out).await
+    });
+    let ended = ended.await?;
+    // Reports of nodes from before the end may come by their watch after it.
     for node in node::of_stack(channel, &stack.id).await? {
         if let Some(line) = progress.line(&node) {
             print_line(out, &line)?;
@@ -118,19 +99,15 @@ async fn watch(
     let mut nodes = pb::Node::watch(channel, String::new(), View::Basic).await?;
     loop {
         tokio::select! {
-            response = stacks.message() => {
-                let response = response?.ok_or_else(|| Status::unavailable("the watch ended"))?;
-                match response.into_event() {
-                    Some(WatchEvent::Put(stack)) if end(&stack, progress.number).is_some() => {
-                        return Ok(stack);
-                    }
-                    Some(WatchEvent::Deleted(id)) => anyhow::bail!("stack {id} was deleted"),
-                    Some(WatchEvent::Put(_) | WatchEvent::Synced) | None => *failures = 0,
+            event = next_event::<pb::Stack>(&mut stacks) => match event? {
+                Some(WatchEvent::Put(stack)) if end(&stack, progress.number).is_some() => {
+                    return Ok(stack);
                 }
-            }
-            response = nodes.message() => {
-                let response = response?.ok_or_else(|| Status::unavailable("the watch ended"))?;
-                if let Some(WatchEvent::Put(node)) = response.into_event()
+                Some(WatchEvent::Deleted(id)) => anyhow::bail!("stack {id} was deleted"),
+                Some(WatchEvent::Put(_) | WatchEvent::Synced) | None => *failures = 0,
+            },
+            event = next_event::<pb::Node>(&mut nodes) => {
+                if let Some(WatchEvent::Put(node)) = event?
                     && let Some(line) = progress.line(&node)
                 {
                     print_line(out, &line)?;

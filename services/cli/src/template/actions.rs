@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::output::{Format, Table, print_line, print_values};
 
-/// Which actions, and how they are printed.
+/// The actions to print, and their format.
 #[derive(Debug, clap::Args)]
 pub struct ActionsOptions {
     /// Print only this action: its image, as templates name it

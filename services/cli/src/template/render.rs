@@ -4,14 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
 use tonic::transport::Channel;
 
 use super::client;
-use crate::connect::View;
 use crate::output::{self, Format, print_line};
 use crate::resource::{FromFiles as _, Resource as _};
 use crate::{files, input};
@@ -44,7 +42,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let RenderOptions { name, file, hardware, values, output } = options;
     let source = match (name, file) {
-        (Some(name), _) => Source::TemplateId(super::id(channel, &name).await?),
+        (Some(name), _) => Source::TemplateId(pb::Template::find_id(channel, &name).await?),
         (None, Some(file)) => {
             let objects = files::objects(&file)?;
             let object = objects.first().context("the file is empty")?;
@@ -52,14 +50,9 @@ pub(super) async fn run(
         }
         (None, None) => anyhow::bail!("name a template, or give --file"),
     };
-    // The server may have no records of machines: it takes an id as it is.
-    let hardware_id = match hardware.parse::<HardwareId>() {
-        Ok(id) => id.to_string(),
-        Err(_) => Hardware::find(channel, &hardware, View::Basic).await?.id,
-    };
     let request = pb::RenderTemplateRequest {
         source: Some(source),
-        hardware_id,
+        hardware_id: Hardware::find_id(channel, &hardware).await?,
         values: values.into_iter().collect(),
     };
     let rendered = client(channel).render_template(request).await?.into_inner();

@@ -13,7 +13,8 @@ use super::{fake, tinwright};
 
 const ID: &str = "01990000-0000-7000-8000-00000000000a";
 
-/// A site with the stack web, whose rollout takes one node and then ends in a state. It records what is changed.
+/// A site with the stack web, whose rollout takes one node and then ends in a state. The stack `taken` cannot be created. Changes are
+/// recorded.
 #[derive(Clone)]
 struct Site {
     changes: Arc<Mutex<Vec<String>>>,
@@ -129,7 +130,11 @@ fake! {
             request: Request<pb::CreateStackRequest>,
         ) -> Result<Response<pb::CreateStackResponse>, Status> {
             let stack = request.into_inner().stack;
-            self.record(format!("create {}", stack.as_ref().unwrap().name));
+            let name = &stack.as_ref().unwrap().name;
+            if name == "taken" {
+                return Err(Status::already_exists("stack.name: is taken"));
+            }
+            self.record(format!("create {name}"));
             Ok(Response::new(pb::CreateStackResponse { stack }))
         }
 
@@ -247,6 +252,36 @@ async fn a_stack_that_is_not_there_is_created_and_one_that_is_there_rolled_back(
     assert_eq!((result, changes), (Ok(()), vec![format!("roll back {ID} 0:  2 0")]));
     let (_, _, changes) = site.run("stack rollback web --version 5").await;
     assert_eq!(changes, [format!("roll back {ID} 5:  0 0")]);
+}
+
+#[tokio::test]
+async fn each_wrong_stack_is_reported_and_does_not_prevent_the_others() {
+    let site = Site::new(pb::RolloutState::Done);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stacks.yaml");
+    std::fs::write(&path, "nmae: a\n---\nname: b\n---\nname: taken\n---\nname: [\n---\nname: c\n")
+        .unwrap();
+    let path = path.display();
+    let (printed, result, changes) = site.run(&format!("stack apply -f {path}")).await;
+    assert_eq!(changes, ["create b", "create c"]);
+    assert_eq!(printed, "stack b version 0\nstack c version 0\n");
+    let errors = result.unwrap_err();
+    let lines: Vec<_> = errors.lines().collect();
+    assert_eq!(lines.len(), 4, "{errors}");
+    for (line, cause) in [
+        format!("{path}:1: nmae: unknown field: did you mean name?"),
+        format!("{path}:5: stack.name: is taken"),
+        format!("{path}:8: not YAML: "),
+    ]
+    .iter()
+    .enumerate()
+    {
+        assert!(lines[line].starts_with(cause), "{cause}\n{errors}");
+    }
+    assert_eq!(lines[3], "3 of 5 objects failed");
+    let (printed, result, _) = site.run(&format!("stack apply -o name -f {path}")).await;
+    assert_eq!(printed, "stack/b\nstack/c\n");
+    assert_eq!(result.unwrap_err(), errors);
 }
 
 #[tokio::test]

@@ -265,6 +265,8 @@ async fn offers_of_a_model_in_a_location_are_listed_with_their_numbers() {
     assert_eq!(calls, [format!("offers of {} in {}", IDS[0], IDS[1])]);
     let row: Vec<_> = printed.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["gold", "lla1", "a,b", "yes", "5", "9", "64", "GiB"]);
+    let (printed, ..) = Site::default().run("model offers -o name").await;
+    assert_eq!(printed, "modeloffer/gold\n");
 }
 
 #[tokio::test]

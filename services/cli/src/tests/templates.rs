@@ -220,3 +220,27 @@ async fn a_name_on_the_command_line_replaces_that_in_the_file() {
     let (_, result) = tinwright(&command, server()).await;
     assert_eq!(result.unwrap_err(), "--name is for one template, and the files have 2");
 }
+
+#[tokio::test]
+async fn each_file_that_cannot_be_read_is_reported_also_with_a_name_on_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (first, second) = (path("first.yaml", "name: ["), path("second.yaml", "tasks: {"));
+    let right = path("right.yaml", "name: a\ntasks: []\n");
+    let command = format!("template create --name b -f {first} -f {right} -f {second}");
+    let (printed, result) = tinwright(&command, server()).await;
+    let errors = result.unwrap_err();
+    let lines: Vec<_> = errors.lines().collect();
+    assert_eq!((printed.as_str(), lines.len()), ("", 3), "{errors}");
+    assert!(lines[0].starts_with(&format!("{first}:2: not YAML: ")), "{errors}");
+    assert!(lines[1].starts_with(&format!("{second}:2: not YAML: ")), "{errors}");
+    assert_eq!(lines[2], "nothing was sent: 2 of 3 objects failed");
+    let machine = path("machine.yaml", "kind: Hardware\nname: a\n");
+    let (_, result) = tinwright(&format!("template create --name b -f {machine}"), server()).await;
+    let error = result.unwrap_err();
+    assert!(error.contains("it is of kind Hardware, not Template"), "{error}");
+}

@@ -91,7 +91,7 @@ fn set_disks(hardware: &mut Object, disks: Vec<String>) {
     }
 }
 
-/// Takes a reference to a BMC among the objects, which is no loss: the BMC names its machine.
+/// Takes a reference to a BMC among the objects. Nothing is lost: the BMC names its machine.
 fn forget_bmc(fields: &mut Fields, path: &str, site: &Site) {
     if !site.bmcs.contains(&fields.peek(&format!("{path}/name"))) {
         return;
@@ -278,7 +278,7 @@ fn bonds(
     {
         interface["bond"] = record.bond.into();
     }
-    // One interface is no bond, so its mode stays.
+    // One interface does not make a bond, so its mode stays.
     if !bonds.is_empty() {
         fields.take_value(MODE);
         let bonds: Vec<_> =

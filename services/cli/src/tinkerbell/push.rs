@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_is_named() {
+    fn fields_without_a_place_are_named() {
         assert_eq!(leftovers(&pushed()), ["metadata.instance"]);
         let mut more = pushed();
         more["network"]["interfaces"][0]["dhcp"]["uefi"] = json!(true);

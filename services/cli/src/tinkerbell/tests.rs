@@ -340,7 +340,7 @@ fn kinds_without_a_counterpart_are_refused() {
     );
     assert!(
         error("apiVersion: apps/v1\nkind: Deployment\n")
-            .starts_with("Deployment of apps/v1 is no kind")
+            .starts_with("Deployment of apps/v1 is not a kind")
     );
 }
 

@@ -1,7 +1,7 @@
 //! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the link's
 //! addresses.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -93,21 +93,17 @@ impl Served {
     fn open(site: &Site) -> anyhow::Result<Self> {
         let tftp = site.loaders.iter().chain(&site.serving.tftp_assets);
         let images = site.serving.iso.as_ref().map(Images::open).transpose();
-        let files = |path: &PathBuf| {
-            let opened = Directories::open([path]);
-            opened.with_context(|| format!("the directory of files {}", path.display()))
-        };
         let private = |path: &Path| {
             check_private(path, site)?;
-            let opened = Directories::open([path]);
-            opened.with_context(|| format!("the directory of private files {}", path.display()))
+            Directories::open([path]).context("setting boot.platform_files")
         };
+        let files = site.files.as_ref().map(|path| Directories::open([path])).transpose();
         Ok(Self {
-            loaders: Directories::open(&site.loaders).context("the directories of loaders")?,
-            tftp: Directories::open(tftp).context("the directory of TFTP's files")?,
-            images: images.context("the directory of images")?.map(Arc::new),
+            loaders: Directories::open(&site.loaders).context("setting loaders")?,
+            tftp: Directories::open(tftp).context("setting boot.tftp_assets")?,
+            images: images.context("setting boot.iso")?.map(Arc::new),
             osie: Environments::new(&site.osie),
-            files: site.files.as_ref().map(files).transpose()?,
+            files: files.context("setting files")?,
             platform_files: site.serving.platform_files.as_deref().map(private).transpose()?,
         })
     }
@@ -187,7 +183,10 @@ impl LinkServer {
     fn link(&self, served: &Served) -> anyhow::Result<Link> {
         let site = &self.boots.site;
         let link = site.dhcp.link.clone();
-        let present = served.loaders.names().context("listing the loaders")?;
+        let present = served.loaders.names().with_context(|| {
+            let paths: Vec<_> = site.loaders.iter().map(|path| path.to_string_lossy()).collect();
+            format!("setting loaders: listing the files in {}", paths.join(", "))
+        })?;
         Ok(Link {
             id: site.address,
             base_url: site.base_url(),
@@ -325,6 +324,8 @@ fn advertising(site: &Site) -> Option<socket2::Socket> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -361,6 +362,29 @@ mod tests {
                 assert!(error.contains("which is public"), "{number} {private} {public}: {error}");
             }
         }
-        assert!(with("none", files, "public").unwrap_err().contains("private files"));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_opened_is_named_with_its_setting() {
+        type Set = fn(&mut Site, PathBuf);
+        let root = tempfile::tempdir().unwrap();
+        let changes: [(&str, Set); 5] = [
+            ("loaders", |site, path| site.loaders.push(path)),
+            ("files", |site, path| site.files = Some(path)),
+            ("boot.tftp_assets", |site, path| site.serving.tftp_assets = Some(path)),
+            ("boot.iso", |site, path| site.serving.iso = Some(path.into())),
+            ("boot.platform_files", |site, path| site.serving.platform_files = Some(path)),
+        ];
+        let missing = root.path().join("missing");
+        for (setting, change) in changes {
+            let mut site = crate::bootscripts::tests::site();
+            change(&mut site, missing.clone());
+            let error = format!("{:#}", Served::open(&site).unwrap_err());
+            let expected = format!(
+                "setting {setting}: opening the directory {}: No such file or directory (os error 2)",
+                missing.display()
+            );
+            assert_eq!(error, expected);
+        }
     }
 }

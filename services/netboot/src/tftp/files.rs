@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -90,6 +90,14 @@ pub trait FileSource: Debug + Send + Sync + 'static {
     async fn open(&self, file: &RequestedFile, client: Ipv4Addr) -> Result<OpenFile, FileError>;
 }
 
+/// The error of a directory that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("opening the directory {}", path.display())]
+pub struct OpenDirectoryError {
+    path: PathBuf,
+    source: io::Error,
+}
+
 /// Directories of loaders and other public files. If two have a file of one name, that of the first directory is served.
 ///
 /// The kernel resolves every name beneath the directory (openat2(2), `RESOLVE_BENEATH`): a link may point elsewhere
@@ -98,11 +106,17 @@ pub trait FileSource: Debug + Send + Sync + 'static {
 pub struct Directories(Arc<[OwnedFd]>);
 
 impl Directories {
-    /// Opens the directories at `paths`.
-    pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> io::Result<Self> {
+    /// Opens the directories at `paths`. Fails if one of them cannot be opened.
+    pub fn open<P: AsRef<Path>>(
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Self, OpenDirectoryError> {
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        let open = |path: P| Ok(rustix::fs::open(path.as_ref(), flags, Mode::empty())?);
-        Ok(Self(paths.into_iter().map(open).collect::<io::Result<Vec<_>>>()?.into()))
+        let open = |path: P| {
+            let path = path.as_ref();
+            rustix::fs::open(path, flags, Mode::empty())
+                .map_err(|errno| OpenDirectoryError { path: path.to_owned(), source: errno.into() })
+        };
+        Ok(Self(paths.into_iter().map(open).collect::<Result<Vec<_>, _>>()?.into()))
     }
 
     /// Lists the files at the top of the directories that can be served: the loaders.

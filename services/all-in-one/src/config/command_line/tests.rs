@@ -36,6 +36,24 @@ fn the_help_of_each_option_starts_with_a_verb_and_has_no_second_default() {
 }
 
 #[test]
+fn each_number_names_its_unit_and_no_text_has_a_number_as_its_default() {
+    let mut count = 0;
+    for OptionArgument { argument, kind, .. } in arguments() {
+        let (id, names) = (argument.get_id(), argument.get_value_names().unwrap_or_default());
+        if matches!(kind, ValueKind::Number) {
+            count += 1;
+            let is_unit = |name: &str| ["MINUTES", "PORT", "SECONDS"].contains(&name);
+            assert!(names.iter().any(|name| is_unit(name)), "{id}: {names:?} names no unit");
+        } else {
+            let defaults = argument.get_default_values().iter();
+            let mut numbers = defaults.filter_map(|it| it.to_str()?.parse::<f64>().ok());
+            assert_eq!(numbers.next(), None, "{id} is not declared as a number");
+        }
+    }
+    assert_eq!(count, 7);
+}
+
+#[test]
 fn values_of_flags_are_typed_by_their_option() {
     let options = parse(&[
         "--dhcp-mode",

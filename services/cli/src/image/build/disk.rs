@@ -1,6 +1,7 @@
 //! The partitions of a built image, as Debian's cloud images have them: the root is number 1 and the last on the disk, so that
 //! cloud-init can enlarge it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -10,6 +11,7 @@ use gptman::{GPT, GPTPartitionEntry};
 use uuid::Uuid;
 
 use super::Ids;
+use crate::image::interrupt::Interrupt;
 use crate::image::partitions::SECTOR;
 use crate::image::programs;
 
@@ -87,99 +89,125 @@ impl Layout {
     }
 }
 
-/// Makes the image `raw` with a partition table and nothing else.
-pub(super) fn write_partition_table(raw: &Path, layout: &Layout) -> anyhow::Result<()> {
-    let writing = || format!("writing {}", raw.display());
-    let file = File::options().read(true).write(true).create_new(true).open(raw);
-    let mut file = file.with_context(writing)?;
-    file.set_len(layout.disk_bytes()).with_context(writing)?;
-    let guid = Uuid::new_v4().to_bytes_le();
-    let mut table = GPT::new_from(&mut file, SECTOR, guid).with_context(writing)?;
-    for (number, extent, kind, name) in [
-        (1, layout.root, LINUX_ROOT, "root"),
-        (14, layout.bios_boot, BIOS_BOOT, "bios"),
-        (15, layout.esp, EFI_SYSTEM, "esp"),
-    ] {
-        table[number] = GPTPartitionEntry {
-            partition_type_guid: kind.to_bytes_le(),
-            unique_partition_guid: Uuid::new_v4().to_bytes_le(),
-            starting_lba: extent.first,
-            ending_lba: extent.first + extent.sectors - 1,
-            attribute_bits: 0,
-            partition_name: name.into(),
+/// A disk image that is made of a system.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiskImage<'a> {
+    /// The file of the image, raw.
+    pub(super) raw: &'a Path,
+    pub(super) layout: Layout,
+    /// The directory of the system.
+    pub(super) root: &'a Path,
+    pub(super) ids: Ids,
+    /// A directory for temporary files.
+    pub(super) work: &'a Path,
+}
+
+impl DiskImage<'_> {
+    /// Makes the image with a partition table and nothing else.
+    pub(super) fn write_partition_table(&self) -> anyhow::Result<()> {
+        let writing = || format!("writing {}", self.raw.display());
+        let file = File::options().read(true).write(true).create_new(true).open(self.raw);
+        let mut file = file.with_context(writing)?;
+        file.set_len(self.layout.disk_bytes()).with_context(writing)?;
+        let guid = Uuid::new_v4().to_bytes_le();
+        let mut table = GPT::new_from(&mut file, SECTOR, guid).with_context(writing)?;
+        for (number, extent, kind, name) in [
+            (1, self.layout.root, LINUX_ROOT, "root"),
+            (14, self.layout.bios_boot, BIOS_BOOT, "bios"),
+            (15, self.layout.esp, EFI_SYSTEM, "esp"),
+        ] {
+            table[number] = GPTPartitionEntry {
+                partition_type_guid: kind.to_bytes_le(),
+                unique_partition_guid: Uuid::new_v4().to_bytes_le(),
+                starting_lba: extent.first,
+                ending_lba: extent.first + extent.sectors - 1,
+                attribute_bits: 0,
+                partition_name: name.into(),
+            };
+        }
+        GPT::write_protective_mbr_into(&mut file, SECTOR).with_context(writing)?;
+        table.write_into(&mut file).map(|_| ()).with_context(writing)
+    }
+
+    /// Writes the EFI system partition: the boot loaders of the system.
+    pub(super) async fn write_esp(&self, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+        let (esp, settings) = (self.work.join("esp"), self.work.join("grub.cfg"));
+        let writing = || format!("writing {}", esp.display());
+        let file = File::create(&esp).with_context(writing)?;
+        file.set_len(self.layout.esp.bytes()).with_context(writing)?;
+        let text = format!("{}configfile $prefix/grub.cfg\n", super::system::find_root(self.ids));
+        std::fs::write(&settings, text).with_context(|| settings.display().to_string())?;
+        let mtools = |program: &str, arguments: &[&OsStr]| {
+            let mut command = programs::command(program);
+            command.arg("-i").arg(&esp).args(arguments);
+            command
         };
+        let serial = format!("{:08x}", self.ids.esp);
+        let sectors = self.layout.esp.sectors.to_string();
+        let format = ["-F", "-T", &sectors, "-v", "EFI", "-N", &serial, "::"];
+        interrupt.run(mtools("mformat", &format.map(AsRef::as_ref))).await?;
+        let directories = ["::/EFI", "::/EFI/BOOT", "::/EFI/debian"];
+        interrupt.run(mtools("mmd", &directories.map(AsRef::as_ref))).await?;
+        let files = ESP_FILES.map(|(from, to)| (self.root.join(from), format!("::/{to}")));
+        let settings = (settings, "::/EFI/debian/grub.cfg".to_owned());
+        for (from, to) in files.into_iter().chain([settings]) {
+            interrupt.run(mtools("mcopy", &[from.as_os_str(), to.as_ref()])).await?;
+        }
+        let content = std::fs::read(&esp).with_context(|| esp.display().to_string())?;
+        let writing = || format!("writing {}", self.raw.display());
+        let raw = File::options().write(true).open(self.raw).with_context(writing)?;
+        raw.write_all_at(&content, self.layout.esp.offset()).with_context(writing)
     }
-    GPT::write_protective_mbr_into(&mut file, SECTOR).with_context(writing)?;
-    table.write_into(&mut file).map(|_| ()).with_context(writing)
-}
 
-/// Writes the EFI system partition: the boot loaders of the system in `root`.
-pub(super) fn write_esp(
-    raw: &Path,
-    layout: &Layout,
-    root: &Path,
-    ids: Ids,
-    work: &Path,
-) -> anyhow::Result<()> {
-    let (esp, settings) = (work.join("esp"), work.join("grub.cfg"));
-    let writing = || format!("writing {}", esp.display());
-    let file = File::create(&esp).with_context(writing)?;
-    file.set_len(layout.esp.bytes()).with_context(writing)?;
-    std::fs::write(
-        &settings,
-        format!("{}configfile $prefix/grub.cfg\n", super::system::find_root(ids)),
-    )
-    .with_context(writing)?;
-    let mtools = |program: &str, arguments: &[&std::ffi::OsStr]| {
-        let mut command = programs::command(program);
-        command.arg("-i").arg(&esp).args(arguments);
-        programs::run(&mut command)
-    };
-    let (sectors, serial) = (layout.esp.sectors.to_string(), format!("{:08x}", ids.esp));
-    let format = ["-F", "-T", &sectors, "-v", "EFI", "-N", &serial, "::"];
-    mtools("mformat", &format.map(AsRef::as_ref))?;
-    mtools("mmd", &["::/EFI", "::/EFI/BOOT", "::/EFI/debian"].map(AsRef::as_ref))?;
-    let files = ESP_FILES.map(|(from, to)| (root.join(from), format!("::/{to}")));
-    for (from, to) in files.into_iter().chain([(settings, "::/EFI/debian/grub.cfg".to_owned())]) {
-        mtools("mcopy", &[from.as_os_str(), to.as_ref()])?;
+    /// Writes the root file system: an ext4 with the files of the system.
+    pub(super) async fn write_root(&self, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+        let settings = self.work.join("mke2fs.conf");
+        std::fs::write(&settings, MKE2FS_CONF).with_context(|| settings.display().to_string())?;
+        let mut mke2fs = programs::command("mke2fs");
+        mke2fs.env("MKE2FS_CONFIG", settings).args(["-q", "-t", "ext4", "-L", "root", "-m", "1"]);
+        let offset = format!("offset={}", self.layout.root.offset());
+        mke2fs.args(["-U", &self.ids.root.to_string(), "-E", &offset, "-d"]);
+        mke2fs.arg(self.root).arg(self.raw).arg(format!("{}k", self.layout.root.bytes() >> 10));
+        let output = interrupt.output(mke2fs).await?;
+        programs::check("mke2fs", &output).context("making the root file system (see --size)")
     }
-    let content = std::fs::read(&esp).with_context(|| esp.display().to_string())?;
-    let writing = || format!("writing {}", raw.display());
-    let raw = File::options().write(true).open(raw).with_context(writing)?;
-    raw.write_all_at(&content, layout.esp.offset()).with_context(writing)
-}
-
-/// Writes the root file system: an ext4 with the files in `root`.
-pub(super) fn write_root(
-    raw: &Path,
-    layout: &Layout,
-    root: &Path,
-    ids: Ids,
-    work: &Path,
-) -> anyhow::Result<()> {
-    let settings = work.join("mke2fs.conf");
-    std::fs::write(&settings, MKE2FS_CONF).with_context(|| settings.display().to_string())?;
-    let mut mke2fs = programs::command("mke2fs");
-    mke2fs.env("MKE2FS_CONFIG", settings).args(["-q", "-t", "ext4", "-L", "root", "-m", "1"]);
-    mke2fs.args(["-U", &ids.root.to_string(), "-E", &format!("offset={}", layout.root.offset())]);
-    mke2fs.arg("-d").arg(root).arg(raw).arg(format!("{}k", layout.root.bytes() >> 10));
-    programs::run(&mut mke2fs).map(|_| ()).context("making the root file system (see --size)")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::image::partitions;
 
-    #[test]
-    fn the_partition_table_is_valid_and_the_root_is_number_1_and_last() {
-        let place = tempfile::tempdir().unwrap();
-        let (raw, tree) = (place.path().join("raw"), place.path().join("tree"));
-        std::fs::create_dir(&tree).unwrap();
-        let layout = Layout::new(64 << 20);
-        write_partition_table(&raw, &layout).unwrap();
+    /// A directory with an empty system, and room for its image.
+    struct Place {
+        directory: tempfile::TempDir,
+        raw: PathBuf,
+        root: PathBuf,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let (raw, root) = (directory.path().join("raw"), directory.path().join("root"));
+            std::fs::create_dir(&root).unwrap();
+            Self { directory, raw, root }
+        }
+
+        fn image(&self, root_bytes: u64) -> DiskImage<'_> {
+            let (layout, work) = (Layout::new(root_bytes), self.directory.path());
+            DiskImage { raw: &self.raw, layout, root: &self.root, ids: Ids::new(), work }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_partition_table_is_valid_and_the_root_is_number_1_and_last() {
+        let place = Place::new();
+        let (raw, image) = (&place.raw, place.image(64 << 20));
+        image.write_partition_table().unwrap();
         let mut sfdisk = programs::command("sfdisk");
-        let (printed, _) = programs::run(sfdisk.args(["--dump", "--quiet"]).arg(&raw)).unwrap();
+        let (printed, _) = programs::run(sfdisk.args(["--dump", "--quiet"]).arg(raw)).unwrap();
         let lines: Vec<_> = printed.lines().filter(|line| line.contains("start=")).collect();
         assert_eq!(lines.len(), 3, "{printed}");
         for (number, place, kind) in [
@@ -193,23 +221,21 @@ mod tests {
             assert!(line.contains(place) && line.contains(&kind), "{line}");
         }
         let mut verify = programs::command("sfdisk");
-        let (printed, _) = programs::run(verify.arg("--verify").arg(&raw)).unwrap();
+        let (printed, _) = programs::run(verify.arg("--verify").arg(raw)).unwrap();
         assert!(printed.contains("No errors detected"), "{printed}");
-        write_root(&raw, &layout, &tree, Ids::new(), place.path()).unwrap();
-        let root = partitions::root(&raw).unwrap().unwrap();
-        assert_eq!((root.number, root.offset), (1, layout.root.offset()));
+        image.write_root(&mut Interrupt::never()).await.unwrap();
+        let root = partitions::root(raw).unwrap().unwrap();
+        assert_eq!((root.number, root.offset), (1, image.layout.root.offset()));
     }
 
-    #[test]
-    fn a_root_that_does_not_fit_is_an_error_that_names_the_option() {
-        let place = tempfile::tempdir().unwrap();
-        let (raw, tree) = (place.path().join("raw"), place.path().join("tree"));
-        std::fs::create_dir(&tree).unwrap();
+    #[tokio::test]
+    async fn a_root_that_does_not_fit_is_an_error_that_names_the_option() {
+        let place = Place::new();
         let large: Vec<u8> = (0..16 << 20).map(|n: u32| n.to_le_bytes()[0] | 1).collect();
-        std::fs::write(tree.join("large"), large).unwrap();
-        let layout = Layout::new(12 << 20);
-        write_partition_table(&raw, &layout).unwrap();
-        let error = write_root(&raw, &layout, &tree, Ids::new(), place.path()).unwrap_err();
+        std::fs::write(place.root.join("large"), large).unwrap();
+        let image = place.image(12 << 20);
+        image.write_partition_table().unwrap();
+        let error = image.write_root(&mut Interrupt::never()).await.unwrap_err();
         assert!(error.to_string().contains("--size"), "{error:#}");
     }
 }

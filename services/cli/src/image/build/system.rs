@@ -8,6 +8,7 @@ use std::process::Stdio;
 use anyhow::Context as _;
 
 use super::Ids;
+use crate::image::interrupt::Interrupt;
 use crate::image::{BuildOptions, cloud_init, programs};
 
 /// Packages besides Debian's essential ones: what a server needs to boot, to get its address and its settings, and to be logged in to.
@@ -44,11 +45,18 @@ const CORE_MODULES: &[&str] =
 const GRUB_BIOS: &str = "boot/grub/i386-pc";
 
 /// Installs the packages into the new directory `root`.
-pub(super) fn install(options: &BuildOptions, suite: &str, root: &Path) -> anyhow::Result<()> {
+pub(super) async fn install(
+    options: &BuildOptions,
+    suite: &str,
+    root: &Path,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<()> {
     let own = PACKAGES.iter().copied();
     let more = options.packages.iter().map(String::as_str);
     let packages: Vec<_> = own.chain([options.kernel.as_str()]).chain(more).collect();
-    let mut command = programs::command("mmdebstrap");
+    // It mounts /dev, /proc and /sys of the host below the directory. Only it sees these mounts: they are gone once its processes have ended.
+    let mut command = programs::command("unshare");
+    command.args(["--mount", "--propagation", "private", "mmdebstrap"]);
     command.args(["--variant=minbase", "--format=directory"]);
     command.arg(format!("--include={}", packages.join(",")));
     command.arg(format!("--components={}", options.components.join(",")));
@@ -56,13 +64,14 @@ pub(super) fn install(options: &BuildOptions, suite: &str, root: &Path) -> anyho
         command.arg("--keyring").arg(keyring);
     }
     command.arg("--").arg(suite).arg(root).args(&options.mirrors);
-    if std::io::stderr().is_terminal() {
+    let is_shown = std::io::stderr().is_terminal();
+    if is_shown {
         // Its progress is on standard error.
-        let status = command.stdout(Stdio::null()).status().context("cannot run mmdebstrap")?;
-        anyhow::ensure!(status.success(), "mmdebstrap failed, as it says above");
-        return Ok(());
+        command.stdout(Stdio::null()).stderr(Stdio::inherit());
     }
-    programs::run(&mut command).map(|_| ())
+    let output = interrupt.output(command).await?;
+    anyhow::ensure!(!is_shown || output.status.success(), "mmdebstrap failed, as it says above");
+    programs::check("mmdebstrap", &output)
 }
 
 /// Makes the settings of the system in `root`: those that every machine gets, and those that a machine makes at its first start are removed.
@@ -137,7 +146,11 @@ pub(super) fn find_root(ids: Ids) -> String {
 }
 
 /// Puts GRUB for BIOS into the system in `root`, and returns its core.img.
-pub(super) fn grub_core(root: &Path, ids: Ids) -> anyhow::Result<Vec<u8>> {
+pub(super) async fn grub_core(
+    root: &Path,
+    ids: Ids,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<Vec<u8>> {
     let directory = root.join(GRUB_BIOS);
     std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     for file in entries(&root.join("usr/lib/grub/i386-pc"))? {
@@ -152,7 +165,7 @@ pub(super) fn grub_core(root: &Path, ids: Ids) -> anyhow::Result<Vec<u8>> {
     mkimage.arg(root).args(["grub-mkimage", "--format=i386-pc", "--prefix=/boot/grub"]);
     mkimage.arg(format!("--config=/{GRUB_BIOS}/load.cfg"));
     mkimage.arg(format!("--output=/{GRUB_BIOS}/core.img")).args(CORE_MODULES);
-    programs::run(&mut mkimage)?;
+    interrupt.run(mkimage).await?;
     let core = directory.join("core.img");
     std::fs::read(&core).with_context(|| core.display().to_string())
 }

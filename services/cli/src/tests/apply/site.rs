@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::tests::{fake, tinwright};
 
-/// What is stored, by id. The machine `taken` cannot be created.
+/// The stored objects, by id. The machine `taken` cannot be created.
 #[derive(Clone, Default)]
 pub(in crate::tests) struct Site(Arc<Mutex<Stored>>);
 

@@ -4,12 +4,12 @@
 pub(super) const WRONG: &[(&str, &str)] = &[
     ("", ": no object in it"),
     ("# only a comment\n---\n", ": no object in it"),
-    ("a: [", ":"),
-    ("a: b: c", ":1: not YAML:"),
-    ("\tname: a", ":1: not YAML:"),
+    ("a: [", ":2: not YAML: did not find expected node content"),
+    ("a: b: c", ":1: not YAML: mapping values are not allowed"),
+    ("\tname: a", ":1: not YAML: found character that cannot start any token"),
     ("name: a\nname: b\ninterfaces: []", ":2: name is given twice"),
-    ("just text", ":1: it is no object: keys with values"),
-    ("- 7", ":1: it is no object: keys with values"),
+    ("just text", ":1: it is not an object: keys with values"),
+    ("- 7", ":1: it is not an object: keys with values"),
     ("name: a", ":1: it has no kind: add `kind:` and one of Tenant"),
     ("kind: Hardwear\nname: a", ":1: kind \"Hardwear\" is none of"),
     ("kind: 7\nname: a\ninterfaces: []", ":1: it has no kind"),
@@ -118,7 +118,7 @@ pub(super) const WRONG: &[(&str, &str)] = &[
     ("kind: Workflow\ntemplate: a", ":1: workflow: it has neither an id nor a name"),
     (
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}",
-        ":1: Deployment of apps/v1 is no kind of Tinkerbell",
+        ":1: Deployment of apps/v1 is not a kind of Tinkerbell",
     ),
     (
         "apiVersion: tinkerbell.org/v1alpha1\nkind: WorkflowRuleSet\nmetadata: {name: a}",
@@ -173,12 +173,18 @@ pub(super) const WRONG: &[(&str, &str)] = &[
         "kind: Hardware\nname: a\ninterfaces:\n- mac: a\n  dhcp: {address: {address: 192.0.2.1/24, prefix_length: 16}}",
         ":5: interfaces[0].dhcp.address.address: differs from prefix_length",
     ),
-    ("kind: Hardware\nname: a\n? [x]\n: y", ":"),
+    (
+        "kind: Hardware\nname: a\n? [x]\n: y",
+        ":3: not YAML: invalid type: sequence, expected a string",
+    ),
     (
         "kind: Hardware\nname: a\nfacilty: a\nplna: b\nmanufactrer: c\ncolour: d",
         ":3: facilty: unknown field: did you mean facility?; ",
     ),
-    ("kind: [Hardware]\nname: a", ":1: "),
+    (
+        "kind: [Hardware]\nname: a\ninterfaces: []",
+        ":1: it has no kind: add `kind:` and one of Tenant",
+    ),
     ("kind: Location\nname: a\nzone: [{name: b}]", ":3: zone: unknown field: did you mean zones?"),
     (
         "kind: Location\nname: a\ngeography: north",
@@ -203,7 +209,7 @@ pub(super) const WRONG: &[(&str, &str)] = &[
         "kind: Range\nname: a\nrange_kind: fixed",
         ":3: range_kind: is \"fixed\", not one of static, dynamic",
     ),
-    ("kind: LocationBinding\nsubnet: a", ":2: subnet: "),
+    ("kind: LocationBinding\nsubnet: a", ":2: subnet: unknown field"),
     (
         "kind: Stack\nname: a\ncontainers: [{nam: os}]",
         ":3: containers[0].nam: unknown field: did you mean name?",
@@ -245,11 +251,10 @@ pub(super) const WRONG: &[(&str, &str)] = &[
         ":3: ipmi.port: is \"ipmi\", not a whole number",
     ),
     ("kind: Bmc\nhardware: a\npasword: b", ":3: pasword: unknown field: did you mean password?"),
-    ("kind: Workflow\nname: a\nvalues: [x]", ":1: workflow/a: "),
     ("kind: Template\nname: a\ntasks: []", ":3: tasks: unknown field"),
     (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}",
-        ":1: ConfigMap of v1 is no kind of Tinkerbell",
+        ":1: ConfigMap of v1 is not a kind of Tinkerbell",
     ),
     (
         "apiVersion: tinkerbell.org/v1alpha3\nkind: Hardware\nmetadata: {name: a}",
@@ -263,7 +268,10 @@ pub(super) const WRONG: &[(&str, &str)] = &[
         "apiVersion: tinkerbell.org/v1alpha1\nkind: Hardware\nmetadata: {name: a}\nspec: {interfaces: [{dhcp: {lease_time: long}}]}",
         ":1: spec.interfaces[0]: spec.interfaces.0.dhcp.lease_time",
     ),
-    ("apiVersion: tinkerbell.org/v1alpha1\nkind: Hardware\nmetadata: {name: [a]}", ":"),
+    (
+        "apiVersion: tinkerbell.org/v1alpha1\nkind: Hardware\nmetadata: {name: [a]}",
+        ":1: name: is a list, not a text",
+    ),
     (
         "apiVersion: tinkerbell.org/v1alpha1\nkind: Workflow\nmetadata: {}\nspec: {templateRef: a}",
         ":1: metadata.name is empty",

@@ -191,7 +191,7 @@ fn each_field_of_a_crd_changes_what_is_sent_or_is_named() {
 }
 
 #[test]
-fn what_is_sent_is_of_our_form() {
+fn converted_objects_have_our_form() {
     for converted in outcome(&site(), 0).0.into_iter().flat_map(Result::unwrap) {
         match converted["kind"].as_str().unwrap() {
             "Hardware" => drop(message::<Hardware>(&converted)),
