@@ -1,8 +1,8 @@
 //! `tinwright apply`, and wrong inputs, against a server.
 //!
-//! - `unchanged`: what `get -o yaml` prints changes nothing. `many`: three hundred objects, ten of them wrong.
+//! - `unchanged`: the output of `get -o yaml` changes nothing. `many`: three hundred objects, ten of them wrong.
 //! - `tinkerbell`: objects with all fields of Tinkerbell's CRDs.
-//! - `wrong_objects`, `wrong_templates`, `wrong_settings`: what is said of them, and what is stored in spite of them.
+//! - `wrong_objects`, `wrong_templates`, `wrong_settings`: the error of each, and the objects that are stored in spite of it.
 
 mod life;
 mod many;

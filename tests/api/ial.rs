@@ -5,7 +5,7 @@
 //! - `refusals`: everything that has to be refused. `journey`: each call, and the life of a machine. `manual`: the commands of the manual.
 //! - `pool`: all addresses of a location. `gate`: the boot gate. `soak`: a year of listings.
 //!
-//! What a platform may rely on, and the tests of it:
+//! The properties that a platform may rely on, and their tests:
 //!
 //! | | check | test |
 //! |---|---|---|

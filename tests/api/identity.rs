@@ -118,7 +118,7 @@ async fn an_address_is_granted_to_a_tenant_that_exists_and_a_tenant_with_one_sta
     let release = addr::ReleaseGrantRequest { id: grant.id, revision: 0 };
     grants.release_grant(release).await.unwrap();
     tenants.delete_tenant(delete).await.unwrap();
-    // What the deleted tenant leaves names it: a later tenant of the name would see that.
+    // Remaining objects name the deleted tenant: a later tenant of the name would see them.
     let refused = tenants.create_tenant(request).await.unwrap_err();
     let reason = refused.get_details_error_info().map(|info| info.reason);
     assert_eq!(reason.as_deref(), Some("TENANT_DELETED"), "{refused}");

@@ -7,13 +7,9 @@ use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory as _, Parser as _};
+use setup::pages::{Page, pages};
 
-use self::pages::{Page, pages};
 use crate::Arguments;
-
-#[path = "../tests/processes/docs/pages.rs"]
-#[allow(dead_code, reason = "the scenarios use the rest of it")]
-mod pages;
 
 /// Programs before the name of ours in a command line.
 const LAUNCHERS: [&str; 3] = ["docker", "ip", "sudo"];
@@ -93,17 +89,20 @@ fn each_command_in_a_block_can_be_parsed() {
 #[test]
 fn each_command_in_the_text_can_be_parsed() {
     let mut wrong = Vec::new();
+    let mut count = 0;
     for page in pages() {
         for (line, code) in page.inline_code() {
             let code = code.trim_end_matches([' ', '…']);
             // Not what `tinwright --version` prints.
             let rest = code.strip_prefix("tinwright ").filter(|it| !it.starts_with("0."));
             for call in rest.map(|_| calls(code)).into_iter().flatten() {
+                count += 1;
                 let found = error(&call, &INCOMPLETE).filter(|it| !it.contains(WITHOUT_VALUE));
                 wrong.extend(found.map(|it| format!("{}:{line}: {code}: {it}", page.path)));
             }
         }
     }
+    assert!(count > 120, "{count}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -150,9 +149,11 @@ fn each_option_in_the_text_exists() {
         None => options.contains(name) || FOREIGN_OPTIONS.contains(&name),
     };
     let mut wrong = Vec::new();
+    let mut count = 0;
     for page in pages() {
         for (line, code) in page.inline_code() {
             let Some(option) = code.strip_prefix("--") else { continue };
+            count += 1;
             let name = option.split([' ', '=', ':']).next().unwrap_or_default();
             let is_of_node = page.path == NODE_PAGE && of_node.contains(name);
             if !exists(name) && !is_of_node {
@@ -160,6 +161,7 @@ fn each_option_in_the_text_exists() {
             }
         }
     }
+    assert!(count > 600, "{count}");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

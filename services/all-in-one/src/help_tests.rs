@@ -88,10 +88,12 @@ fn no_value_of_a_choice_is_explained_by_a_question() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// True if the value is a number.
+/// True if the value is a number. Settings of the server are texts until all of their sources are merged: those are numbers whose default is one.
+/// `config/command_line/tests.rs` has a test of those that are declared as numbers.
 fn is_number(argument: &Arg) -> bool {
     let parser = argument.get_value_parser().type_id();
     let numbers = [
+        TypeId::of::<u8>(),
         TypeId::of::<u16>(),
         TypeId::of::<u32>(),
         TypeId::of::<u64>(),
@@ -99,10 +101,24 @@ fn is_number(argument: &Arg) -> bool {
         TypeId::of::<i32>(),
         TypeId::of::<i64>(),
     ];
-    // Settings of the server are texts until all of their sources are merged.
-    let has_unit = |name: &str| UNITS.contains(&name) && name != "DURATION";
+    let takes_value = argument.get_action().takes_values();
+    let is_number = |text: &str| takes_value && text.parse::<f64>().is_ok_and(f64::is_finite);
+    numbers.into_iter().any(|number| parser == number)
+        || defaults(argument).iter().any(|text| is_number(text))
+}
+
+/// Returns the defaults of an argument: those that are declared, and the one that its help names.
+fn defaults(argument: &Arg) -> Vec<String> {
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let named = help.split_once("[default: ").and_then(|(_, rest)| rest.split_once(']'));
+    let declared = argument.get_default_values().iter().map(|it| it.to_string_lossy().into_owned());
+    declared.chain(named.map(|(named, _)| named.to_owned())).collect()
+}
+
+/// True if the name of the value says its unit.
+fn has_unit(argument: &Arg) -> bool {
     let names = argument.get_value_names().unwrap_or_default();
-    numbers.into_iter().any(|number| parser == number) || names.iter().any(|name| has_unit(name))
+    names.iter().any(|name| UNITS.contains(&name.as_str()))
 }
 
 /// True if the value is a time, such as 30d.
@@ -127,22 +143,25 @@ fn each_duration_has_an_example_with_its_unit() {
 #[test]
 fn each_optional_number_and_duration_has_a_default() {
     let found = problems(|text, argument| {
-        let argument = argument.filter(|it| is_number(it) || is_duration(it))?;
-        let has_default = !argument.get_default_values().is_empty() || text.contains("[default: ");
-        (!has_default && !argument.is_required_set()).then(|| text.to_owned())
+        let argument = argument.filter(|it| is_number(it) || is_duration(it) || has_unit(it))?;
+        (defaults(argument).is_empty() && !argument.is_required_set()).then(|| text.to_owned())
     });
     assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
 fn each_number_has_a_unit() {
+    let numbers = std::cell::RefCell::new(BTreeSet::new());
     let found = problems(|_, argument| {
         let argument = argument.filter(|argument| is_number(argument))?;
-        let names = argument.get_value_names().unwrap_or_default();
-        let has_unit = names.iter().any(|name| UNITS.contains(&name.as_str()));
-        (!has_unit).then(|| format!("{names:?} names no unit"))
+        numbers.borrow_mut().insert(argument.get_id().to_string());
+        (!has_unit(argument)).then(|| format!("{:?} names no unit", argument.get_value_names()))
     });
     assert!(found.is_empty(), "{found:#?}");
+    let numbers = numbers.into_inner();
+    for setting in ["boot_https_port", "boot_silent_minutes", "dhcp_lease", "drain_seconds"] {
+        assert!(numbers.contains(setting), "{setting} is none of the numbers {numbers:?}");
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Options {
 const DEFAULT_SETTINGS_FILE: &str = "/etc/tinwright/tinwright.toml";
 const DEFAULT_USER: &str = "tinwright";
 
-/// What becomes of a file or user.
+/// The result for a file or user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Created,
@@ -58,7 +58,7 @@ impl Change {
     }
 }
 
-/// What is to be done on a host.
+/// The changes to be made on a host.
 #[derive(Debug)]
 struct Plan<'a> {
     user: (&'a str, Change),

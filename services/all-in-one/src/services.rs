@@ -292,7 +292,7 @@ impl Services {
     }
 }
 
-/// What every call passes before its service, and its response after it.
+/// The layers that every call passes before its service, and its response after it.
 #[derive(Debug)]
 struct CallChecks {
     metrics: CallMetrics,

@@ -340,7 +340,7 @@ async fn every_public_call_answers_and_refuses_by_the_mirror_as_over_grpc() {
         for route in routes.iter().filter(is_read) {
             let (request, what) = (reading(route, &site), format!("{name}, {}", route.rpc()));
             made.push(route.rpc());
-            // What the services do by themselves may come between the two.
+            // Changes by the services themselves may come between the two.
             let mut same =
                 (by_grpc(&grpc, route, &request).await, here.outcome(route, &request).await);
             for _ in 0..20 {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 pub const MACHINES: usize = 20;
 pub const BMCS: usize = 15;
 
-/// What the machines are part of.
+/// The objects to which the machines belong.
 const SITE: &str = r#"
 kind: Tenant
 name: acme

@@ -1,4 +1,4 @@
-//! What `get -o yaml` and `list -o yaml` print of every object changes nothing when it is applied.
+//! The output of `get -o yaml` and `list -o yaml` for every object changes nothing when it is applied.
 
 use serde_json::Value;
 

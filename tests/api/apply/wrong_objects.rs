@@ -2,7 +2,7 @@
 
 use super::Operator;
 
-/// What is there: machines, networks and a template that the wrong objects name.
+/// The stored objects: machines, networks and a template that the wrong objects name.
 const SITE: &str = "\
 kind: Location
 name: kir1
@@ -277,14 +277,15 @@ const OBJECTS: &[(&str, &str)] = &[
         "apiVersion: tinkerbell.org/v1alpha2\nkind: Hardware\nmetadata: {name: tb}\nspec: {networkInterfaces: {M: {dhcp: {ipv4: {leaseTimeSeconds: long}}}}}",
         "leaseTimeSeconds",
     ),
+    ("kind: Workflow\nname: w\nvalues: [x]", "values: is a list, not keys with values"),
 ];
 
-/// Applies `wrong` in a file between two right objects. Returns what is amiss with what is said of it.
-pub(super) async fn judge(
+/// Applies `wrong` in a file between two right objects. Returns the output if it is not the `expected` error, or the right objects are not stored.
+pub(super) async fn find_problem(
     operator: &Operator,
     number: usize,
     wrong: &str,
-    wanted: &str,
+    expected: &str,
 ) -> Option<String> {
     let right = |place: &str| format!("kind: Location\nname: {place}-{number}\n");
     let text = format!("{}---\n{wrong}\n---\n{}", right("before"), right("after"));
@@ -294,10 +295,10 @@ pub(super) async fn judge(
     let Err(errors) = result else { return Some(format!("no error: {wrong}\n{printed}")) };
     let is_reported = printed == stored;
     let is_counted = errors.last().map(String::as_str) == Some("1 of 3 objects failed");
-    let is_named = errors[0].starts_with(&format!("{path}:")) && errors[0].contains(wanted);
+    let is_named = errors[0].starts_with(&format!("{path}:")) && errors[0].contains(expected);
     let is_short = errors.len() == 2 && errors[0].len() <= 700 && !errors[0].contains('\n');
     let is_right = is_reported && is_counted && is_named && is_short;
-    (!is_right).then(|| format!("wanted {wanted:?}\n{wrong}\n{printed}{errors:#?}"))
+    (!is_right).then(|| format!("expected {expected:?}\n{wrong}\n{printed}{errors:#?}"))
 }
 
 #[tokio::test]
@@ -305,19 +306,19 @@ async fn each_object_that_the_server_refuses_is_named_and_those_around_it_are_st
     let operator = Operator::start().await;
     let site = operator.file("site.yaml", SITE);
     operator.ok(&format!("apply -f {site}")).await;
-    let machines = MACHINES.iter().enumerate().map(|(number, (rest, wanted))| {
-        (format!("kind: Hardware\nname: m-{number}\n{rest}"), *wanted)
+    let machines = MACHINES.iter().enumerate().map(|(number, (rest, expected))| {
+        (format!("kind: Hardware\nname: m-{number}\n{rest}"), *expected)
     });
-    let objects = OBJECTS.iter().map(|(text, wanted)| ((*text).to_owned(), *wanted));
-    let (mut amiss, mut count) = (Vec::new(), 0);
-    for (number, (text, wanted)) in machines.chain(objects).enumerate() {
+    let objects = OBJECTS.iter().map(|(text, expected)| ((*text).to_owned(), *expected));
+    let (mut problems, mut count) = (Vec::new(), 0);
+    for (number, (text, expected)) in machines.chain(objects).enumerate() {
         let text = text
             .replace("mac: M", "mac: 02-00-00-00-01-07")
             .replace("{M:", "{'02:00:00:00:01:07':");
-        amiss.extend(judge(&operator, number, &text, wanted).await);
+        problems.extend(find_problem(&operator, number, &text, expected).await);
         count += 1;
     }
-    assert!(amiss.is_empty(), "{} of {count}:\n{}", amiss.len(), amiss.join("\n\n"));
+    assert!(problems.is_empty(), "{} of {count}:\n{}", problems.len(), problems.join("\n\n"));
     let stored = operator.ok("location list -q").await;
     assert_eq!(stored.lines().count(), 1 + 2 * count);
     let machines = operator.ok("hardware list -o name").await;

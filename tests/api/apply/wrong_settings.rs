@@ -23,11 +23,11 @@ const FILES: &[(&str, &str)] = &[
     ),
     (
         "netboot_interface = 'lo'\n[dhcp]\nignored_vendors = ['00:11']",
-        "three octets in hex are wanted, such as 00:11:22",
+        "three octets in hex are expected, such as 00:11:22",
     ),
     (
         "netboot_interface = 'lo'\n[dhcp]\narchitectures = ['7']",
-        "NUMBER=FILE is wanted, such as 7=ipxe.efi",
+        "NUMBER=FILE is expected, such as 7=ipxe.efi",
     ),
     (
         "netboot_interface = 'lo'\n[dhcp]\narchitectures = ['999=a.efi']",
@@ -125,28 +125,28 @@ fn each_wrong_setting_is_named_with_what_is_wrong_and_nothing_is_created() {
     let folder = tempfile::tempdir().unwrap();
     let (data, file) = (folder.path().join("data"), folder.path().join("tinwright.toml"));
     let (data, path) = (data.to_str().unwrap(), file.to_str().unwrap());
-    let mut amiss = Vec::new();
-    for (text, wanted) in FILES {
+    let mut problems = Vec::new();
+    for (text, expected) in FILES {
         std::fs::write(path, text).unwrap();
-        let said = error(&["--data", data, "--config", path]);
-        if !said.contains(wanted) || said.contains("{ ") {
-            amiss.push(format!("wanted {wanted:?} for\n{text}\n{said}"));
+        let found = error(&["--data", data, "--config", path]);
+        if !found.contains(expected) || found.contains("{ ") {
+            problems.push(format!("expected {expected:?} for\n{text}\n{found}"));
         }
     }
     std::fs::write(path, "").unwrap();
-    for (flags, wanted) in FLAGS {
+    for (flags, expected) in FLAGS {
         let mut words: Vec<_> = flags.split(' ').collect();
         for (option, value) in [("--data", data), ("--config", path)] {
             if !flags.contains(option) {
                 words.extend([option, value]);
             }
         }
-        let said = error(&words);
-        if !said.contains(wanted) || said.contains('\n') {
-            amiss.push(format!("wanted {wanted:?} for {flags}\n{said}"));
+        let found = error(&words);
+        if !found.contains(expected) || found.contains('\n') {
+            problems.push(format!("expected {expected:?} for {flags}\n{found}"));
         }
     }
-    assert!(amiss.is_empty(), "{} amiss:\n{}", amiss.len(), amiss.join("\n\n"));
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n\n"));
     assert!(
         !std::path::Path::new(data).exists(),
         "settings are checked before the directory is made"

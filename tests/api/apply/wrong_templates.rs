@@ -1,7 +1,7 @@
 //! Templates that cannot run. Each is in a file between two right objects, which are stored and reported.
 
 use super::Operator;
-use super::wrong_objects::judge;
+use super::wrong_objects::find_problem;
 
 /// The actions of a template, and a part of the error.
 const ACTIONS: &[(&str, &str)] = &[
@@ -92,17 +92,17 @@ const TEMPLATES: &[(&str, &str)] = &[
 #[tokio::test]
 async fn each_template_that_cannot_run_is_refused_with_what_is_wrong_in_it() {
     let operator = Operator::start().await;
-    let actions = ACTIONS.iter().map(|(actions, wanted)| {
+    let actions = ACTIONS.iter().map(|(actions, expected)| {
         let text = format!("name: t\ntasks:\n- name: os\n  worker: \"{{{{ .device_1 }}}}\"\n  actions:\n  - {actions}");
-        (text, *wanted)
+        (text, *expected)
     });
-    let whole = TEMPLATES.iter().map(|(text, wanted)| ((*text).to_owned(), *wanted));
-    let (mut amiss, mut count) = (Vec::new(), 0);
-    for (number, (text, wanted)) in actions.chain(whole).enumerate() {
-        amiss.extend(judge(&operator, number, &text, wanted).await);
+    let whole = TEMPLATES.iter().map(|(text, expected)| ((*text).to_owned(), *expected));
+    let (mut problems, mut count) = (Vec::new(), 0);
+    for (number, (text, expected)) in actions.chain(whole).enumerate() {
+        problems.extend(find_problem(&operator, number, &text, expected).await);
         count += 1;
     }
-    assert!(amiss.is_empty(), "{} of {count}:\n{}", amiss.len(), amiss.join("\n\n"));
+    assert!(problems.is_empty(), "{} of {count}:\n{}", problems.len(), problems.join("\n\n"));
     assert!(operator.ok("template list -q").await.is_empty(), "none is stored");
     operator.end().await;
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Output;
 
 use serde_json::Value;
+use setup::pages::{Block, typed};
 use tokio::process::Command;
 
 use super::decode;
@@ -11,23 +12,17 @@ use super::platform::{self, Call, platform_id};
 use super::site::IalSite;
 use crate::support::until;
 
-/// Returns the fenced blocks of commands.
-fn blocks(manual: &str) -> Vec<&str> {
-    let begun = manual.split("```sh\n").skip(1);
-    begun.map(|rest| rest.split("```").next().unwrap().trim()).collect()
-}
-
 /// Returns the call of a command, by its URL.
-fn call_of(block: &str) -> Call {
+fn call_of(command: &str) -> Call {
     let is_of = |call: &&Call| {
-        block.contains(&format!("\"$URL{}\"", call.path().strip_prefix("/v1").unwrap()))
+        command.contains(&format!("\"$URL{}\"", call.path().strip_prefix("/v1").unwrap()))
     };
-    *Call::ALL.iter().find(is_of).unwrap_or_else(|| panic!("no call: {block}"))
+    *Call::ALL.iter().find(is_of).unwrap_or_else(|| panic!("no call: {command}"))
 }
 
-async fn run(site: &IalSite, block: &str, variables: &BTreeMap<&str, String>) -> Output {
+async fn run(site: &IalSite, command: &str, variables: &BTreeMap<&str, String>) -> Output {
     let mut shell = Command::new("bash");
-    shell.args(["-euc", block]).envs(variables);
+    shell.args(["-euc", command]).envs(variables);
     let own = [
         ("CURL_CA_BUNDLE", site.server.secrets().join("ca.pem")),
         ("CURL_HOME", site.server.dir.path().into()),
@@ -38,7 +33,6 @@ async fn run(site: &IalSite, block: &str, variables: &BTreeMap<&str, String>) ->
 #[tokio::test]
 async fn the_commands_of_the_manual_are_answered_without_error() {
     let site = IalSite::start().await;
-    let manual = std::fs::read_to_string(setup::root().join("docs/ial.md")).unwrap();
     let mut variables = BTreeMap::from([
         ("URL", format!("https://{}/v1", site.server.gateway)),
         ("AUTH", site.acme.auth.to_string()),
@@ -47,12 +41,12 @@ async fn the_commands_of_the_manual_are_answered_without_error() {
         ("PLATFORM_SERVER", platform_id(1)),
     ]);
     let mut calls = Vec::new();
-    for block in blocks(&manual) {
-        let call = call_of(block);
+    for command in typed("docs/ial.md", "Calls").iter().flat_map(Block::commands) {
+        let call = call_of(&command);
         calls.push(call);
-        let done = run(&site, block, &variables).await;
+        let done = run(&site, &command, &variables).await;
         let failure = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{block}: {failure}");
+        assert!(done.status.success(), "{command}: {failure}");
         let body = String::from_utf8(done.stdout).unwrap();
         decode::decode(call, 200, &body);
         let answer: Value = serde_json::from_str(&body).unwrap();
@@ -77,8 +71,8 @@ async fn the_commands_of_the_manual_are_answered_without_error() {
             | Call::Release => {}
         }
     }
-    let forgotten: Vec<_> = Call::ALL.iter().filter(|call| !calls.contains(call)).collect();
-    assert_eq!(forgotten, [&Call::Verify; 0]);
+    let missing: Vec<_> = Call::ALL.iter().filter(|call| !calls.contains(call)).collect();
+    assert_eq!(missing, [&Call::Verify; 0]);
     site.end().await;
 }
 

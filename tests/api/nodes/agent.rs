@@ -21,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::support::RunningServer;
 
-/// What a machine remembers while its agent has no stream, and what it was told.
+/// The state of a machine, which it keeps while its agent has no stream, and the stacks and calls that it received.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub id: String,

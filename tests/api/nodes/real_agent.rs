@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use reqwest::{Method, StatusCode};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use setup::pages::{Block, typed};
 
 use self::host::{Host, on_host};
 use self::node::{Agent, NODE, RealNode};
@@ -181,6 +182,7 @@ fn a_node_goes_on_while_its_server_or_its_agent_is_away_and_when_its_identity_ha
         let (before, process) = (containers(&socket).await, first_processes(host));
         assert_eq!((&before[0]["name"], before.len()), (&json!("os"), 1));
         assert_eq!(containers(&gateway).await, before);
+        type_documented_calls(&node).await;
 
         server_away(host, &node, &before).await;
         assert_eq!(first_processes(host), process);
@@ -218,6 +220,31 @@ fn a_node_goes_on_while_its_server_or_its_agent_is_away_and_when_its_identity_ha
         until_unmounted(&socket).await;
         node.server.end().await;
     });
+}
+
+/// Types the calls of the documents, with the name of this node and the gateway of this server. The answers are those of the node itself.
+async fn type_documented_calls(node: &RealNode<'_>) {
+    let credential = json!({"credential": {"role": "ROLE_OPERATOR"}});
+    let created = node.admin.call("IdentityService/CreateCredential", credential).await.unwrap();
+    let key = created["api_key"].as_str().unwrap();
+    let gateway = node.server.gateway.to_string();
+    let options =
+        "curl() { command curl --silent --fail-with-body --noproxy '*' --max-time 40 \"$@\"; }";
+    let blocks =
+        [typed("docs/gateway.md", "The ImageAPI"), typed("docs/imageapi.md", "Calls")].concat();
+    for command in blocks.iter().flat_map(Block::commands) {
+        let command = command.replace("n07", NODE).replace("127.0.0.1:8080", &gateway);
+        let mut shell = tokio::process::Command::new("bash");
+        shell.args(["-euc", &format!("{options}; {command}")]).env("KEY", key);
+        let output = shell.current_dir(node.server.dir.path()).output().await.unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{command}: {error}: {output:?}"));
+        let kind = command.rsplit('/').next().unwrap();
+        let path = format!("/imageapi/v1/{kind}");
+        let (_, expected) = node.socket().send(Method::GET, &path, &[], None).await;
+        assert_eq!((&answer, output.status.success()), (&expected, true), "{command}");
+        assert!(answer.as_array().is_some_and(|it| !it.is_empty()), "{command}: {answer}");
+    }
 }
 
 /// Keeps the server away for a while: the containers stay `before`, and the node's socket works. Then its stream is there again.

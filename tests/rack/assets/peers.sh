@@ -1,9 +1,8 @@
 #!/bin/sh
-# Installs sushy-emulator, the BMC emulator, with its libvirt driver.
+# Installs sushy-emulator, the BMC emulator. Its libvirt driver uses Debian's python3-libvirt.
 #
 # usage: peers.sh DIRECTORY
-# Does nothing if DIRECTORY is complete. Needs python3 with venv and headers, a C compiler, pkg-config, libvirt-dev,
-# and a network.
+# Does nothing if DIRECTORY is complete. Needs Debian's python3 with venv, python3-libvirt, and a network.
 set -eu
 
 peers=$1
@@ -15,12 +14,12 @@ exec 9>"$peers/rack.lock"
 flock 9
 
 # The mark is written last: without it the installation was interrupted, and is repeated.
-if [ ! -e "$peers/rack-venv/complete" ]; then
+if [ ! -e "$peers/rack-venv/complete-2" ]; then
     rm -rf "$peers/rack-venv"
-    python3 -m venv "$peers/rack-venv"
-    "$peers/rack-venv/bin/pip" install --quiet --disable-pip-version-check setuptools==80.9.0 wheel==0.45.1
-    # Newer versions of libvirt-python need a newer libvirt than Debian 12 has.
-    "$peers/rack-venv/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation libvirt-python==9.0.0
-    "$peers/rack-venv/bin/pip" install --quiet --disable-pip-version-check sushy-tools==2.2.0
-    touch "$peers/rack-venv/complete"
+    /usr/bin/python3 -m venv "$peers/rack-venv"
+    # The only module of the host: it has to match the host's libvirt.
+    ln -s /usr/lib/python3/dist-packages/libvirt* "$peers"/rack-venv/lib/python3*/site-packages/
+    # Python compiles what it loads, at its first start.
+    "$peers/rack-venv/bin/pip" install --quiet --disable-pip-version-check --no-compile sushy-tools==2.2.0
+    touch "$peers/rack-venv/complete-2"
 fi

@@ -54,14 +54,14 @@ pub struct Machine {
     pub memory_mib: u64,
 }
 
-/// Size of the disk of a machine of which nothing else is said, in bytes.
+/// The default size of the disk of a machine, in bytes.
 const DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// Disables IPv6 in OVMF, as operators do in firmware settings: each boot would try PXE and HTTP over it, more than a minute each.
 const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
 <entry name='opt/org.tianocore/IPv6Support'>n</entry></sysinfo>";
 /// A TPM 2.0 by swtpm, which libvirt starts with the machine.
 const TPM: &str = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>";
-/// The memory of a machine of which nothing else is said, in MiB.
+/// The default memory of a machine, in MiB.
 const MEMORY_MIB: u64 = 1280;
 
 impl Machine {

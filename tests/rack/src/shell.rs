@@ -22,7 +22,7 @@ pub struct Shell {
     commands: u64,
 }
 
-/// What attachments, mounts and containers change on a node: tables of its kernel, and directories.
+/// The tables of a node's kernel, and the directories, that attachments, mounts and containers change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// Mounts, without their numbers.

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use crate::client::Client;
 use crate::lab::{Lab, wait};
 
-/// What the shell prints when it waits for a line: the status of the line before it, and this text.
+/// The end of the prompt, which the shell prints when it waits for a line. The status of the line before it precedes this text.
 const PROMPT_END: &str = "] operator# ";
 /// The longest time until the shell waits for its first line.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -24,10 +24,9 @@ use rack::publisher::Publisher;
 use rack::server::osie;
 use rack::terminal::Terminal;
 use setup::package::Contents;
+use setup::pages::{Block, typed};
 use setup::run;
 
-/// The comment before the lines in README.md.
-const MARK: &str = "<!-- tests/rack/tests/first_screen.rs types these lines -->";
 /// The address of the BMC in the lines.
 const BMC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 /// The longest time of a line that installs nothing.
@@ -36,15 +35,6 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 /// The longest time until a program asks or answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3 * 60);
-
-/// Returns the lines of the block behind the mark.
-fn lines(readme: &str) -> Vec<&str> {
-    let (_, marked) = readme.split_once(MARK).expect("the mark is in README.md");
-    let (before, block) = marked.split_once("```sh\n").expect("a block behind the mark");
-    assert_eq!(before.trim(), "", "the block follows the mark");
-    let (block, _) = block.split_once("\n```").expect("the end of the block");
-    block.lines().filter(|line| !line.is_empty()).collect()
-}
 
 /// The hosts of the lab, and the machine.
 struct Site {
@@ -126,7 +116,7 @@ fn type_line(terminal: &mut Terminal, line: &str) {
     println!("{line}: {}", terminal.wait_for_prompt(timeout).unwrap());
 }
 
-/// Types `line`, which logs in to the installed machine. Accepts its host key, and looks around.
+/// Types `line`, which logs in to the installed machine. Accepts its host key, and reads user, host name and system there.
 fn log_in(terminal: &mut Terminal, line: &str) {
     terminal.type_line(line).unwrap();
     terminal.wait_for("(yes/no", ANSWER_TIMEOUT).unwrap();
@@ -143,8 +133,7 @@ fn log_in(terminal: &mut Terminal, line: &str) {
 fn the_first_screen_leads_from_the_tarball_to_a_shell_on_the_installed_machine() {
     // Caches the kernel package.
     osie().unwrap();
-    let readme = std::fs::read_to_string(setup::root().join("README.md")).unwrap();
-    let lines = lines(&readme);
+    let lines: Vec<_> = typed("README.md", "Tinwright").iter().flat_map(Block::commands).collect();
     let (last, lines) = lines.split_last().unwrap();
     let site = Site::start();
     assert!(!site.hypervisor.is_on(&site.machine).unwrap(), "powered off at first");

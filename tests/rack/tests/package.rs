@@ -169,8 +169,8 @@ fn remove_and_purge(machine: &mut Machine) {
     assert!(state != "active" && !machine.exists("/usr/bin/tinwright"), "{state}");
     assert!(machine.exists("/etc/tinwright/tinwright.toml"));
     assert!(machine.exists("/var/lib/tinwright/store"));
-    let said = machine.sh("DEBIAN_FRONTEND=noninteractive dpkg --purge tinwright");
-    assert!(said.contains("/var/lib/tinwright is kept"), "{said}");
+    let output = machine.sh("DEBIAN_FRONTEND=noninteractive dpkg --purge tinwright");
+    assert!(output.contains("/var/lib/tinwright is kept"), "{output}");
     assert!(!machine.exists("/etc/tinwright/tinwright.toml"));
     assert!(machine.exists("/var/lib/tinwright/secrets/site.key"));
 }
@@ -223,8 +223,8 @@ fn a_package_is_installed_upgraded_with_its_data_and_removed_and_the_tarball_bec
     machine.install(VERSION);
     assert_ne!(machine.serving(), old_program, "the new program runs");
     site.check(machine);
-    let kept = machine.sh("tinwright install-service");
-    assert!(kept.contains("unchanged: the Debian package has installed it"), "{kept}");
+    let output = machine.sh("tinwright install-service");
+    assert!(output.contains("unchanged: the Debian package has installed it"), "{output}");
 
     machine.restart(&mut lab).unwrap();
     machine.serving();

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use setup::pages::typed;
 use setup::{root, run};
 
 use self::engine::Engine;
@@ -113,18 +114,63 @@ impl Lab {
         Ok(())
     }
 
-    /// Has the machine installed, and freed while a replica and a member of etcd are stopped.
+    /// Types the commands of the document: the machine is installed, and freed while a replica and a member of etcd are stopped. Waits after each
+    /// as long as a reader has to.
     fn use_machine(&self) -> anyhow::Result<()> {
-        self.compose(&["up", "--no-build", "--detach"])?;
-        self.wait_until_active()?;
-        self.compose(&["stop", "replica-1", "etcd-1"])?;
-        self.on("replica-2", &["tinwright", "instance", "delete", "lab-1"])?;
-        self.wait("the machine is free", FREE_TIMEOUT, || {
-            let listed = self.on("replica-2", &["tinwright", "instance", "list", "-o", "json"])?;
-            Ok(!listed.contains("DEPROVISIONING"))
+        for block in typed("docs/lab.md", "The lab") {
+            for command in block.commands() {
+                let command = command.split(" #").next().unwrap_or_default();
+                println!("{command}");
+                let words: Vec<_> = command.split_whitespace().collect();
+                let arguments = words.strip_prefix(&["docker", "compose"]);
+                let arguments = arguments.with_context(|| format!("not of compose: {command}"))?;
+                self.type_command(arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs compose as a reader does, without a terminal, and with images that are built already.
+    fn type_command(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        match arguments {
+            ["up", "--build", rest @ ..] => {
+                self.compose(&[&["up", "--no-build"], rest].concat())?;
+                self.wait_until_active()
+            }
+            ["logs", "--follow", rest @ ..] => self.compose(&[&["logs"], rest].concat()),
+            ["exec", service, command @ ..] => {
+                let printed = self.on(service, command)?;
+                match command {
+                    ["tinwright", "instance", "list"] => {
+                        anyhow::ensure!(printed.contains(" active "), "not active: {printed}");
+                    }
+                    ["tinwright", "boot", "list", ..] => {
+                        anyhow::ensure!(printed.lines().count() > 1, "no boots: {printed}");
+                    }
+                    ["tinwright", "instance", "delete", machine] => {
+                        self.wait_until_free(service, machine)?;
+                    }
+                    _ => anyhow::bail!("the test does not know the result of {command:?}"),
+                }
+                Ok(())
+            }
+            _ => self.compose(arguments),
+        }
+    }
+
+    /// Waits until `machine` has no instance, and checks that it is free and off. Calls the server of `service`.
+    fn wait_until_free(&self, service: &str, machine: &str) -> anyhow::Result<()> {
+        let json = |command: &[&str]| self.on(service, &[command, &["-o", "json"]].concat());
+        self.wait("the instance is gone", FREE_TIMEOUT, || {
+            let listed = json(&["tinwright", "instance", "list"])?;
+            let has_failed = listed.contains("DEPROVISION_FAILED");
+            anyhow::ensure!(!has_failed, "the clean-up failed: {listed}");
+            Ok(listed.trim() == "[]")
         })?;
-        let status = self.on("replica-2", &["tinwright", "power", "status", "lab-1"])?;
-        anyhow::ensure!(status.contains("off"), "the machine is not off: {status}");
+        let record = json(&["tinwright", "hardware", "get", machine])?;
+        anyhow::ensure!(record.contains("\"STATE_PROVISIONABLE\""), "not free: {record}");
+        let status = json(&["tinwright", "power", "status", machine])?;
+        anyhow::ensure!(status.contains("\"POWER_STATE_OFF\""), "not off: {status}");
         Ok(())
     }
 

@@ -1,9 +1,11 @@
 //! Installs the packages and tools that tests need.
 //!
 //! Requires Debian 12 and Rust. Root's run prints and installs missing packages; other users get the command to run. Python tools
-//! are installed below `target` only. [`package`] packs the programs for other machines, and [`mod@reference`] compares pages with what the program makes.
+//! are installed below `target` only. [`package`] packs the programs for other machines. [`mod@pages`] reads the documents, and [`mod@reference`]
+//! compares pages with what the program makes.
 
 pub mod package;
+pub mod pages;
 pub mod reference;
 
 use std::fs::Permissions;
@@ -23,22 +25,20 @@ const RACK_PACKAGES: &[&str] = &[
     "e2fsprogs",
     "extlinux",
     "fdisk",
-    "gcc",
     "iproute2",
     "ipxe",
     "ipxe-qemu",
     "kmod",
     "libvirt-clients",
     "libvirt-daemon-system",
-    "libvirt-dev",
     "mmdebstrap",
     "mount",
     "mtools",
     "openssh-client",
+    "openssl",
     "ovmf",
-    "pkg-config",
     "python3",
-    "python3-dev",
+    "python3-libvirt",
     "python3-venv",
     "qemu-system-x86",
     "syslinux-common",
@@ -72,7 +72,6 @@ const PACKAGES: &[&str] = &[
     "nftables",
     "open-iscsi",
     "openipmi",
-    "openssl",
     "prometheus",
     "squashfs-tools",
     "swtpm",

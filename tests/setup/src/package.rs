@@ -27,7 +27,7 @@ const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "L
 /// The version of the workspace.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What is packed.
+/// The content of the packages.
 #[derive(Clone, Debug)]
 pub struct Contents {
     /// The folder with the programs `tinwright`, `tinwright-worker` and `tinwright-node`.

@@ -1,15 +1,18 @@
 //! `docs/reference/errors.md`: the codes of errors, their HTTP status and what to do, and every reason with the calls that give it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
+use clap::Parser as _;
 use gateway::errors::{code_name, http_status};
 use gateway::openapi::comments::Comments;
+use tinwright::status;
 use tonic::{Code, Status};
 
 use super::row;
+use crate::{Arguments, EX_CONFIG};
 
-/// The codes, what each means, and what its caller does.
+/// The codes, the meaning of each, and the action of its caller.
 const CODES: &[(Code, &str, &str)] = &[
     (Code::InvalidArgument, "a field is wrong", "correct the fields that `BadRequest` names"),
     (Code::OutOfRange, "a value is beyond a limit", "change the value"),
@@ -55,121 +58,80 @@ const CODES: &[(Code, &str, &str)] = &[
         "the time limit of the call has passed",
         "read whether it was carried out, then repeat",
     ),
+    (
+        Code::Cancelled,
+        "the caller has ended the call, or the server stops",
+        "repeat, unless the caller has ended it",
+    ),
     (Code::Internal, "an error of the program", "look into the server's log, and report it"),
+    (
+        Code::Unknown,
+        "an error without a code, such as one of a proxy",
+        "look into the logs of the server and of the proxy",
+    ),
     (Code::DataLoss, "a record is damaged", "stop, and restore a backup"),
 ];
 
-/// The reasons, and what each says. The code and the calls are those of the sources and of the contract.
-const REASONS: &[(&str, Code, &str)] = &[
+/// The reasons, and the meaning of each. Its codes and calls are those of the sources and of the contract.
+const REASONS: &[(&str, &str)] = &[
     (
         "ADDRESSES_EXHAUSTED",
-        Code::ResourceExhausted,
         "no block of the range, subnet or location is free; the metadata has `taken` and `total`",
     ),
-    (
-        "ADDRESS_IN_USE",
-        Code::AlreadyExists,
-        "another object has the address; the metadata names it",
-    ),
-    ("CREDENTIAL_EXPIRED", Code::Unauthenticated, "the credential has expired"),
-    ("CREDENTIAL_UNKNOWN", Code::Unauthenticated, "no credential has these fields"),
-    ("DRAINING", Code::FailedPrecondition, "the location or subnet is being deleted"),
-    (
-        "EDGES_OF_FORMER_KEY",
-        Code::FailedPrecondition,
-        "edges still use secrets of the former site key",
-    ),
-    (
-        "ENROLMENT_LIMIT",
-        Code::FailedPrecondition,
-        "too many machines of the network wait for acceptance",
-    ),
-    ("GRANT_ATTACHED", Code::FailedPrecondition, "the grant is attached to another instance"),
-    (
-        "GRANT_IS_BLOCK",
-        Code::FailedPrecondition,
-        "the grant is a block, which no interface can have",
-    ),
-    ("GRANT_RELEASED", Code::FailedPrecondition, "the grant was released"),
-    (
-        "INSTANCE_DELETED",
-        Code::FailedPrecondition,
-        "the id, or the external id, is that of a deleted instance",
-    ),
-    ("INSTANCE_ENDING", Code::FailedPrecondition, "the instance is being deleted"),
-    ("IN_USE", Code::FailedPrecondition, "instances or machines refer to the template"),
-    ("JOBS", Code::FailedPrecondition, "the BMC has power jobs that have not ended"),
-    ("KEY_IN_USE", Code::FailedPrecondition, "a server still uses the former key"),
-    ("KNOWN_MACHINE", Code::FailedPrecondition, "another machine has the UUID or a MAC"),
-    ("LEASE", Code::FailedPrecondition, "the attempt at the action was replaced by a later one"),
-    ("LOCATION_IN_USE", Code::FailedPrecondition, "machines stand there"),
-    ("NAME_NOT_UNIQUE", Code::FailedPrecondition, "several nodes have the name: give the id"),
-    ("NODE_CONNECTED", Code::FailedPrecondition, "the node is connected"),
-    ("NODE_IN_USE", Code::FailedPrecondition, "the node has an instance"),
-    ("NODE_NOT_CONNECTED", Code::Unavailable, "the node is not connected; it did not get the call"),
-    (
-        "NOTHING_TO_INSTALL",
-        Code::FailedPrecondition,
-        "the instance has no template, script or image stack",
-    ),
-    ("NO_AUTHORITY_KEY", Code::FailedPrecondition, "this server lacks the key of the authority"),
-    ("NO_BMC", Code::FailedPrecondition, "the machine has no BMC"),
-    ("NO_EARLIER_VERSION", Code::FailedPrecondition, "the stack has no earlier version"),
-    (
-        "NO_IDENTITY",
-        Code::FailedPrecondition,
-        "the BMC reports neither a UUID nor a MAC of the machine",
-    ),
-    ("NO_MACHINE", Code::FailedPrecondition, "the instance has no machine yet, or no longer"),
+    ("ADDRESS_IN_USE", "another object has the address; the metadata names it"),
+    ("CREDENTIAL_EXPIRED", "the credential has expired"),
+    ("CREDENTIAL_UNKNOWN", "no credential has these fields"),
+    ("DRAINING", "the location or subnet is being deleted"),
+    ("EDGES_OF_FORMER_KEY", "edges still use secrets of the former site key"),
+    ("ENROLMENT_LIMIT", "too many machines of the network wait for acceptance"),
+    ("GRANT_ATTACHED", "the grant is attached to another instance"),
+    ("GRANT_IS_BLOCK", "the grant is a block, which no interface can have"),
+    ("GRANT_RELEASED", "the grant was released"),
+    ("INSTANCE_DELETED", "the id, or the external id, is that of a deleted instance"),
+    ("INSTANCE_ENDING", "the instance is being deleted"),
+    ("IN_USE", "instances or machines refer to the template"),
+    ("JOBS", "the BMC has power jobs that have not ended"),
+    ("KEY_IN_USE", "a server still uses the former key"),
+    ("KNOWN_MACHINE", "another machine has the UUID or a MAC"),
+    ("LEASE", "the attempt at the action was replaced by a later one"),
+    ("LOCATION_IN_USE", "machines stand there"),
+    ("NAME_NOT_UNIQUE", "several nodes have the name: give the id"),
+    ("NODE_CONNECTED", "the node is connected"),
+    ("NODE_IN_USE", "the node has an instance"),
+    ("NODE_NOT_CONNECTED", "the node is not connected; it did not get the call"),
+    ("NOTHING_TO_INSTALL", "the instance has no template, script or image stack"),
+    ("NO_AUTHORITY_KEY", "this server lacks the key of the authority"),
+    ("NO_BMC", "the machine has no BMC"),
+    ("NO_EARLIER_VERSION", "the stack has no earlier version"),
+    ("NO_IDENTITY", "the BMC reports neither a UUID nor a MAC of the machine"),
+    ("NO_MACHINE", "the instance has no machine yet, or no longer"),
     (
         "NO_MACHINE_FITS",
-        Code::ResourceExhausted,
         "no free machine fits the order; the metadata counts the machines by what is in the way",
     ),
-    ("OCCUPANT", Code::FailedPrecondition, "the named instance does not occupy the machine"),
-    ("OCCUPIED", Code::FailedPrecondition, "an instance occupies the machine"),
-    ("OTHER_TENANT", Code::FailedPrecondition, "the grant is of another tenant than the instance"),
-    ("PROTECTED", Code::FailedPrecondition, "the object is protected"),
-    (
-        "QUEUE",
-        Code::FailedPrecondition,
-        "the queue of the machine is full, or it has a workflow that must not be passed",
-    ),
-    ("QUOTA", Code::ResourceExhausted, "the tenant has as many as it may have"),
-    ("RANGE_IN_USE", Code::FailedPrecondition, "addresses of the range are granted"),
-    ("ROOT_DISK_AMBIGUOUS", Code::FailedPrecondition, "several disks can be the root disk"),
-    (
-        "ROOT_DISK_MISSING",
-        Code::FailedPrecondition,
-        "no disk can be the root disk, or the machine has no inventory yet",
-    ),
+    ("OCCUPANT", "the named instance does not occupy the machine"),
+    ("OCCUPIED", "an instance occupies the machine"),
+    ("OTHER_TENANT", "the grant is of another tenant than the instance"),
+    ("PROTECTED", "the object is protected"),
+    ("QUEUE", "the queue of the machine is full, or it has a workflow that must not be passed"),
+    ("QUOTA", "the tenant has as many as it may have"),
+    ("RANGE_IN_USE", "addresses of the range are granted"),
+    ("ROOT_DISK_AMBIGUOUS", "several disks can be the root disk"),
+    ("ROOT_DISK_MISSING", "no disk can be the root disk, or the machine has no inventory yet"),
     (
         "ROTATION_NOT_FINISHED",
-        Code::FailedPrecondition,
         "a replacement of the key has begun and not ended, or none has begun",
     ),
-    ("SEVERAL_NODES", Code::FailedPrecondition, "no node is named, and there are several"),
-    ("STACK_IN_USE", Code::FailedPrecondition, "it is the desired stack of a node"),
-    (
-        "STATE",
-        Code::FailedPrecondition,
-        "the state of the object forbids it; the text names the state",
-    ),
-    ("SUBNET_IN_USE", Code::FailedPrecondition, "addresses of the subnet are granted"),
-    ("TEMPLATE", Code::FailedPrecondition, "the template cannot be rendered for the machine"),
-    (
-        "TENANT_DELETED",
-        Code::FailedPrecondition,
-        "a tenant of this name was deleted; the name is not used again",
-    ),
-    ("TENANT_IN_USE", Code::FailedPrecondition, "the tenant has objects"),
-    (
-        "TOO_MANY_ATTACHED",
-        Code::FailedPrecondition,
-        "the instance has as many grants as an instance may have",
-    ),
-    ("WORKFLOW", Code::FailedPrecondition, "a workflow of the machine has not ended"),
-    ("ZONE_IN_USE", Code::FailedPrecondition, "machines stand in the zone"),
+    ("SEVERAL_NODES", "no node is named, and there are several"),
+    ("STACK_IN_USE", "it is the desired stack of a node"),
+    ("STATE", "the state of the object forbids it; the text names the state"),
+    ("SUBNET_IN_USE", "addresses of the subnet are granted"),
+    ("TEMPLATE", "the template cannot be rendered for the machine"),
+    ("TENANT_DELETED", "a tenant of this name was deleted; the name is not used again"),
+    ("TENANT_IN_USE", "the tenant has objects"),
+    ("TOO_MANY_ATTACHED", "the instance has as many grants as an instance may have"),
+    ("WORKFLOW", "a workflow of the machine has not ended"),
+    ("ZONE_IN_USE", "machines stand in the zone"),
 ];
 /// The services, and the folder of the contract's own errors.
 const FOLDERS: [&str; 10] = [
@@ -188,8 +150,31 @@ const FOLDERS: [&str; 10] = [
 const OTHER_TEXTS: &str = "ADMINISTRATOR BIOS CARGO_PKG_VERSION DEST_DISK DHCP FALSE IPMI_PASSWORD JSON LC_ALL OUT_DIR PATH POST RAKP \
     SYSLOG TRUE UEFI UUID VLANID WIPE_DISKS";
 
+/// A reason in the sources.
+#[derive(Default)]
+struct Source {
+    /// The services that give it, and `.` for the contract's own errors.
+    services: BTreeSet<String>,
+    /// The codes of the functions that are called with it.
+    codes: BTreeSet<&'static str>,
+}
+
+/// Returns the code of the error that a function makes, if a text after `before` is its first argument, the reason.
+fn built_code(before: &str) -> Option<&'static str> {
+    let called = before.trim_end().strip_suffix('(')?;
+    let name = called.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
+    let made = match name {
+        "deleted" => status::deleted("", "", ""),
+        "exhausted" => status::exhausted("", HashMap::new(), None, ""),
+        "failed_precondition" => status::failed_precondition("", "", ""),
+        "unauthenticated" => status::unauthenticated("", ""),
+        _ => return None,
+    };
+    Some(code_name(made.code()))
+}
+
 /// Adds the texts in capitals in the source below `folder` to `found`, each with `service`.
-fn scan(folder: &Path, service: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
+fn scan(folder: &Path, service: &str, found: &mut BTreeMap<String, Source>) {
     for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() && name != "tests" {
@@ -197,8 +182,12 @@ fn scan(folder: &Path, service: &str, found: &mut BTreeMap<String, BTreeSet<Stri
         } else if name.ends_with(".rs") && !name.contains("test") {
             let text = std::fs::read_to_string(&path).unwrap();
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
-            for literal in code.split('"').skip(1).filter(|text| is_capitals(text)) {
-                found.entry(literal.to_owned()).or_default().insert(service.to_owned());
+            let parts: Vec<_> = code.split('"').collect();
+            for (before, literal) in parts.iter().zip(&parts[1..]).filter(|(_, it)| is_capitals(it))
+            {
+                let source = found.entry((*literal).to_owned()).or_default();
+                source.services.insert(service.to_owned());
+                source.codes.extend(built_code(before));
             }
         }
     }
@@ -210,8 +199,8 @@ fn is_capitals(text: &str) -> bool {
     text.len() > 3 && text.chars().all(is_part) && !text.ends_with('_') && !text.starts_with('_')
 }
 
-/// Returns the reasons in the sources, with the services that give them.
-fn reasons() -> BTreeMap<String, BTreeSet<String>> {
+/// Returns the reasons in the sources.
+fn reasons() -> BTreeMap<String, Source> {
     let mut found = BTreeMap::new();
     for folder in FOLDERS {
         let path = setup::root().join(folder).join("src");
@@ -228,16 +217,86 @@ fn each_reason_of_the_sources_is_described_and_no_other() {
     assert_eq!(found, described);
 }
 
-/// Returns the calls whose comments name `reason`.
-fn calls(reason: &str, comments: &Comments) -> Vec<String> {
-    let names = |text: &str| {
-        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        words.any(|word| word == reason)
-    };
-    let pool = tinwright::json::pool().unwrap();
-    let calls = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
-    let naming = calls.filter(|call| names(comments.of_call(call)));
-    naming.map(|call| format!("{}/{}", call.parent_service().name(), call.name())).collect()
+/// Returns the calls whose comments name `reason`, and the codes that they name right before it.
+fn in_contract(reason: &str, comments: &Comments) -> (Vec<String>, BTreeSet<&'static str>) {
+    let (mut calls, mut codes) = (Vec::new(), BTreeSet::new());
+    let services = tinwright::json::pool().unwrap().services();
+    for call in services.flat_map(|service| service.methods().collect::<Vec<_>>()) {
+        let text = comments.of_call(&call);
+        let words = || text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        if !words().any(|word| word == reason) {
+            continue;
+        }
+        calls.push(format!("{}/{}", call.parent_service().name(), call.name()));
+        let mut last = None;
+        for word in words() {
+            last = code_names().find(|name| *name == word).or(last);
+            codes.extend(last.filter(|_| word == reason));
+        }
+    }
+    (calls, codes)
+}
+
+/// Returns the names of all codes of errors.
+fn code_names() -> impl Iterator<Item = &'static str> {
+    CODES.iter().map(|(code, ..)| code_name(*code))
+}
+
+#[test]
+fn each_code_of_grpc_is_described_once() {
+    let mut described: Vec<_> = CODES.iter().map(|(code, ..)| *code as i32).collect();
+    described.sort_unstable();
+    // Number 0 is OK, and those that gRPC does not define are read as UNKNOWN.
+    assert_eq!(described, Vec::from_iter(1..=16));
+    assert_eq!(Code::from_i32(17), Code::Unknown);
+}
+
+#[test]
+fn the_contract_names_the_codes_with_which_the_sources_give_a_reason() {
+    let comments = Comments::new(tinwright::json::pool().unwrap());
+    let mut count = 0;
+    for (reason, Source { codes, .. }) in reasons() {
+        let (calls, named) = in_contract(&reason, &comments);
+        if calls.is_empty() {
+            assert_eq!(codes.len(), 1, "{reason}: {codes:?}");
+        } else {
+            count += codes.len();
+            assert!(codes.is_subset(&named), "{reason}: {codes:?}, in the contract {named:?}");
+        }
+    }
+    assert!(count > 10, "{count}");
+}
+
+#[test]
+fn the_page_of_the_gateway_has_the_http_status_of_each_code() {
+    let page = std::fs::read_to_string(setup::root().join("docs/gateway.md")).unwrap();
+    let rows = || page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    for (code, ..) in CODES {
+        let (name, http) = (code_name(*code), http_status(&Status::new(*code, "")));
+        let is_named = |(numbers, text): (&str, &str)| {
+            let mut words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+            numbers.split(", ").any(|it| it == http.as_str()) && words.any(|it| it == name)
+        };
+        assert!(rows().any(is_named), "{name}: {http}");
+    }
+}
+
+#[test]
+fn the_pages_have_the_exit_codes_of_the_program() {
+    let wrong = Arguments::try_parse_from(["tinwright", "--nothing"]).unwrap_err().exit_code();
+    for (page, text) in [
+        (
+            "docs/reference/commands.md",
+            format!(
+                "with {wrong} if its arguments are wrong, and a server with {EX_CONFIG} if its configuration is"
+            ),
+        ),
+        ("docs/reference/settings.md", format!("ends the server with exit code {EX_CONFIG}.")),
+        ("docs/troubleshooting.md", format!("Exit code {EX_CONFIG} means that the configuration")),
+    ] {
+        let found = std::fs::read_to_string(setup::root().join(page)).unwrap();
+        assert!(found.contains(&text), "{page}: {text}");
+    }
 }
 
 fn page() -> String {
@@ -249,15 +308,18 @@ fn page() -> String {
         page += &row(&[code_name(*code), &http, meaning, action]);
     }
     page += "\n## Reasons\n\n| reason | code | meaning | given by |\n|---|---|---|---|\n";
-    let (pool, sources) = (tinwright::json::pool().unwrap(), reasons());
-    let comments = Comments::new(pool);
-    for (reason, code, meaning) in REASONS {
-        let mut by = calls(reason, &comments);
+    let mut sources = reasons();
+    let comments = Comments::new(tinwright::json::pool().unwrap());
+    for (reason, meaning) in REASONS {
+        let Source { services, mut codes } = sources.remove(*reason).unwrap_or_default();
+        let (mut by, named) = in_contract(reason, &comments);
+        codes.extend(named);
         if by.is_empty() {
-            let services = sources.get(*reason).into_iter().flatten();
-            by = services.filter(|it| *it != ".").map(|it| format!("the service {it}")).collect();
+            let services = services.iter().filter(|it| *it != ".");
+            by = services.map(|it| format!("the service {it}")).collect();
         }
-        page += &row(&[&format!("`{reason}`"), code_name(*code), meaning, &by.join(", ")]);
+        let codes = codes.into_iter().collect::<Vec<_>>().join(", ");
+        page += &row(&[&format!("`{reason}`"), &codes, meaning, &by.join(", ")]);
     }
     page
 }

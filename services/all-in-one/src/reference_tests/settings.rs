@@ -38,23 +38,55 @@ fn setting(argument: &Arg) -> String {
     row(&[&name(argument), &key(id), &format!("`{variable}`"), &default, &text])
 }
 
-/// The keys of a section that only the file has, from the comments of its fields.
-fn fields(file: &str, start: &str) -> String {
+/// A key of a section that only the file has.
+struct Field {
+    name: String,
+    value_type: String,
+    meaning: String,
+}
+
+/// Returns the keys of a section that only the file has, from the declarations and comments of its fields.
+fn fields(file: &str, start: &str) -> Vec<Field> {
     let path = setup::root().join("services/all-in-one/src/config").join(file);
     let text = std::fs::read_to_string(path).unwrap();
     let (_, body) = text.split_once(start).unwrap();
-    let mut comment = String::new();
-    let mut table = String::from("| key | meaning |\n|---|---|\n");
+    let (mut comment, mut fields) = (String::new(), Vec::new());
     for line in body.lines().take_while(|line| *line != "}").map(str::trim) {
         if let Some(text) = line.strip_prefix("///") {
             comment += text;
-        } else if let Some((field, _)) = line.strip_prefix("pub ").and_then(|it| it.split_once(':'))
+        } else if let Some((name, value_type)) =
+            line.strip_prefix("pub ").and_then(|it| it.split_once(':'))
         {
             let meaning = cell(&std::mem::take(&mut comment));
-            table += &row(&[&format!("`{field}`"), meaning.trim_end_matches('.')]);
+            let (name, value_type) = (name.to_owned(), value_type.trim().to_owned());
+            fields.push(Field { name, value_type, meaning });
         }
     }
+    fields
+}
+
+/// Returns the table of the keys of a section that only the file has.
+fn table_of_fields(file: &str, start: &str) -> String {
+    let mut table = String::from("| key | meaning |\n|---|---|\n");
+    for Field { name, meaning, .. } in fields(file, start) {
+        table += &row(&[&format!("`{name}`"), meaning.trim_end_matches('.')]);
+    }
     table
+}
+
+#[test]
+fn each_number_in_a_section_of_the_file_has_a_unit() {
+    let mut count = 0;
+    for (section, file, start) in FILE_ONLY {
+        for Field { name, value_type, meaning } in fields(file, start) {
+            if ["u16", "u32", "u64"].iter().any(|number| value_type.contains(number)) {
+                count += 1;
+                let has_unit = ["port", "seconds"].iter().any(|unit| meaning.contains(unit));
+                assert!(has_unit, "{section} {name}: {meaning}");
+            }
+        }
+    }
+    assert_eq!(count, 2);
 }
 
 fn page() -> String {
@@ -80,7 +112,7 @@ fn page() -> String {
         page.push('\n');
     }
     for (name, file, start) in FILE_ONLY {
-        page += &format!("## {name}\n\n{}\n", fields(file, start));
+        page += &format!("## {name}\n\n{}\n", table_of_fields(file, start));
     }
     page
 }

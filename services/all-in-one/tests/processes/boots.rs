@@ -111,28 +111,28 @@ impl Site {
         }
     }
 
-    /// Returns the output of the client with the process at `port`.
-    fn asked(&self, port: u16, words: &str) -> Output {
+    /// Runs the client with the process at `port`.
+    fn client(&self, port: u16, words: &str) -> Output {
         let program = env!("CARGO_BIN_EXE_tinwright");
         let server = format!("--server https://198.51.100.1:{port} --secrets owners/secrets");
         self.inside(&self.server, &format!("{program} {words} {server}")).output().unwrap()
     }
 
-    /// Returns the same output; the client has to succeed.
-    fn told(&self, port: u16, words: &str) -> String {
-        let output = self.asked(port, words);
+    /// Does the same, and returns the output of the client, which has to succeed.
+    fn client_output(&self, port: u16, words: &str) -> String {
+        let output = self.client(port, words);
         let (out, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{words}: {error}");
         out.into_owned()
     }
 
-    /// Waits until the client with the arguments `words` prints all of `wanted`, as the edge returns it.
-    fn comes(&self, words: &str, wanted: &[&str]) {
+    /// Waits until the client with the arguments `words` prints all of `expected`, as the edge returns it.
+    fn until_printed(&self, words: &str, expected: &[&str]) {
         self.until(Path::new("edge.log"), || {
-            let output = self.asked(42213, words);
+            let output = self.client(42213, words);
             let text = String::from_utf8_lossy(&output.stdout);
-            wanted.iter().all(|wanted| text.contains(wanted))
+            expected.iter().all(|expected| text.contains(expected))
         });
     }
 
@@ -142,14 +142,14 @@ impl Site {
 }
 
 #[test]
-fn an_edge_tells_why_a_machine_boots_what_it_boots_and_what_it_did_and_said() {
+fn an_edge_explains_the_boot_of_a_machine_and_shows_its_steps_and_its_log() {
     let site = site();
-    site.told(42113, "hardware create -f machine.yaml");
+    site.client_output(42113, "hardware create -f machine.yaml");
     // The record arrives by the feed.
-    site.comes("boot explain node-1", &["boots the worker's environment", "no instance"]);
-    let told = site.told(42213, &format!("boot explain {MAC} -o json"));
-    assert!(told.contains("\"fact\": \"no instance occupies it\""), "{told}");
-    let loader = site.told(42213, &format!("boot explain {MAC} --class pxe --arch 0"));
+    site.until_printed("boot explain node-1", &["boots the worker's environment", "no instance"]);
+    let explained = site.client_output(42213, &format!("boot explain {MAC} -o json"));
+    assert!(explained.contains("\"fact\": \"no instance occupies it\""), "{explained}");
+    let loader = site.client_output(42213, &format!("boot explain {MAC} --class pxe --arch 0"));
     assert!(loader.contains("undionly.kpxe from 198.51.100.1"), "{loader}");
 
     let leased = site.machine(
@@ -160,17 +160,21 @@ fn an_edge_tells_why_a_machine_boots_what_it_boots_and_what_it_did_and_said() {
     let script = String::from_utf8(script.stdout).unwrap();
     assert!(script.contains("set syslog 198.51.100.1"), "{script}");
     let steps = ["DHCP discover", "DHCP ack", "PXE, file snponly.efi", "script served", "worker"];
-    site.comes("boot get node-1", &steps);
-    assert_eq!(site.told(42213, "boot list node-1").lines().count(), 2, "a header and a boot");
+    site.until_printed("boot get node-1", &steps);
+    assert_eq!(
+        site.client_output(42213, "boot list node-1").lines().count(),
+        2,
+        "a header and a boot"
+    );
 
-    let said = site.machine("logger -n 198.51.100.1 -P 514 -d -t prog hello");
-    assert!(said.status.success(), "{said:?}");
-    site.comes("boot log node-1", &["user.notice prog", "hello"]);
+    let sent = site.machine("logger -n 198.51.100.1 -P 514 -d -t prog hello");
+    assert!(sent.status.success(), "{sent:?}");
+    site.until_printed("boot log node-1", &["user.notice prog", "hello"]);
 
-    let nobody = site.asked(42213, "boot explain nowhere");
+    let nobody = site.client(42213, "boot explain nowhere");
     let why = String::from_utf8_lossy(&nobody.stderr);
     assert!(!nobody.status.success() && why.contains("machine nowhere not found"), "{why}");
-    let owners = site.asked(42113, "boot list");
+    let owners = site.client(42113, "boot list");
     let why = String::from_utf8_lossy(&owners.stderr);
     assert!(why.contains("this server does not boot machines"), "{why}");
 }

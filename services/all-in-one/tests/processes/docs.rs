@@ -1,21 +1,19 @@
 //! The commands in the documents, as their readers type them.
 //!
-//! Each block of commands is run by a scenario (`docs/*.sh`), which names it by its page and heading, or is listed in [`ELSEWHERE`].
+//! Each block of commands is run by a scenario (`docs/*.sh`), which names it by its page and heading, or is listed in [`ELSEWHERE`]. A test that
+//! is named there reads the commands out of the page, by [`setup::pages::typed`]: this is checked here, without running it.
 //! A scenario runs with `bash` in namespaces of its own: below `/etc`, `/root`, `/srv` and `/var` it writes into memory, and its
 //! network has the addresses of the documents.
-
-#[path = "docs/pages.rs"]
-#[allow(dead_code, reason = "the tests of the text use the rest of it")]
-mod pages;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use setup::pages::{Block, Page, pages, typed};
+
 use super::emulator::{Emulator, PASSWORD, USER};
 use super::network::Network;
-use pages::{Block, Page, pages};
 
 /// The blocks below a heading that no scenario runs.
 struct Elsewhere {
@@ -26,10 +24,12 @@ struct Elsewhere {
     tested: Tested,
 }
 
-/// How blocks are tested that no scenario runs.
+/// The test of blocks that no scenario runs.
 enum Tested {
-    /// By the function of this name in this file.
+    /// By the function of this name in this file, which reads the commands out of the page.
     By { file: &'static str, function: &'static str },
+    /// With the block of this page and heading, whose commands contain these. A test reads that one.
+    With { place: [&'static str; 2] },
     /// Not at all, because they cannot be run here.
     Not { reason: &'static str },
 }
@@ -40,6 +40,14 @@ const fn by(
     [file, function]: [&'static str; 2],
 ) -> Elsewhere {
     Elsewhere { place, commands, tested: Tested::By { file, function } }
+}
+
+const fn with(
+    place: [&'static str; 2],
+    commands: &'static [usize],
+    other: [&'static str; 2],
+) -> Elsewhere {
+    Elsewhere { place, commands, tested: Tested::With { place: other } }
 }
 
 const fn not(
@@ -56,38 +64,31 @@ const FIRST_SCREEN: [&str; 2] = [
 ];
 const IAL: [&str; 2] =
     ["tests/api/ial/manual.rs", "the_commands_of_the_manual_are_answered_without_error"];
-const IMAGES: [&str; 2] = ["tests/rack/tests/imageapi.rs", "a_node_runs_images_of_every_scheme"];
 const LAB: [&str; 2] = ["tests/setup/src/lab.rs", "use_machine"];
-const NODE: [&str; 2] = [
-    "tests/rack/tests/node.rs",
-    "a_client_runs_every_scheme_on_a_node_which_needs_no_control_plane",
-];
-
-const NODE_BOOT: [&str; 2] = [
-    "tests/rack/tests/node.rs",
-    "a_machine_without_disks_runs_its_stack_at_every_boot_and_without_control_plane",
-];
+const NODE_CALLS: [&str; 2] = ["tests/api/nodes/real_agent.rs", "type_documented_calls"];
+const NODE_ENVIRONMENT: [&str; 2] = ["tests/rack/tests/node/machine.rs", "build_environments"];
+/// The lines that [`FIRST_SCREEN`] types.
+const README: [&str; 2] = ["README.md", "Tinwright"];
 
 /// The blocks that no scenario runs.
 const ELSEWHERE: &[Elsewhere] = &[
-    by(["README.md", "Tinwright"], &[8], FIRST_SCREEN),
+    by(README, &[8], FIRST_SCREEN),
     not(["README.md", "Without hardware"], &[2], "they start the tests themselves"),
-    by(["docs/gateway.md", "The ImageAPI"], &[2], NODE),
+    by(["docs/gateway.md", "The ImageAPI"], &[2], NODE_CALLS),
     by(["docs/ial.md", "Calls"], &[1; 10], IAL),
-    by(["docs/imageapi.md", "Five schemes"], &[1, 4], IMAGES),
-    by(["docs/imageapi.md", "With the control plane"], &[2], NODE_BOOT),
-    by(["docs/imageapi.md", "Calls"], &[1], NODE),
+    by(["docs/imageapi.md", "With the control plane"], &[2], NODE_ENVIRONMENT),
+    by(["docs/imageapi.md", "Calls"], &[1], NODE_CALLS),
     by(["docs/lab.md", "The lab"], &[7], LAB),
     not(
         ["docs/lab.md", "Machines of your own"],
         &[1],
         "it changes the owner of a volume of Docker that former versions of the lab left",
     ),
-    by(["docs/start.md", "1. Install the program"], &[2], FIRST_SCREEN),
-    by(["docs/start.md", "2. Build the in-memory environment"], &[1], FIRST_SCREEN),
-    by(["docs/start.md", "4. Get an image"], &[1], FIRST_SCREEN),
-    by(["docs/start.md", "8. Log in"], &[1], FIRST_SCREEN),
-    by(["docs/troubleshooting.md", "Kernel or initramfs: 404"], &[1], FIRST_SCREEN),
+    with(["docs/start.md", "1. Install the program"], &[1], README),
+    with(["docs/start.md", "2. Build the in-memory environment"], &[1], README),
+    with(["docs/start.md", "4. Get an image"], &[1], README),
+    with(["docs/start.md", "8. Log in"], &[1], README),
+    with(["docs/troubleshooting.md", "Kernel or initramfs: 404"], &[1], README),
 ];
 
 /// The pages in which only the program writes, and the tests of their commands.
@@ -130,7 +131,7 @@ fn file_name(heading: &str, number: usize) -> String {
     heading.replace('/', "_") + &suffix
 }
 
-/// Writes the commands of each block to a file in `folder`, and each block of YAML, for the scenarios.
+/// Writes the commands of each block to a file in `folder`, and each block of data or of Python, for the scenarios.
 fn write_blocks(folder: &Path) {
     let write = |page: &str, name: String, text: String| {
         let file = folder.join(page).join(name);
@@ -140,7 +141,7 @@ fn write_blocks(folder: &Path) {
     for ((page, name), block) in numbered(Block::is_shell) {
         write(&page, format!("{name}.commands"), block.commands().join("\n"));
     }
-    for language in ["python", "yaml"] {
+    for language in ["console", "json", "python", "yaml"] {
         for ((page, name), block) in numbered(|block| block.language == language) {
             write(&page, format!("{name}.{language}"), block.lines.join("\n"));
         }
@@ -172,39 +173,73 @@ fn run_by(scenario: &str) -> Vec<Place> {
     lines.filter_map(|line| line.strip_prefix("block ").map(place)).collect()
 }
 
-/// Asserts that the file has a function of this name.
-fn assert_exists([file, function]: [&str; 2]) {
+/// Returns the code of a function, which has several lines, without comments and spaces.
+fn code([file, function]: [&str; 2]) -> String {
     let text = std::fs::read_to_string(setup::root().join(file)).unwrap();
-    assert!(text.contains(&format!("fn {function}(")), "{file} has no function {function}");
+    let start = format!("fn {function}(");
+    let mut lines = text.lines().skip_while(|line| !line.contains(&start));
+    let first = lines.next().unwrap_or_else(|| panic!("{file} has no function {function}"));
+    let indentation = first.len() - first.trim_start().len();
+    let end = format!("{}}}", " ".repeat(indentation));
+    let inner = lines.take_while(|line| **line != end);
+    let code = inner.filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(str::split_whitespace).collect()
+}
+
+/// Asserts that the test reads the commands of these blocks out of their page.
+fn assert_reads(test: [&str; 2], [page, heading]: [&str; 2]) {
+    let call: String = format!("typed(\"{page}\", \"{heading}\"").split_whitespace().collect();
+    let [file, function] = test;
+    assert!(code(test).contains(&call), "{file}: {function} does not type {page}: {heading}");
+}
+
+/// Asserts that each of `commands` is one of the block at `place`, or one of several in a line of that.
+fn assert_contained(commands: &[String], [page, heading]: [&str; 2]) {
+    let mut parts = Vec::new();
+    for line in typed(page, heading).iter().flat_map(Block::commands) {
+        let line = line.split(" #").next().unwrap_or_default().trim_end();
+        parts.push(line.to_owned());
+        parts.extend(line.split(" && ").map(str::to_owned));
+    }
+    for command in commands {
+        assert!(parts.contains(command), "{page}: {heading} does not have: {command}");
+    }
+}
+
+/// Checks what is listed against the blocks `left` that no scenario runs. Returns the places of its blocks.
+fn check_listed(listed: &Elsewhere, left: &BTreeMap<Place, Block>) -> Vec<Place> {
+    let Elsewhere { place: [page, heading], commands, tested } = listed;
+    let is_below = |block: &Block| block.page == *page && block.heading == *heading;
+    let mut found: Vec<_> = left.iter().filter(|(_, block)| is_below(block)).collect();
+    found.sort_by_key(|(_, block)| block.line);
+    let counts: Vec<_> = found.iter().map(|(_, block)| block.commands().len()).collect();
+    assert_eq!(counts, *commands, "{page}: {heading}: commands of blocks that no scenario runs");
+    match tested {
+        Tested::By { file, function } => assert_reads([file, function], [page, heading]),
+        Tested::With { place } => {
+            let is_read = |it: &Elsewhere| matches!(it.tested, Tested::By { .. });
+            assert!(ELSEWHERE.iter().any(|it| it.place == *place && is_read(it)), "{place:?}");
+            found.iter().for_each(|(_, block)| assert_contained(&block.commands(), *place));
+        }
+        Tested::Not { reason } => assert!(reason.contains(' '), "{page}: {reason}"),
+    }
+    found.into_iter().map(|(place, _)| place.clone()).collect()
 }
 
 #[test]
 fn each_block_is_run_once_or_listed_with_its_test_or_a_reason() {
     let mut left = numbered(Block::is_shell);
     left.retain(|(page, _), _| !GENERATED.iter().any(|(generated, _)| page == generated));
-    GENERATED.iter().for_each(|(_, test)| assert_exists(*test));
+    GENERATED.iter().for_each(|(_, test)| assert!(!code(*test).is_empty(), "{test:?}"));
     for (name, text) in scenarios() {
         for place in run_by(&text) {
             assert!(left.remove(&place).is_some(), "{name} runs {place:?}, which is not there");
         }
     }
-    for Elsewhere { place: [page, heading], commands, tested } in ELSEWHERE {
-        match tested {
-            Tested::By { file, function } => assert_exists([file, function]),
-            Tested::Not { reason } => assert!(reason.contains(' '), "{page}: {reason}"),
+    for listed in ELSEWHERE {
+        for place in check_listed(listed, &left) {
+            left.remove(&place);
         }
-        let mut rest: Vec<_> = left
-            .iter()
-            .filter(|(_, block)| block.page == *page && block.heading == *heading)
-            .map(|(place, block)| (block.line, place.clone(), block.commands().len()))
-            .collect();
-        rest.sort();
-        let counts: Vec<_> = rest.iter().map(|(_, _, count)| *count).collect();
-        assert_eq!(
-            counts, *commands,
-            "{page}: {heading}: commands of blocks that no scenario runs"
-        );
-        rest.iter().for_each(|(_, place, _)| drop(left.remove(place)));
     }
     let forgotten: Vec<_> = left
         .values()
@@ -216,7 +251,19 @@ fn each_block_is_run_once_or_listed_with_its_test_or_a_reason() {
     );
 }
 
-/// What a scenario has besides its own commands.
+#[test]
+#[should_panic(expected = "does not type docs/lab.md: The lab")]
+fn a_test_that_does_not_read_the_listed_commands_is_noticed() {
+    assert_reads(IAL, ["docs/lab.md", "The lab"]);
+}
+
+#[test]
+#[should_panic(expected = "README.md: Tinwright does not have: tinwright osie build")]
+fn a_command_that_differs_from_the_listed_block_is_noticed() {
+    assert_contained(&["tinwright osie build".to_owned()], README);
+}
+
+/// The variables and the servers that a scenario has besides its own commands.
 #[derive(Default)]
 struct Surroundings {
     variables: Vec<(&'static str, String)>,
@@ -224,7 +271,7 @@ struct Surroundings {
     _bmcs: Option<Emulator>,
 }
 
-/// Runs the scenario in the file `name`, among what `surroundings` makes in its network.
+/// Runs the scenario in the file `name`, with the `surroundings` that are made in its network.
 fn run(name: &str, surroundings: fn() -> Surroundings) {
     let network = Network::new(&["52:54:00:00:01:02"]);
     let place = tempfile::tempdir().unwrap();

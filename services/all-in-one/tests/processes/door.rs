@@ -8,7 +8,7 @@ use super::process::{Place, Process, arguments, free_address, soon};
 const CONTROL: &str = "address,hardware,identity,instance,power,workflow";
 
 /// Runs the client with `words` as an admin of the site at `control`, which has to succeed. Returns its output.
-fn told(control: &Process, words: &[&str]) -> String {
+fn client_output(control: &Process, words: &[&str]) -> String {
     let (server, secrets) = (format!("https://{}", control.place.grpc), control.place.secrets());
     let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
     command.args(words).args(["--server", &server]).arg("--secrets").arg(secrets);
@@ -33,7 +33,7 @@ impl Site {
         let (address, secrets) = (gateway.ip().to_string(), place.secrets());
         let words = ["identity", "issue", "--role", "door", "--subject", "service:gateway"];
         let words = [&words[..], &["--server-name", &address, "--out", secrets.to_str().unwrap()]];
-        let table = told(&control, &words.concat());
+        let table = client_output(&control, &words.concat());
         let serial = table.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         let peers = format!("https://{}", control.place.grpc);
         let listen = gateway.to_string();
@@ -59,7 +59,7 @@ impl Site {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_door_needs_no_key_of_the_site_and_makes_no_call_once_it_is_revoked() {
     let site = Site::new().await;
-    told(&site.control, &["tenant", "create", "acme"]);
+    client_output(&site.control, &["tenant", "create", "acme"]);
     let secrets = site.control.place.secrets();
     let (certificate, key) = (secrets.join("admin.pem"), secrets.join("admin-key.pem"));
     let admin = ["--cert", certificate.to_str().unwrap(), "--key", key.to_str().unwrap()];
@@ -69,7 +69,8 @@ async fn a_door_needs_no_key_of_the_site_and_makes_no_call_once_it_is_revoked() 
     assert_eq!(site.request("/openapi.json", &[]).1, "200");
     let absent = site.request("/api/v1/boots", &admin);
     assert_eq!(absent.1, "501", "no process serves netboot: {}", absent.0);
-    let issued = told(&site.control, &["identity", "credential", "create", "--role", "viewer"]);
+    let issued =
+        client_output(&site.control, &["identity", "credential", "create", "--role", "viewer"]);
     let key = issued.trim().rsplit_once("shown only once: ").unwrap().1.to_owned();
     let header = format!("X-Api-Key: {key}");
     let (body, status) = site.request("/api/v1/tenants", &["--header", &header]);
@@ -82,7 +83,7 @@ async fn a_door_needs_no_key_of_the_site_and_makes_no_call_once_it_is_revoked() 
     assert_eq!(files, ["ca.pem", "door-key.pem", "door.pem"]);
     assert!(!site.door.place.path("data/store").exists());
     assert!(!site.door.log().contains(&key), "{}", site.door.log());
-    told(&site.control, &["identity", "revoke", &site.serial]);
+    client_output(&site.control, &["identity", "revoke", &site.serial]);
     let refused = async {
         while site.request("/api/v1/tenants", &admin).1 == "200" {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -97,7 +98,7 @@ async fn the_secrets_of_a_door_are_for_the_gateway_only() {
     let place = Place::new();
     let secrets = place.secrets();
     let words = ["identity", "issue", "--role", "door", "--out", secrets.to_str().unwrap()];
-    told(&control, &words);
+    client_output(&control, &words);
     let peers = format!("https://{}", control.place.grpc);
     let flags = ["--only", "gateway,power", "--store", "memory", "--peers", &peers];
     let refused = place.refused(&arguments(&flags)).await;

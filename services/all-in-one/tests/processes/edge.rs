@@ -36,7 +36,7 @@ fn client(control: &Process, words: &[&str]) -> Output {
 }
 
 /// Does the same, and returns the output of the client, which has to succeed.
-fn told(control: &Process, words: &[&str]) -> String {
+fn client_output(control: &Process, words: &[&str]) -> String {
     let done = client(control, words);
     assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
@@ -47,7 +47,7 @@ fn issue(control: &Process, place: &Place) -> String {
     let (address, secrets) = (place.grpc.ip().to_string(), place.secrets());
     let words = ["identity", "issue", "--role", "edge", "--subject", "service:rack-7"];
     let words = [&words[..], &["--server-name", &address, "--out", secrets.to_str().unwrap()]];
-    let table = told(control, &words.concat());
+    let table = client_output(control, &words.concat());
     table.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
 }
 
@@ -93,9 +93,9 @@ impl<'a> Site<'a> {
     }
 
     fn edge_flags() -> Vec<String> {
-        let (peers, told) = (format!("https://{OURS}:42113"), METADATA.to_string());
+        let (peers, metadata) = (format!("https://{OURS}:42113"), METADATA.to_string());
         let flags = ["--only", "netboot,metadata", "--netboot-interface", "br0", "--peers", &peers];
-        arguments(&[&flags[..], &["--metadata-listen", &told]].concat())
+        arguments(&[&flags[..], &["--metadata-listen", &metadata]].concat())
     }
 
     async fn create_machine(&self) -> String {
@@ -198,7 +198,7 @@ impl<'a> Site<'a> {
 
     /// Revokes the edge, and waits until its calls are refused.
     async fn revoke(&self) {
-        told(&self.control, &["identity", "revoke", &self.serial]);
+        client_output(&self.control, &["identity", "revoke", &self.serial]);
         let refused = async {
             loop {
                 let watch = hw::WatchHardwareRequest::default();
@@ -256,7 +256,7 @@ fn an_edge_serves_nothing_else_and_its_key_keeps_the_former_site_key() {
         let expected = "has the secrets of an edge, which serves metadata and netboot only: address, hardware, identity, instance, workflow, power is refused";
         assert!(why.contains(expected), "{why}");
 
-        told(&control, &["identity", "rotate", "site-key"]);
+        client_output(&control, &["identity", "rotate", "site-key"]);
         let finish = ["identity", "rotate", "site-key", "--finish"];
         let refused = String::from_utf8(client(&control, &finish).stderr).unwrap();
         assert!(refused.contains("may be in use for another"), "{refused}");
@@ -267,7 +267,7 @@ fn an_edge_serves_nothing_else_and_its_key_keeps_the_former_site_key() {
         let refused = String::from_utf8(client(&control, &finish).stderr).unwrap();
         let expected = format!("edges have keys of the former site key: service:rack-7 ({serial})");
         assert!(refused.contains(&expected), "{refused}");
-        told(&control, &["identity", "revoke", &serial]);
-        told(&control, &finish);
+        client_output(&control, &["identity", "revoke", &serial]);
+        client_output(&control, &finish);
     });
 }

@@ -150,9 +150,9 @@ fn reserved() -> hw::CreateHardwareRequest {
 
 /// Returns the address that udhcpc gets on the machine.
 fn udhcpc(network: &Network) -> String {
-    let said = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
-    let lease = said.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
-    lease.unwrap_or_else(|| panic!("no lease: {said}")).to_owned()
+    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
+    let lease = output.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
+    lease.unwrap_or_else(|| panic!("no lease: {output}")).to_owned()
 }
 
 /// Waits until udhcpc gets `address`: netboot follows the instances.

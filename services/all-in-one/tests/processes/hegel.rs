@@ -49,7 +49,7 @@ impl Site {
     }
 }
 
-async fn told(stream: &mut Streaming<SubscribeResponse>) -> Option<String> {
+async fn next_document(stream: &mut Streaming<SubscribeResponse>) -> Option<String> {
     soon(stream.message()).await.unwrap().map(|message| message.json)
 }
 
@@ -75,16 +75,16 @@ async fn a_machine_is_told_of_its_hardware_and_of_each_change_until_the_server_e
     soon(known).await;
     let request = SubscribeRequest { id: machine.id.clone() };
     let mut stream = hegel.subscribe(request).await.unwrap().into_inner();
-    assert!(told(&mut stream).await.unwrap().contains(&machine.id));
+    assert!(next_document(&mut stream).await.unwrap().contains(&machine.id));
     assert_eq!(get(site.http, "/own/id").await.as_ref(), Some(&machine.id));
 
     machine.interfaces[0].dhcp.as_mut().unwrap().hostname = "changed".into();
     let change = hw::UpdateHardwareRequest { hardware: Some(machine), ..Default::default() };
     site.hardware().await.update_hardware(change).await.unwrap();
-    assert!(told(&mut stream).await.unwrap().contains(r#""hostname":"changed""#));
+    assert!(next_document(&mut stream).await.unwrap().contains(r#""hostname":"changed""#));
 
     let ending = tokio::task::spawn_blocking(|| site.process.terminate());
-    assert_eq!(told(&mut stream).await, None);
+    assert_eq!(next_document(&mut stream).await, None);
     ending.await.unwrap();
 }
 

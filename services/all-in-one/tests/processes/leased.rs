@@ -121,8 +121,8 @@ impl Operator {
 
 /// True if udhcpc gets the pooled address on the machine.
 fn is_leased(network: &Network) -> bool {
-    let said = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 3 -T 1 -s /bin/true");
-    said.contains(&format!("lease of {POOLED}"))
+    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 3 -T 1 -s /bin/true");
+    output.contains(&format!("lease of {POOLED}"))
 }
 
 async fn site(network: &Network, check: impl AsyncFnOnce(&Network, Operator)) {

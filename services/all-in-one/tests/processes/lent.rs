@@ -77,22 +77,22 @@ impl Asked {
 
 /// Returns the address that udhcpc gets on a machine.
 fn udhcpc(network: &Network, machine: usize) -> String {
-    let said = network.run(machine, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
-    let lease = said.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
-    lease.unwrap_or_else(|| panic!("no lease: {said}")).to_owned()
+    let output = network.run(machine, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
+    let lease = output.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
+    lease.unwrap_or_else(|| panic!("no lease: {output}")).to_owned()
 }
 
 /// Runs `work` with a server that leases addresses, also to machines without a record.
 fn lending(work: impl AsyncFnOnce(&Network, Asked) + Send) {
     let network = Network::new(&MACS);
     network.on_site(async || {
-        let (api, told) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
+        let (api, metadata) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
         let place = Place::new();
         let config = place.path("config.toml");
         std::fs::write(&config, POOL).unwrap();
         let config = config.display().to_string();
         let flags = ["--config", &config, "--netboot-interface", "br0", "--listen", &api];
-        let flags = [&flags[..], &["--metadata-listen", &told]].concat();
+        let flags = [&flags[..], &["--metadata-listen", &metadata]].concat();
         let server = place.start(&arguments(&flags)).await;
         let (to, secrets) = (format!("https://{}", server.place.grpc), server.place.secrets());
         let connection = ["--server".into(), to, "--secrets".into(), secrets.display().to_string()];
@@ -200,22 +200,22 @@ fn machines_without_a_record_are_listed_until_they_have_one() {
 #[test]
 fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
     lending(async |network, asked| {
-        let told = asked.boot(By::Mac(MACS[0].into()), None).await.unwrap();
-        let would = told.dhcp.clone().unwrap().address;
+        let explained = asked.boot(By::Mac(MACS[0].into()), None).await.unwrap();
+        let would = explained.dhcp.clone().unwrap().address;
         assert_eq!(
-            (told.boot(), told.script.clone().unwrap().status),
+            (explained.boot(), explained.script.clone().unwrap().status),
             (pb::BootTarget::Generic, 200)
         );
-        let looked = told.inputs.unwrap();
+        let looked = explained.inputs.unwrap();
         assert_eq!(
             (looked.pool.as_str(), looked.pool_unknown()),
             ("198.51.100.0/24", pb::decision_inputs::UnknownClients::Enrol)
         );
         assert_eq!(looked.lease_address, "");
 
-        assert_eq!(udhcpc(network, 0), would, "as it was said");
-        let told = asked.boot(By::Address(would.clone()), None).await.unwrap();
-        let looked = told.inputs.unwrap();
+        assert_eq!(udhcpc(network, 0), would, "as it was explained");
+        let explained = asked.boot(By::Address(would.clone()), None).await.unwrap();
+        let looked = explained.inputs.unwrap();
         assert_eq!(
             (looked.mac.as_str(), looked.lease_state()),
             (MACS[0], pb::decision_inputs::LeaseState::Bound)
@@ -230,9 +230,9 @@ fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
         }
         // The network behind that relay has no leased addresses.
         let relay = pb::RelayAgent { address: "192.0.2.254".into(), ..Default::default() };
-        let told = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap();
+        let explained = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap();
         assert_eq!(
-            (told.dhcp.as_ref().unwrap().drop_reason.as_str(), told.boot()),
+            (explained.dhcp.as_ref().unwrap().drop_reason.as_str(), explained.boot()),
             ("no record of this machine", pb::BootTarget::Unknown)
         );
     });
@@ -253,15 +253,18 @@ fn whom_an_address_is_taken_for_is_explained() {
             }
         };
         soon(known).await;
-        let told = asked.metadata(md_by::By::HardwareId(id.clone())).await.unwrap();
-        assert_eq!((told.hardware_id.as_str(), told.instance_id.as_str()), (id.as_str(), ""));
-        let [source] = &told.sources[..] else { panic!("{told:?}") };
+        let explained = asked.metadata(md_by::By::HardwareId(id.clone())).await.unwrap();
+        assert_eq!(
+            (explained.hardware_id.as_str(), explained.instance_id.as_str()),
+            (id.as_str(), "")
+        );
+        let [source] = &explained.sources[..] else { panic!("{explained:?}") };
         assert_eq!(
             (source.address.as_str(), source.answered),
             ("198.51.100.50", true),
             "{source:?}"
         );
-        assert!(told.feed.unwrap().live && told.guard.unwrap().source_check == "on_link");
+        assert!(explained.feed.unwrap().live && explained.guard.unwrap().source_check == "on_link");
 
         let nobody = at("198.51.100.51").await.unwrap();
         assert_eq!((nobody.hardware_id.as_str(), nobody.sources[0].answered), ("", false));

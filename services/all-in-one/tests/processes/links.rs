@@ -109,8 +109,8 @@ impl Network {
     fn lease(&self, machine: usize, more: &str) -> Lease {
         let script = self.dir.path().join("bound.sh");
         let client = "busybox udhcpc -i eth0 -n -q -f -t 4 -T 2";
-        let told = self.on(machine, &format!("{client} -s {} {more}", script.display()));
-        Lease(String::from_utf8_lossy(&told.stdout).trim().to_owned())
+        let output = self.on(machine, &format!("{client} -s {} {more}", script.display()));
+        Lease(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     /// Starts to record the packets of DHCP servers to a machine.
@@ -119,9 +119,9 @@ impl Network {
         let mut command = Command::new("ip");
         command.args(words).args(["--immediate-mode", "-lni", "eth0", "udp src port 67"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let told = BufReader::new(child.stderr.take().unwrap());
+        let messages = BufReader::new(child.stderr.take().unwrap());
         let capture = Capture(child);
-        let listens = told.lines().map_while(Result::ok).any(|line| line.contains("listening"));
+        let listens = messages.lines().map_while(Result::ok).any(|line| line.contains("listening"));
         assert!(listens, "tcpdump ended");
         capture
     }
@@ -141,24 +141,24 @@ impl Network {
 
     /// Returns the status and the body of a machine's request for `url`.
     fn get(&self, machine: usize, url: &str) -> (String, String) {
-        let told = self.on(machine, &format!("curl -s -m 5 -w \n%{{http_code}} {url}"));
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        let (body, status) = told.rsplit_once('\n').unwrap();
+        let output = self.on(machine, &format!("curl -s -m 5 -w \n%{{http_code}} {url}"));
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, status) = output.rsplit_once('\n').unwrap();
         (status.to_owned(), body.to_owned())
     }
 
-    /// Waits until the machine's request for `url` returns `wanted`.
-    async fn told(&self, machine: usize, url: &str, wanted: (&str, &str)) {
-        let told = async {
+    /// Waits until the machine's request for `url` returns `expected`.
+    async fn until_answered(&self, machine: usize, url: &str, expected: (&str, &str)) {
+        let answered = async {
             loop {
                 let got = self.get(machine, url);
-                if (got.0.as_str(), got.1.as_str()) == wanted {
+                if (got.0.as_str(), got.1.as_str()) == expected {
                     return;
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         };
-        soon(told).await;
+        soon(answered).await;
     }
 }
 
@@ -180,15 +180,15 @@ struct Capture(Child);
 
 impl Capture {
     /// Returns the recorded packets up to the one from `last`.
-    fn heard(mut self, last: &str) -> Vec<String> {
-        let mut heard = Vec::new();
+    fn packets_until(mut self, last: &str) -> Vec<String> {
+        let mut packets = Vec::new();
         for line in BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            heard.push(line);
-            if heard.last().is_some_and(|line| line.contains(last)) {
-                return heard;
+            packets.push(line);
+            if packets.last().is_some_and(|line| line.contains(last)) {
+                return packets;
             }
         }
-        panic!("nothing from {last}: {heard:?}");
+        panic!("nothing from {last}: {packets:?}");
     }
 }
 
@@ -250,7 +250,7 @@ fn each_machine_is_answered_by_its_own_link_and_told_of_nothing_else() {
         let [_, reserved] = machines(&server).await;
         network.set(1, "192.0.2.50");
         let id = "http://192.0.2.1:8080/latest/meta-data/instance-id";
-        network.told(1, id, ("200", &reserved)).await;
+        network.until_answered(1, id, ("200", &reserved)).await;
 
         let capture = network.capture(1);
         let first = network.lease(0, IPXE);
@@ -273,8 +273,8 @@ fn each_machine_is_answered_by_its_own_link_and_told_of_nothing_else() {
         assert!(script.contains("192.0.2.1:42113") && !script.contains("198.51.100.1"), "{script}");
 
         // Every reply on the second link was for the machine there.
-        let heard = capture.heard("IP 192.0.2.1.67 >");
-        assert_eq!(heard.len(), 1, "{heard:?}");
+        let packets = capture.packets_until("IP 192.0.2.1.67 >");
+        assert_eq!(packets.len(), 1, "{packets:?}");
 
         // The machine of the second link gets no address of the first link.
         network.change(0, RESERVED);
@@ -297,7 +297,7 @@ fn a_machine_is_itself_under_a_lent_address_and_nobody_else_is() {
         let lease = network.lease(0, "");
         let address = lease.says("ip");
         network.set(0, address);
-        network.told(0, &id, ("200", &lent)).await;
+        network.until_answered(0, &id, ("200", &lent)).await;
         assert_eq!(network.get(0, &format!("{base}/local-ipv4")), ("200".into(), address.into()));
 
         network.change(0, UNKNOWN);
@@ -309,11 +309,11 @@ fn a_machine_is_itself_under_a_lent_address_and_nobody_else_is() {
 
         network.change(0, LENT);
         network.set(0, address);
-        network.told(0, &id, ("200", &lent)).await;
+        network.until_answered(0, &id, ("200", &lent)).await;
         let mut leases = LeaseServiceClient::new(server.channel().await);
         let delete = DeleteLeaseRequest { address: address.into(), revision: 0 };
         leases.delete_lease(delete).await.unwrap();
-        network.told(0, &id, ("404", "")).await;
+        network.until_answered(0, &id, ("404", "")).await;
     });
 }
 
@@ -335,12 +335,12 @@ fn a_process_of_its_own_is_told_of_leases_and_goes_on_with_its_copy() {
         let lease = network.lease(0, "");
         network.set(0, lease.says("ip"));
         let id = "http://198.51.100.1:8080/latest/meta-data/instance-id";
-        network.told(0, id, ("200", &lent)).await;
+        network.until_answered(0, id, ("200", &lent)).await;
 
         let place = edge.terminate();
         control.kill();
         let _edge = place.start(&arguments(&flags)).await;
-        network.told(0, id, ("200", &lent)).await;
+        network.until_answered(0, id, ("200", &lent)).await;
         network.set(0, "198.51.100.119");
         assert_eq!(network.get(0, id), ("404".into(), String::new()), "that is lent to nobody");
     });

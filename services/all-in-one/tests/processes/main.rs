@@ -23,6 +23,7 @@ mod grant_storm;
 mod granted;
 mod hegel;
 mod history;
+mod image_build;
 mod kills;
 mod leased;
 mod lent;

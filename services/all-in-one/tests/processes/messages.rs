@@ -1,4 +1,4 @@
-//! What the program says: without a command, to wrong settings, about a missing environment, in its log and at its end.
+//! The messages of the program: without a command, about wrong settings and a missing environment, in its log and at its end.
 
 use std::path::Path;
 use std::process::{Command, Output};

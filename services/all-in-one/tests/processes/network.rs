@@ -67,8 +67,8 @@ impl Network {
     pub(crate) fn start(&self, machine: usize, program: &str, log: &Path) -> Program {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.machines[machine]]).args(program.split(' '));
-        let said = File::create(log).unwrap();
-        command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
+        let file = File::create(log).unwrap();
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Program(command.spawn().unwrap())
     }
 

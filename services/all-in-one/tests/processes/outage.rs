@@ -11,18 +11,18 @@ use super::scripts::{get, occupied};
 const MAC: &str = "52:54:00:00:00:01";
 const MACHINE: &str = "198.51.100.50";
 
-/// The machine's leased address.
+/// Returns the line of the DHCP client with the leased address.
 fn lease(network: &Network) -> String {
-    let told = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
-    let lease = told.lines().find(|line| line.contains("obtained"));
-    lease.unwrap_or_else(|| panic!("no lease: {told}")).to_owned()
+    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
+    let lease = output.lines().find(|line| line.contains("obtained"));
+    lease.unwrap_or_else(|| panic!("no lease: {output}")).to_owned()
 }
 
 /// Returns the arguments of a process that serves only machines, with the control plane at `api`.
 fn edge(api: &str) -> Vec<String> {
-    let (peers, told) = (format!("https://{api}"), format!("{OURS}:8080"));
+    let (peers, metadata) = (format!("https://{api}"), format!("{OURS}:8080"));
     let served = ["--only", "netboot,metadata", "--netboot-interface", "br0"];
-    arguments(&[&served[..], &["--metadata-listen", &told, "--peers", &peers]].concat())
+    arguments(&[&served[..], &["--metadata-listen", &metadata, "--peers", &peers]].concat())
 }
 
 #[test]
@@ -31,13 +31,13 @@ fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
     network.on_site(async || {
         let api = format!("{OURS}:{}", free_port());
         let control = Place::new().start(&arguments(&["--listen", &api])).await;
-        let (flags, told) = (edge(&api), format!("{OURS}:8080"));
+        let (flags, metadata) = (edge(&api), format!("{OURS}:8080"));
         let edge = Place::new().with_secrets_of(&control.place, &["ca-key.pem"]);
         let edge = edge.start(&flags).await;
         let instance = occupied(&control, MAC, MACHINE, true).await;
 
         let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
-        let name = format!("http://{told}/latest/meta-data/instance-id");
+        let name = format!("http://{metadata}/latest/meta-data/instance-id");
         network.set(0, &format!("addr add {MACHINE}/24 dev eth0"));
         let known = async {
             while get(&network, &script).0 != "200" || get(&network, &name).1 != instance.id {
@@ -55,7 +55,7 @@ fn an_edge_started_without_the_control_plane_leases_tells_and_opens_no_boot() {
         assert_eq!(lease(&network), leased);
         assert_eq!(get(&network, &script), ("503".into(), String::new()));
         assert_eq!(get(&network, &name), ("200".into(), instance.id));
-        let userdata = get(&network, &format!("http://{told}/latest/user-data"));
+        let userdata = get(&network, &format!("http://{metadata}/latest/user-data"));
         assert_eq!(userdata, ("200".into(), "#cloud-config".into()), "for a quarter of an hour");
     });
 }

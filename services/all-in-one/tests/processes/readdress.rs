@@ -68,8 +68,9 @@ struct Change {
 
 impl<'a> Site<'a> {
     async fn start(network: &'a Network) -> Self {
-        let (api, told) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
-        let flags = ["--netboot-interface", "br0", "--metadata-listen", &told, "--listen", &api];
+        let (api, metadata) = (format!("{OURS}:{}", free_port()), format!("{OURS}:8080"));
+        let flags =
+            ["--netboot-interface", "br0", "--metadata-listen", &metadata, "--listen", &api];
         let server = Place::new().start(&arguments(&flags)).await;
         let channel = server.channel().await;
         let (machines, facts) = (Vec::new(), Vec::new());
@@ -150,8 +151,8 @@ impl<'a> Site<'a> {
     async fn explained(&self, address: Ipv4Addr) -> ExplainMetadataResponse {
         let by = Some(By::Address(address.to_string()));
         let mut metadata = MetadataServiceClient::new(self.channel.clone());
-        let told = metadata.explain_metadata(ExplainMetadataRequest { by }).await;
-        told.unwrap().into_inner()
+        let explained = metadata.explain_metadata(ExplainMetadataRequest { by }).await;
+        explained.unwrap().into_inner()
     }
 
     /// Starts a DHCP client on a machine. `SET` and `DIR` in `line` stand for the script and for a directory.
@@ -166,7 +167,7 @@ impl<'a> Site<'a> {
     }
 
     /// Returns the output of a client.
-    fn said(&self, log: &str) -> String {
+    fn output(&self, log: &str) -> String {
         std::fs::read_to_string(self.server.place.path(log)).unwrap()
     }
 }
@@ -192,18 +193,18 @@ async fn one_after_the_other(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
 
     let first = site.readdress(0, OLD, NEW).await;
     soon(heard.all(0, NEW)).await;
-    let said = site.said("dhclient");
-    let (before, after) = said.split_once("DHCPNAK from 198.51.100.1").expect(&said);
-    assert!(before.contains("DHCPACK of 198.51.100.50"), "{said}");
-    let (_, after) = after.split_once("DHCPDISCOVER on eth0").expect(&said);
-    assert!(after.contains("DHCPACK of 198.51.100.60"), "{said}");
+    let output = site.output("dhclient");
+    let (before, after) = output.split_once("DHCPNAK from 198.51.100.1").expect(&output);
+    assert!(before.contains("DHCPACK of 198.51.100.50"), "{output}");
+    let (_, after) = after.split_once("DHCPDISCOVER on eth0").expect(&output);
+    assert!(after.contains("DHCPACK of 198.51.100.60"), "{output}");
 
     let second = site.readdress(1, OTHER, OLD).await;
     udhcpc.signal(Signal::USR1); // renews now
     soon(heard.all(1, OLD)).await;
-    let said = site.said("udhcpc");
-    let (_, after) = said.split_once("received DHCP NAK").expect(&said);
-    assert!(after.contains("lease of 198.51.100.50 obtained"), "{said}");
+    let output = site.output("udhcpc");
+    let (_, after) = output.split_once("received DHCP NAK").expect(&output);
+    assert!(after.contains("lease of 198.51.100.50 obtained"), "{output}");
     [begun, first, second]
 }
 
@@ -224,7 +225,7 @@ async fn both_at_once(site: &Site<'_>, heard: &Heard) -> [Change; 3] {
 }
 
 /// Runs `story` while each machine requests its metadata, and checks all responses.
-fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Heard {
+fn readdress(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Heard {
     let (network, heard, stop) = (Network::new(&MACS), Heard::default(), CancellationToken::new());
     std::thread::scope(|listeners| {
         let (network, heard, stop) = (&network, &heard, &stop);
@@ -238,14 +239,14 @@ fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Hea
             let [begun, first, second] = story(&site, heard).await;
             // Shown if a check below fails.
             println!("{:?}\n{begun:?}\n{first:?}\n{second:?}", site.facts);
-            println!("dhclient:\n{}\nudhcpc:\n{}", site.said("dhclient"), site.said("udhcpc"));
+            println!("dhclient:\n{}\nudhcpc:\n{}", site.output("dhclient"), site.output("udhcpc"));
             heard.is(0, OLD, &site.facts[0], begun, Some(first));
             heard.is(0, NEW, &site.facts[0], first, None);
             heard.is(1, OTHER, &site.facts[1], begun, Some(second));
             heard.is(1, OLD, &site.facts[1], second, None);
             for (machine, source, change) in [(0, NEW, first), (1, OLD, second)] {
                 let (known, all) = (change.known - change.asked, heard.within(machine, source));
-                println!("{source}: known to metadata {known:?} after it was written, all told {all:?} after it was taken");
+                println!("{source}: known to metadata {known:?} after it was written, all received {all:?} after it was taken");
             }
             heard.nothing(0, OTHER);
             heard.nothing(1, NEW);
@@ -256,11 +257,11 @@ fn told(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -> Hea
 
 #[test]
 fn an_address_that_changes_hands_tells_nobody_of_the_machine_that_had_it() {
-    let heard = told(one_after_the_other);
+    let heard = readdress(one_after_the_other);
     assert!(heard.statuses(0, OLD).contains(&404), "while it still had the address");
 }
 
 #[test]
 fn an_address_that_two_machines_have_at_once_tells_each_of_itself_or_of_nobody() {
-    told(both_at_once);
+    readdress(both_at_once);
 }

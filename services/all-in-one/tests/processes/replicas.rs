@@ -34,8 +34,8 @@ async fn create(through: &Process, mac: &str, address: &str) -> hw::Hardware {
 }
 
 /// Waits until `events` contain `made`.
-async fn told(events: &mut Streaming<hw::WatchHardwareResponse>, made: &hw::Hardware) {
-    let told = async {
+async fn until_received(events: &mut Streaming<hw::WatchHardwareResponse>, made: &hw::Hardware) {
+    let received = async {
         while let Some(message) = events.message().await.unwrap() {
             if matches!(message.event, Some(Event::Hardware(hardware)) if hardware == *made) {
                 return;
@@ -43,11 +43,11 @@ async fn told(events: &mut Streaming<hw::WatchHardwareResponse>, made: &hw::Hard
         }
         panic!("the watch ended");
     };
-    soon(told).await;
+    soon(received).await;
 }
 
 #[tokio::test]
-async fn what_one_replica_stores_the_other_tells_and_it_goes_on_when_the_first_is_killed() {
+async fn what_one_replica_stores_the_other_reports_and_it_goes_on_when_the_first_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let ours = Authority::new("cluster");
     let peer = Peer::guarded(ours.guard(dir.path())).await;
@@ -64,14 +64,14 @@ async fn what_one_replica_stores_the_other_tells_and_it_goes_on_when_the_first_i
     let second = Place::new().with_secrets_of(&first.place, &[]).start(&over).await;
     let mut events = watch(&second).await;
     let made = create(&first, "02:00:00:00:00:01", "198.51.100.1").await;
-    told(&mut events, &made).await;
+    until_received(&mut events, &made).await;
 
     let left = first.kill();
     let made = create(&second, "02:00:00:00:00:02", "198.51.100.2").await;
-    told(&mut events, &made).await;
+    until_received(&mut events, &made).await;
 
     let first = left.start(&over).await;
-    told(&mut watch(&first).await, &made).await;
+    until_received(&mut watch(&first).await, &made).await;
 }
 
 #[tokio::test]

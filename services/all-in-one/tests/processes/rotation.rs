@@ -28,7 +28,7 @@ use super::process::{Place, Process, arguments, free_address, machine, soon};
 const END: &str = "-----END CERTIFICATE-----";
 const SECRET: &[u8] = br#"{"password":"hunter2"}"#;
 
-/// What callers were given before the keys are replaced.
+/// The addresses, ids and secrets of callers from before the keys are replaced.
 #[derive(Clone)]
 struct Callers {
     grpc: SocketAddr,
@@ -352,7 +352,7 @@ async fn nobody_is_refused_while_the_authority_is_replaced_and_the_former_one_is
     let known = Callers { authority: current.authority.clone(), ..Callers::clone(&callers) };
     known.read().await.unwrap_err();
     known.renew().await.unwrap_err();
-    // Who knows the former authority only, and has a certificate of the new one, is still served.
+    // A caller that knows the former authority only, and has a certificate of the new one, is still served.
     let long_at_work = Callers { authority: callers.authority.clone(), ..Callers::clone(&current) };
     long_at_work.renew().await.unwrap();
     let server = server.kill().start(&flags).await;

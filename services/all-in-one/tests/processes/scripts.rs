@@ -15,8 +15,8 @@ const MACHINE: &str = "198.51.100.50";
 
 /// Returns the status and the body of a machine's request for `url`.
 pub(crate) fn get(network: &Network, url: &str) -> (String, String) {
-    let told = network.run(0, &format!("curl -s -w \n%{{http_code}} {url}"));
-    let (body, status) = told.rsplit_once('\n').unwrap();
+    let output = network.run(0, &format!("curl -s -w \n%{{http_code}} {url}"));
+    let (body, status) = output.rsplit_once('\n').unwrap();
     (status.to_owned(), body.to_owned())
 }
 
@@ -68,35 +68,35 @@ fn a_machine_runs_its_owners_script_once_and_once_more_where_it_could_not_be_had
         let control = Place::new().start(&arguments(&served)).await;
         let instance = occupied(&control, MAC, MACHINE, false).await;
         let mut instances = InstanceServiceClient::new(control.channel().await);
-        let mut noted = async |wanted: bool| {
+        let mut until_recorded = async |expected: bool| {
             let by = inst::get_instance_request::By::Id(instance.id.clone());
-            let asked = inst::GetInstanceRequest { by: Some(by), ..Default::default() };
+            let request = inst::GetInstanceRequest { by: Some(by), ..Default::default() };
             while {
-                let told = instances.get_instance(asked.clone()).await.unwrap().into_inner();
-                told.instance.unwrap().script_time.is_some() != wanted
+                let found = instances.get_instance(request.clone()).await.unwrap().into_inner();
+                found.instance.unwrap().script_time.is_some() != expected
             } {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         let script = format!("http://{OURS}:7080/52-54-00-00-00-01/auto.ipxe");
         let theirs = async |runs: bool| loop {
-            let told = get(&network, &script).1;
-            let note = told.split_whitespace().find(|word| word.ends_with("/instance.started"));
+            let text = get(&network, &script).1;
+            let note = text.split_whitespace().find(|word| word.ends_with("/instance.started"));
             match note {
                 Some(note) if runs => return note.to_owned(),
-                None if !runs => return told,
+                None if !runs => return text,
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         };
         for _ in 0..2 {
             let note = soon(theirs(true)).await;
             assert_eq!(get(&network, &note).0, "200");
-            soon(noted(true)).await;
+            soon(until_recorded(true)).await;
             let text = get(&network, &note.replace(".started", ".ipxe"));
             assert_eq!(text, ("200".into(), "#!ipxe\nshell\n".into()));
             assert!(soon(theirs(false)).await.contains("exit 1"));
             assert_eq!(get(&network, &note.replace(".started", ".failed")).0, "200");
-            soon(noted(false)).await;
+            soon(until_recorded(false)).await;
         }
     });
 }

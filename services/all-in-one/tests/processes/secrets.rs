@@ -53,31 +53,31 @@ fn secret(name: &str) -> String {
 
 /// Returns a response as JSON, with all of its fields.
 macro_rules! json {
-    ($told:expr) => {
-        $told.map(|told| tinwright::json::write(told.get_ref()).unwrap().to_string())
+    ($response:expr) => {
+        $response.map(|response| tinwright::json::write(response.get_ref()).unwrap().to_string())
     };
 }
 
-/// Everything that the server said to clients: responses as JSON, texts of errors, and `Debug` of both.
+/// Everything that the server sent to clients: responses as JSON, texts of errors, and `Debug` of both.
 #[derive(Default)]
-struct Said(Vec<(&'static str, Vec<u8>)>);
+struct Responses(Vec<(&'static str, Vec<u8>)>);
 
-impl Said {
+impl Responses {
     /// Adds a response to a caller who may read no secrets, or an error.
-    fn add(&mut self, what: &'static str, told: Result<String, tonic::Status>) {
-        match told {
-            Ok(told) => self.0.push((what, told.into_bytes())),
-            Err(status) => self.debug(what, &status),
+    fn add(&mut self, name: &'static str, response: Result<String, tonic::Status>) {
+        match response {
+            Ok(response) => self.0.push((name, response.into_bytes())),
+            Err(status) => self.debug(name, &status),
         }
     }
 
-    fn debug(&mut self, what: &'static str, value: &impl Debug) {
-        self.0.push((what, format!("{value:?}").into_bytes()));
+    fn debug(&mut self, name: &'static str, value: &impl Debug) {
+        self.0.push((name, format!("{value:?}").into_bytes()));
     }
 
     fn assert_no_secret(&self) {
-        for (what, bytes) in &self.0 {
-            assert!(!contains(bytes, MARK), "{what}: {}", String::from_utf8_lossy(bytes));
+        for (name, bytes) in &self.0 {
+            assert!(!contains(bytes, MARK), "{name}: {}", String::from_utf8_lossy(bytes));
         }
     }
 }
@@ -132,7 +132,7 @@ async fn refusing_bmc() -> SocketAddr {
 struct Site {
     server: Process,
     admin: Channel,
-    said: Said,
+    responses: Responses,
 }
 
 impl Site {
@@ -145,7 +145,7 @@ impl Site {
         hardware.labels = [("control".to_owned(), CONTROL.to_owned())].into();
         hardware.extra = format!(r#"{{"key": "{}"}}"#, secret("hardware-extra")).into();
         let mut machines = HardwareServiceClient::new(self.admin.clone());
-        self.said.debug("a request for hardware", &request);
+        self.responses.debug("a request for hardware", &request);
         let made = machines.create_hardware(request).await.unwrap().into_inner();
         let id = made.hardware.unwrap().id;
         if let Some(address) = bmc {
@@ -162,10 +162,10 @@ impl Site {
             let mut power = PowerServiceClient::new(self.admin.clone());
             let request =
                 pw::CreateBmcRequest { bmc: Some(bmc), skip_login: true, ..Default::default() };
-            self.said.debug("a request for a BMC", &request);
+            self.responses.debug("a request for a BMC", &request);
             power.create_bmc(request).await.unwrap();
             let request = pw::GetPowerStateRequest { hardware_id: id.clone() };
-            self.said.add("GetPowerState", json!(power.get_power_state(request).await));
+            self.responses.add("GetPowerState", json!(power.get_power_state(request).await));
         }
         id
     }
@@ -188,16 +188,16 @@ impl Site {
         };
         let mut workflows = WorkflowServiceClient::new(self.admin.clone());
         let bad = request(format!("{}\": [{{\"\n\t- : {{", secret("bad-value")));
-        self.said.debug("a request for a workflow", &bad);
+        self.responses.debug("a request for a workflow", &bad);
         let refused = workflows.create_workflow(bad).await;
         assert!(refused.is_err(), "a value that is no YAML");
-        self.said.add("CreateWorkflow", json!(refused));
+        self.responses.add("CreateWorkflow", json!(refused));
         workflows.create_workflow(request(secret("workflow-value"))).await.unwrap();
         let caller = Caller::worker(machine.parse().unwrap(), 0);
         let channel = self.server.channel_as(&self.server, &caller).await;
         let mut worker = WorkerServiceClient::new(channel);
         let it = next_action(&mut worker).await;
-        self.said.debug("an assignment", &it);
+        self.responses.debug("an assignment", &it);
         let (workflow_id, lease_id) = (it.workflow_id, it.lease_id);
         let start = wf::StartActionRequest {
             workflow_id: workflow_id.clone(),
@@ -240,11 +240,11 @@ impl Site {
         };
         let refused = instances.create_instance(request(wrong)).await;
         assert!(refused.is_err(), "three wrong fields");
-        self.said.add("CreateInstance", json!(refused));
+        self.responses.add("CreateInstance", json!(refused));
         let request = request(instance);
-        self.said.debug("a request for an instance", &request);
+        self.responses.debug("a request for an instance", &request);
         let made = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
-        self.said.debug("an instance", &made);
+        self.responses.debug("an instance", &made);
         let mut workflows = WorkflowServiceClient::new(self.admin.clone());
         let has_one = async {
             loop {
@@ -268,51 +268,52 @@ impl Site {
             fields: [("api_key".to_owned(), secret("api-key"))].into(),
             ..Default::default()
         };
-        self.said.debug("a request for a credential", &request);
+        self.responses.debug("a request for a credential", &request);
         let mut identities = IdentityServiceClient::new(self.admin.clone());
         let made = identities.create_credential(request).await;
         assert!(made.is_ok(), "{made:?}");
-        self.said.add("CreateCredential", json!(made));
+        self.responses.add("CreateCredential", json!(made));
         let wrong = [("api_key".to_owned(), secret("another-key"))].into();
         let door = self.server.channel_as(&self.server, &Role::Door.into()).await;
         let request = id::AuthenticateRequest { fields: wrong };
         let refused = IdentityServiceClient::new(door).authenticate(request).await;
-        self.said.add("Authenticate", json!(refused));
+        self.responses.add("Authenticate", json!(refused));
     }
 
     /// Reads all that `caller` may, in both views.
     async fn read(&mut self, caller: &Caller) {
         let channel = self.server.channel_as(&self.server, caller).await;
-        let said = &mut self.said;
+        let responses = &mut self.responses;
         let mut machines = HardwareServiceClient::new(channel.clone());
         let mut instances = InstanceServiceClient::new(channel.clone());
         let mut workflows = WorkflowServiceClient::new(channel.clone());
         let mut templates = TemplateServiceClient::new(channel.clone());
         for view in [View::Unspecified, View::Basic, View::Full].map(i32::from) {
             let request = hw::ListHardwareRequest { view, ..Default::default() };
-            said.add("ListHardware", json!(machines.list_hardware(request).await));
+            responses.add("ListHardware", json!(machines.list_hardware(request).await));
             let request =
                 inst::ListInstancesRequest { view, show_deleted: true, ..Default::default() };
-            said.add("ListInstances", json!(instances.list_instances(request).await));
+            responses.add("ListInstances", json!(instances.list_instances(request).await));
             let request = wf::ListTemplatesRequest { view, ..Default::default() };
-            said.add("ListTemplates", json!(templates.list_templates(request).await));
+            responses.add("ListTemplates", json!(templates.list_templates(request).await));
             let request = wf::ListWorkflowsRequest::default();
             let listed = workflows.list_workflows(request).await.unwrap();
             for workflow in &listed.get_ref().workflows {
                 let request = wf::GetWorkflowRequest { id: workflow.id.clone(), view };
-                said.add("GetWorkflow", json!(workflows.get_workflow(request).await));
+                responses.add("GetWorkflow", json!(workflows.get_workflow(request).await));
             }
-            said.add("ListWorkflows", json!(Ok::<_, tonic::Status>(listed)));
+            responses.add("ListWorkflows", json!(Ok::<_, tonic::Status>(listed)));
         }
         let mut power = PowerServiceClient::new(channel.clone());
-        said.add("ListBmcs", json!(power.list_bmcs(pw::ListBmcsRequest::default()).await));
+        responses.add("ListBmcs", json!(power.list_bmcs(pw::ListBmcsRequest::default()).await));
         let jobs = power.list_power_jobs(pw::ListPowerJobsRequest::default()).await;
-        said.add("ListPowerJobs", json!(jobs));
+        responses.add("ListPowerJobs", json!(jobs));
         let mut identities = IdentityServiceClient::new(channel.clone());
         let listed = identities.list_credentials(id::ListCredentialsRequest::default()).await;
-        said.add("ListCredentials", json!(listed));
+        responses.add("ListCredentials", json!(listed));
         let request = ev::ListEventsRequest { page_size: 1000, ..Default::default() };
-        said.add("ListEvents", json!(EventServiceClient::new(channel).list_events(request).await));
+        responses
+            .add("ListEvents", json!(EventServiceClient::new(channel).list_events(request).await));
     }
 }
 
@@ -321,7 +322,7 @@ async fn no_planted_secret_is_in_files_logs_backups_events_errors_debug_or_answe
     let flags = arguments(&["--log", "debug", "--insecure-bmcs", "--drain-seconds", "1"]);
     let server = Place::new().start(&flags).await;
     let admin = server.channel().await;
-    let mut site = Site { server, admin, said: Said::default() };
+    let mut site = Site { server, admin, responses: Responses::default() };
     let bmc = refusing_bmc().await;
     let occupied = site.machine(1, Some(bmc)).await;
     let bare = site.machine(2, None).await;
@@ -337,7 +338,7 @@ async fn no_planted_secret_is_in_files_logs_backups_events_errors_debug_or_answe
     let request = inst::DeleteInstanceRequest { id: instance, ..Default::default() };
     InstanceServiceClient::new(site.admin.clone()).delete_instance(request).await.unwrap();
     site.read(&Role::Viewer.into()).await;
-    site.said.assert_no_secret();
+    site.responses.assert_no_secret();
     let place = site.server.kill();
     assert_no_secret_in_files(&place);
     let server = place.start(&flags).await;

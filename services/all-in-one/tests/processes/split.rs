@@ -60,14 +60,14 @@ impl Site {
         InstanceServiceClient::new(self.instance.channel().await)
     }
 
-    /// Waits until a system at 127.0.0.1 receives `wanted`, and returns its metadata.
-    async fn told(&self, path: &str, wanted: &str) {
-        let told = async {
-            while get(self.address, path).await.as_deref() != Some(wanted) {
+    /// Waits until the metadata of a system at 127.0.0.1 is `expected`.
+    async fn until_served(&self, path: &str, expected: &str) {
+        let served = async {
+            while get(self.address, path).await.as_deref() != Some(expected) {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         };
-        soon(told).await;
+        soon(served).await;
     }
 }
 
@@ -75,7 +75,7 @@ impl Site {
 async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
     let site = site().await;
     let machine = site.machine().await;
-    site.told("/latest/meta-data/instance-id", &machine.id).await;
+    site.until_served("/latest/meta-data/instance-id", &machine.id).await;
 
     let mut accepted = hw::SetHardwareStateRequest { id: machine.id.clone(), ..Default::default() };
     accepted.set_state(hw::State::Provisionable);
@@ -90,7 +90,7 @@ async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
     let request = inst::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
     let mut instances = site.instances().await;
     let made = instances.create_instance(request).await.unwrap().into_inner().instance.unwrap();
-    site.told("/latest/meta-data/instance-id", &made.id).await;
+    site.until_served("/latest/meta-data/instance-id", &made.id).await;
 
     // The reconciler of instances reads the machine; the hardware service reads the instance that occupies it.
     let moved_on = async {
@@ -108,9 +108,9 @@ async fn records_of_one_process_are_seen_and_heeded_by_the_others() {
     assert!(now.state() != inst::State::Failed, "{}", now.state_reason);
     let mut owners = HardwareServiceClient::new(site.owners.channel().await);
     let delete = hw::DeleteHardwareRequest { id: machine.id, revision: 0 };
-    let kept = owners.delete_hardware(delete).await.unwrap_err();
-    assert_eq!(kept.code(), Code::FailedPrecondition, "{kept}");
-    assert!(kept.message().contains(&made.id), "{kept}");
+    let refused = owners.delete_hardware(delete).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains(&made.id), "{refused}");
 }
 
 #[tokio::test]
@@ -131,11 +131,12 @@ async fn a_service_that_is_elsewhere_is_not_served_here() {
 async fn a_process_that_only_tells_systems_says_whom_it_takes_an_address_for() {
     let site = site().await;
     let machine = site.machine().await;
-    site.told("/latest/meta-data/instance-id", &machine.id).await;
+    site.until_served("/latest/meta-data/instance-id", &machine.id).await;
     let mut edge = MetadataServiceClient::new(site.metadata.channel_of(&site.owners).await);
     let by = Some(explain_metadata_request::By::Address("127.0.0.1".into()));
-    let told = edge.explain_metadata(md::ExplainMetadataRequest { by }).await.unwrap().into_inner();
-    assert_eq!((told.hardware_id, told.sources[0].answered), (machine.id, true));
+    let explained =
+        edge.explain_metadata(md::ExplainMetadataRequest { by }).await.unwrap().into_inner();
+    assert_eq!((explained.hardware_id, explained.sources[0].answered), (machine.id, true));
 }
 
 #[tokio::test]

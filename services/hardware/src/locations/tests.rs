@@ -100,7 +100,7 @@ async fn a_machine_is_put_only_where_there_is_a_location_and_its_zone() {
         (other.as_str(), "", format!("location {other} not found")),
         (&made.id, "b", "zone: location kir1 has no zone \"b\"".into()),
         ("", "a", "zone: is set without location_id".into()),
-        ("kir1", "", "location_id: \"kir1\" is no location id: a UUID is wanted".into()),
+        ("kir1", "", "location_id: \"kir1\" is not a valid location id: a UUID is expected".into()),
     ] {
         let refused = machines.create(machine(2, location_id, zone), None).await.unwrap_err();
         assert_eq!(refused.to_string(), expected);

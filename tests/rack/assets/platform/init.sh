@@ -26,7 +26,7 @@ until id=$(wget -qO- http://169.254.169.254/2009-04-04/meta-data/instance-id); d
 done
 host=$(wget -qO- http://169.254.169.254/2009-04-04/meta-data/hostname)
 
-# What the platform stores has to be gone when the machine is given back.
+# The data of the platform has to be erased when the machine is given back.
 for disk in /dev/vda /dev/sda; do
   yes PLATFORM | dd of="$disk" bs=1M count=4 iflag=fullblock 2>/dev/null || echo "PLATFORM cannot write to $disk"
 done

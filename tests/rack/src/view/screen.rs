@@ -11,13 +11,13 @@ pub enum Style {
     Plain,
     /// A name or a title.
     Bold,
-    /// What is of less interest.
+    /// Less important.
     Dim,
-    /// What is in progress.
+    /// In progress.
     Active,
-    /// What succeeded.
+    /// A success.
     Good,
-    /// What failed.
+    /// A failure.
     Bad,
 }
 

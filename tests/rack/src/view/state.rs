@@ -9,7 +9,7 @@ pub struct RackState {
     pub elapsed: Duration,
     /// The machines, in the order in which they were added.
     pub machines: Vec<MachineState>,
-    /// What happened, oldest first.
+    /// The events, oldest first.
     pub log: Vec<LogLine>,
 }
 

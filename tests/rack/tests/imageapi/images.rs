@@ -5,11 +5,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the plain init has written after it was stopped.
+/// The report that the plain init has written after it was stopped.
 pub(crate) const PLAIN_REPORT: &str = "process 1 is init\nstopped\n";
-/// What it has written after its start.
+/// The report that it has written after its start.
 pub(crate) const PLAIN_START: &str = "process 1 is init\n";
-/// What the image with systemd has written once its target is reached.
+/// The report that the image with systemd has written once its target is reached.
 pub(crate) const SYSTEMD_START: &str = "process 1 is systemd\n";
 
 /// Returns the path of `name` in this test's assets.

@@ -13,7 +13,7 @@ pub(crate) struct Scheme {
     pub(crate) name: &'static str,
     /// The request.
     pub(crate) body: Value,
-    /// What its init writes to `/report` after its start.
+    /// The text that its init writes to `/report` after its start.
     pub(crate) start: &'static str,
 }
 

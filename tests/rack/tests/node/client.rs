@@ -24,7 +24,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The folder with programs for the node, in the export of squashfs files, and where the node mounts the export.
 const PROGRAMS: &str = "python";
 const MOUNTED: &str = "/programs";
-/// What Python needs of Debian's root file system.
+/// The parts of Debian's root file system that Python needs.
 const PYTHON: [&str; 4] =
     ["./usr/bin/python3.11", "./usr/lib/python3.11", "./usr/lib/x86_64-linux-gnu", "./lib"];
 
@@ -44,7 +44,7 @@ impl NodeSite {
         ]
     }
 
-    /// Writes what the client is to run to the file `path`.
+    /// Writes the containers that the client runs, with their reports, to the file `path`.
     fn write_schemes(&self, path: &Path) {
         let schemes = self.schemes();
         let schemes = schemes.iter().map(|it| json!({"body": it.body, "report": it.start}));

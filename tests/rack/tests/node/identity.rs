@@ -1,4 +1,4 @@
-//! What a container on the node finds when it looks for an identity of the node, and what its boot token is worth.
+//! A container on the node searches for an identity of the node. Its boot token is used up.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ struct Source<'a> {
     name: &'a str,
     /// Of HTTP, or a word.
     status: &'a str,
-    /// What was found, separated by commas.
+    /// The parts that were found, separated by commas.
     found: &'a str,
 }
 

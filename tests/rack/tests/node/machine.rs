@@ -1,7 +1,7 @@
 //! A site with one machine without disks, the servers of its images, a stack, and an instance that names the stack.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rack::SERVER;
@@ -11,6 +11,7 @@ use rack::provision::record;
 use rack::shell::Shell;
 use rack::site::Site;
 use serde_json::{Value, json};
+use setup::pages::typed;
 use tinwright::hardware::v1::Policy;
 use tinwright::instance::v1::State;
 use tinwright::node::v1::node_service_client::NodeServiceClient;
@@ -61,8 +62,7 @@ pub(crate) struct NodeSite {
 impl NodeSite {
     /// Starts the site, and creates the instance.
     pub(crate) async fn start(peers: Peers) -> Self {
-        rack::server::osie().unwrap();
-        let osie = rack::node::osie().unwrap();
+        let osie = build_environments();
         let files = tempfile::tempdir().unwrap();
         let mut site = Site::start(&osie, files.path()).await.unwrap();
         let memory_mib = match peers {
@@ -189,6 +189,28 @@ impl NodeSite {
         let node = self.until_node("the node has no stack", |node| node.stack_id.is_empty()).await;
         assert!(!node.connected, "{node:?}");
     }
+}
+
+/// Types the commands of the document that build the environment of nodes, and the one that cleans machines. Returns the folder of both.
+fn build_environments() -> PathBuf {
+    let folder = setup::root().join("target/peers/osie");
+    let cache = setup::root().join("target/peers/kernel");
+    let programs = setup::program("tinwright");
+    let programs = programs.parent().unwrap().display();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let commands = typed("docs/imageapi.md", "With the control plane")[0].commands();
+    for command in commands {
+        let command = command.split(" #").next().unwrap_or_default();
+        let command = command.replace("DIR", folder.to_str().unwrap());
+        let line = format!("{command} --cache {}", cache.display());
+        let mut shell = Command::new("bash");
+        shell.args(["-euc", &line]).env("PATH", &path).stdout(Stdio::null());
+        setup::run(&mut shell).unwrap();
+    }
+    for name in ["initramfs-node-x86_64", "initramfs-x86_64"] {
+        assert!(folder.join(name).exists(), "{name}");
+    }
+    folder
 }
 
 /// True if the node is connected and runs its stack.

@@ -11,7 +11,7 @@ use tokio::task::block_in_place;
 
 use super::{ACTIVE_TIMEOUT, check_cloud_init, check_disk};
 
-/// What the kernel prints first.
+/// The beginning of the first line that the kernel prints.
 const KERNEL_START: &str = "Linux version ";
 /// Maximum time until a restarted machine runs its system again.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(10 * 60);

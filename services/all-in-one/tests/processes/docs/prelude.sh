@@ -1,6 +1,6 @@
 # Makes a computer of its own for the commands of the documents, and the functions of the scenarios.
 #
-# What is written below /etc, /root, /srv and /var is forgotten at the end, and the processes that were started end with this shell.
+# Files that are written below /etc, /root, /srv and /var are discarded at the end, and the processes that were started end with this shell.
 # From the test: BLOCKS, the folder with the blocks of the documents; SCRATCH, an empty folder; ROOT, the work tree; MACHINE, the name
 # of the network namespace of a machine with the Ethernet address of node-2.
 set -euo pipefail
@@ -47,9 +47,10 @@ tinwright() {
     ready
 }
 
+# Stops the server, which has to end without an error.
 stop_server() {
     kill "$SERVER"
-    wait "$SERVER" || true
+    wait "$SERVER"
 }
 
 # Runs the commands of a block, by its page and heading, after these replacements of sed. Several blocks under one heading are numbered: 'Heading (2)'.
@@ -59,7 +60,7 @@ block() {
     . "$SCRATCH/block.sh"
 }
 
-# Writes a block of another language, such as yaml, into a file.
+# Writes a block of another language, such as yaml, into a file. A block of the language console has the output of its commands, too.
 write() {
     cp "$BLOCKS/$1/$2.$3" "$4"
 }

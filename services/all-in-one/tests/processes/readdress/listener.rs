@@ -70,9 +70,9 @@ impl Heard {
     /// Waits until `machine` got its whole metadata at `source`.
     pub(super) async fn all(&self, machine: usize, source: Ipv4Addr) {
         loop {
-            let told =
+            let received =
                 self.at(machine, source).into_iter().filter(|once| once.answer.status == 200);
-            if told.map(|once| once.path).collect::<BTreeSet<_>>().len() == PATHS.len() {
+            if received.map(|once| once.path).collect::<BTreeSet<_>>().len() == PATHS.len() {
                 return;
             }
             tokio::time::sleep(REQUEST_INTERVAL).await;
@@ -82,11 +82,12 @@ impl Heard {
     /// Returns the time from the first response to `machine` at `source` until the first whole one, which must exist.
     pub(super) fn within(&self, machine: usize, source: Ipv4Addr) -> Duration {
         let all = self.at(machine, source);
-        let first = all.iter().map(|once| once.asked).min().expect("it was heard there");
-        let told = |path| all.iter().find(|once| once.path == path && once.answer.status == 200);
-        let told =
-            (0..PATHS.len()).map(|path| told(path).expect("it was told everything").answered);
-        told.max().map_or(Duration::ZERO, |last| last.duration_since(first))
+        let first = all.iter().map(|once| once.asked).min().expect("it received responses there");
+        let answered =
+            |path| all.iter().find(|once| once.path == path && once.answer.status == 200);
+        let received =
+            (0..PATHS.len()).map(|path| answered(path).expect("it received everything").answered);
+        received.max().map_or(Duration::ZERO, |last| last.duration_since(first))
     }
 
     /// Checks that `machine` got its own `facts` at `source` while its record had that address, and never those of another machine.
@@ -101,17 +102,17 @@ impl Heard {
         until: Option<Change>,
     ) {
         for once in self.at(machine, source) {
-            let told = once.answer.status == 200;
-            let body = if told { facts[once.path].as_str() } else { "" };
+            let received = once.answer.status == 200;
+            let body = if received { facts[once.path].as_str() } else { "" };
             assert_eq!(once.answer.body, body, "{once:?}");
-            assert!(told || [403, 404, 429].contains(&once.answer.status), "{once:?}");
+            assert!(received || [403, 404, 429].contains(&once.answer.status), "{once:?}");
             let sure = once.asked > from.known && until.is_none_or(|u| once.answered < u.asked);
             let may = once.answered > from.asked && until.is_none_or(|u| once.asked < u.known);
             assert!(
-                told || !sure || once.answer.status == 403,
+                received || !sure || once.answer.status == 403,
                 "refused what is its own: {once:?}"
             );
-            assert!(may || !told, "told what is not its own: {once:?}");
+            assert!(may || !received, "received what is not its own: {once:?}");
         }
     }
 

@@ -1,55 +1,80 @@
 //! The README and the pages below `docs`: their blocks of code, and the commands in these.
-
-use std::path::Path;
+//!
+//! A test that types commands of the documents gets them by [`typed`], so that they cannot differ.
 
 /// Languages of blocks whose lines are commands. In the last one they begin with `$ `, and the other lines are output.
-pub(crate) const SHELLS: [&str; 2] = ["sh", "console"];
+pub const SHELLS: [&str; 2] = ["sh", "console"];
 
 /// A page in Markdown.
-pub(crate) struct Page {
+#[derive(Clone, Debug)]
+pub struct Page {
     /// Its path in the work tree.
-    pub(crate) path: String,
-    pub(crate) text: String,
+    pub path: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// A fenced block of code.
-pub(crate) struct Block {
+#[derive(Clone, Debug)]
+pub struct Block {
     /// The path of its page.
-    pub(crate) page: String,
+    pub page: String,
     /// The heading above it, without `#`; empty if there is none.
-    pub(crate) heading: String,
+    pub heading: String,
     /// The number of its fence's line.
-    pub(crate) line: usize,
+    pub line: usize,
     /// The word behind the fence.
-    pub(crate) language: String,
+    pub language: String,
     /// Its lines, without the indentation of the fence.
-    pub(crate) lines: Vec<String>,
+    pub lines: Vec<String>,
+}
+
+/// Returns the blocks of commands below a heading of a page, which is a path in the work tree, for a test that types them. The test of all
+/// documents finds this call in the source of that test.
+///
+/// # Panics
+/// If there is no such block, or a page cannot be read.
+pub fn typed(page: &str, heading: &str) -> Vec<Block> {
+    let found = pages().into_iter().find(|it| it.path == page);
+    let mut found = found.map(|page| page.blocks()).unwrap_or_default();
+    found.retain(|block| block.heading == heading && block.is_shell());
+    assert!(!found.is_empty(), "{page} has no commands below the heading {heading}");
+    found
 }
 
 /// Returns the README and all pages below `docs`, by path.
-pub(crate) fn pages() -> Vec<Page> {
+///
+/// # Panics
+/// If one cannot be read.
+pub fn pages() -> Vec<Page> {
     let mut paths = vec!["README.md".to_owned()];
-    let root = setup::root();
+    let root = crate::root();
     let mut folders = vec![root.join("docs")];
     while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        for entry in std::fs::read_dir(folder).expect("the folder of documents can be read") {
+            let path = entry.expect("the folder of documents can be read").path();
             match path.is_dir() {
                 true => folders.push(path),
                 false if path.extension().is_some_and(|end| end == "md") => {
-                    paths.push(path.strip_prefix(root).unwrap().display().to_string());
+                    let inner = path.strip_prefix(root).expect("the folder is in the work tree");
+                    paths.push(inner.display().to_string());
                 }
                 false => {}
             }
         }
     }
     paths.sort();
-    let read = |path: &String| std::fs::read_to_string(root.join(Path::new(path))).unwrap();
+    let read =
+        |path: &String| std::fs::read_to_string(root.join(path)).expect("the page can be read");
     paths.into_iter().map(|path| Page { text: read(&path), path }).collect()
 }
 
 impl Page {
     /// Returns its blocks of code.
-    pub(crate) fn blocks(&self) -> Vec<Block> {
+    ///
+    /// # Panics
+    /// If the last one has no end.
+    pub fn blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut heading = "";
         let mut open: Option<(Block, usize)> = None;
@@ -76,7 +101,7 @@ impl Page {
     }
 
     /// Returns the texts in backquotes outside of blocks, each with the number of its line.
-    pub(crate) fn inline_code(&self) -> Vec<(usize, &str)> {
+    pub fn inline_code(&self) -> Vec<(usize, &str)> {
         let mut is_in_block = false;
         let mut found = Vec::new();
         for (number, line) in self.text.lines().enumerate() {
@@ -93,12 +118,12 @@ impl Page {
 
 impl Block {
     /// True if its lines are commands.
-    pub(crate) fn is_shell(&self) -> bool {
+    pub fn is_shell(&self) -> bool {
         SHELLS.contains(&self.language.as_str())
     }
 
     /// Returns its commands, each in one line; none if it has no commands.
-    pub(crate) fn commands(&self) -> Vec<String> {
+    pub fn commands(&self) -> Vec<String> {
         let is_console = self.language == "console";
         let mut commands = Vec::<String>::new();
         let mut continues = false;
