@@ -119,6 +119,8 @@ fn a_call_whose_result_is_cut_off_is_done_once_and_answered() {
             // The container is there, and its result is not.
             until(async || containers(&socket).await.len() == 1, "the call is done").await;
             node.proxy.cut();
+            // Released earlier, the result could still be transmitted.
+            node.until_connected(false).await;
             node.proxy.hold_up(false);
         };
         let ((status, first), ()) = tokio::join!(call, cut);

@@ -12,7 +12,7 @@ pub(super) const WRONG: &[(&str, &str)] = &[
     ("- 7", ":1: it is not an object: keys with values"),
     ("name: a", ":1: it has no kind: add `kind:` and one of Tenant"),
     ("kind: Hardwear\nname: a", ":1: kind \"Hardwear\" is none of"),
-    ("kind: 7\nname: a\ninterfaces: []", ":1: it has no kind"),
+    ("kind: 7\nname: a\ninterfaces: []", ":1: its kind is not a text"),
     ("kind: Node\nname: a", ":1: kind \"Node\" is none of"),
     ("kind: Hardware\nnmae: a", ":2: nmae: unknown field: did you mean name?"),
     ("kind: Hardware\nname: a\nlocatoin: b", ":3: locatoin: unknown field: did you mean location"),
@@ -181,10 +181,7 @@ pub(super) const WRONG: &[(&str, &str)] = &[
         "kind: Hardware\nname: a\nfacilty: a\nplna: b\nmanufactrer: c\ncolour: d",
         ":3: facilty: unknown field: did you mean facility?; ",
     ),
-    (
-        "kind: [Hardware]\nname: a\ninterfaces: []",
-        ":1: it has no kind: add `kind:` and one of Tenant",
-    ),
+    ("kind: [Hardware]\nname: a", ":1: its kind is not a text"),
     ("kind: Location\nname: a\nzone: [{name: b}]", ":3: zone: unknown field: did you mean zones?"),
     (
         "kind: Location\nname: a\ngeography: north",
