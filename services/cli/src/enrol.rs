@@ -15,7 +15,7 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
-use crate::output::{Format, List, Row, Table};
+use crate::output::{Format, List, Row};
 use crate::resource::Resource as _;
 use crate::{bmc_address, input, password};
 
@@ -82,7 +82,7 @@ pub async fn run(
     let (output, request) = request(options, channel).await?;
     let enrolled = [client(channel).enrol_bmc(request).await?.into_inner()];
     let list = List::new(&enrolled, |it| &it.hardware_id, "no machine");
-    list.print(&output.into(), async |now| Table::of(&enrolled, now), out).await
+    list.print_rows(&output.into(), out).await
 }
 
 /// Returns the request that enrols one machine. The password is asked for once all else is known to be right.

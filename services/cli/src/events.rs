@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::follow::{watch_ended, while_unavailable};
 use crate::input;
-use crate::output::{self, Format, List, Row, Table, print_line};
+use crate::output::{self, Format, List, Row, print_line};
 
 /// Events in one page.
 const PAGE_EVENTS: i32 = 1000;
@@ -82,7 +82,7 @@ pub async fn run(
     let events = list(channel, filter).await?;
     let empty = "no events; --since sets how far back to look";
     let list = List::new(&events, |event| &event.id, empty);
-    list.print(&output.into(), async |now| Table::of(&events, now), out).await
+    list.print_rows(&output.into(), out).await
 }
 
 fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {

@@ -14,7 +14,7 @@ use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tonic::transport::Channel;
 
-use crate::output::{self, List, ListOutput, Row, Table, print_line};
+use crate::output::{self, List, ListOutput, Row, print_line};
 use crate::resource::{self, PAGE_SIZE};
 
 /// Commands on identities.
@@ -109,7 +109,7 @@ async fn print(
 ) -> anyhow::Result<()> {
     let empty = "no certificate: issue one with `tinwright identity issue --role ROLE`";
     let list = List::new(certificates, |certificate| &certificate.serial, empty);
-    list.print(output, async |now| Table::of(certificates, now), out).await
+    list.print_rows(output, out).await
 }
 
 impl Row for pb::Certificate {

@@ -76,7 +76,7 @@ done_with() {
 pack() { # image name
     zstd -q -3 -T1 "$1" -o "$work/packed"
     mv "$work/packed" "$cache/$2.zst"
-    # Five times as fast as sha256sum.
+    # Several times as fast as sha256sum.
     echo "$(openssl dgst -sha256 -r "$1" | cut -d' ' -f1) $(stat -c %s "$1")" > "$work/sum"
     rm "$1"
     mv "$work/sum" "$cache/$2.zst.sha256"

@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 use super::{client, own_state};
 use crate::connect::View;
-use crate::output::{self, List, ListOutput, Row, Table};
+use crate::output::{self, List, ListOutput, Row};
 use crate::resource::{PAGE_SIZE, Resource as _, required};
 
 /// Makes the enrolled machines with these names provisionable. All are found, and are enrolled, before the first is changed.
@@ -67,7 +67,7 @@ pub(super) async fn print(
 ) -> anyhow::Result<()> {
     let empty = "no unknown machine has asked for a boot";
     let list = List::new(machines, |machine| &machine.mac, empty);
-    list.print(output, async |now| Table::of(machines, now), out).await
+    list.print_rows(output, out).await
 }
 
 /// Forgets the machines without a record with these MACs, until they ask again. Prints each.

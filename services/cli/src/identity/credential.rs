@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 use super::{client, role_word};
 use crate::input;
-use crate::output::{self, Format, List, ListOutput, Row, Table, print_line};
+use crate::output::{self, Format, List, ListOutput, Row, print_line};
 use crate::resource::{self, PAGE_SIZE, required};
 
 /// Commands on credentials.
@@ -147,7 +147,7 @@ async fn print(
 ) -> anyhow::Result<()> {
     let empty = "no credential: create one with `tinwright identity credential create --role ROLE`";
     let list = List::new(credentials, |credential| &credential.id, empty);
-    list.print(output, async |now| Table::of(credentials, now), out).await
+    list.print_rows(output, out).await
 }
 
 /// Reads the values of fields. Errors do not quote them.
@@ -155,8 +155,8 @@ fn fields(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let text = input::text(path)?;
     let read = BTreeMap::deserialize(yaml_serde::Deserializer::from_str(&text));
     let fields: Option<BTreeMap<String, String>> = read.ok();
-    let wanted = || format!("{} is not an object of names and texts", path.display());
-    let fields = fields.with_context(wanted)?;
+    let refused = || format!("{} is not an object of names and texts", path.display());
+    let fields = fields.with_context(refused)?;
     anyhow::ensure!(!fields.is_empty(), "{} has no field", path.display());
     Ok(fields)
 }

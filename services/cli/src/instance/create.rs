@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::input;
-use crate::output::{Format, List, Row, Table};
+use crate::output::{Format, List, Row};
 use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
 
 /// Options of a new instance.
@@ -164,7 +164,7 @@ pub(super) async fn plan(
     let planned = client(channel).create_instance(request).await?.into_inner().plan;
     let planned = planned.as_slice();
     let list = List::new(planned, |plan| &plan.hardware_id, "the server has no plan");
-    list.print(&plan.output.into(), async |now| Table::of(planned, now), out).await
+    list.print_rows(&plan.output.into(), out).await
 }
 
 /// Returns the disks that `erasure` names, such as `write: /dev/sda`.

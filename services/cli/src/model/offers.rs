@@ -7,7 +7,7 @@ use tinwright::hardware::v1 as pb;
 use tonic::transport::Channel;
 
 use super::client;
-use crate::output::{Format, List, Row, Table};
+use crate::output::{Format, List, Row};
 use crate::resource::Resource as _;
 
 /// Options of the list.
@@ -37,7 +37,7 @@ pub(super) async fn list(
     let offers = client(channel).list_model_offers(request).await?.into_inner().offers;
     let empty = "no offer: a model is offered in each location where machines of it stand";
     let list = List::new(&offers, |offer| &offer.model_name, empty);
-    list.print(&output.into(), async |now| Table::of(&offers, now), out).await
+    list.print_rows(&output.into(), out).await
 }
 
 impl Row for pb::ModelOffer {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use prost::{Message, Name};
 use runtime::Clock;
 
-use super::{Format, Table, print_line, print_values, reference, value};
+use super::{Format, Row, Table, print_line, print_values, reference, value};
 
 /// Options of the output of a list.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,6 +73,14 @@ impl<'a, M: Message + Name> List<'a, M> {
                 print_values(out, values.collect::<anyhow::Result<_>>()?, output)
             }
         }
+    }
+
+    /// Prints the list, with the rows of its objects as its table.
+    pub async fn print_rows(&self, output: &ListOutput, out: &mut dyn Write) -> anyhow::Result<()>
+    where
+        M: Row,
+    {
+        self.print(output, async |now| Table::of(self.objects, now), out).await
     }
 
     /// Returns one line for each object.

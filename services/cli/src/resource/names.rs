@@ -20,7 +20,7 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Returns it without ids so far. The objects in `expected`, each with its resource and name, need not exist.
+    /// Returns a table without ids. The objects in `expected`, each with its resource and name, need not exist.
     pub fn new(channel: &'a Channel, expected: HashSet<(String, String)>) -> Self {
         Self { channel, ids: RefCell::default(), expected }
     }
