@@ -13,7 +13,7 @@ use tinwright::hardware::v1::{Dhcp, Hardware};
 use crate::capture::Capture;
 use crate::lab::{Lab, booting, machine};
 use crate::network::Host;
-use crate::relays::{LASTING_RATE, assert_lost_none, perfdhcp, perfdhcp_far};
+use crate::relays::{LASTING_RATE, assert_lost_none, exchanges, perfdhcp, perfdhcp_far};
 
 fn subnet(ranges: &str, unknown: Unknown) -> Subnet {
     let network = Ipv4Net::new_assert([198, 51, 100, 0].into(), 24);
@@ -52,7 +52,7 @@ fn a_hundred_simultaneous_machines_get_an_address_each() {
     let kept = store(&directory);
     let subnet = subnet("198.51.100.100-198.51.100.199", Unknown::Ignore);
     let lab = Lab::with_pool(subnet, (0..100).map(unaddressed_of).collect(), kept.clone());
-    let report = perfdhcp(&lab, "-r 1000 -n 100 -R 100");
+    let report = perfdhcp(&lab, &format!("-r 1000 {} -R 100", exchanges(100)));
     assert_lost_none(&report, 100);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let leases = runtime.block_on(kept.list("netboot/lease/", "", 1000)).unwrap();
@@ -67,7 +67,8 @@ fn thousands_of_machines_behind_a_relay_get_an_address_each() {
     let fleet = (0..2000).map(unaddressed_of).collect();
     let kept = Arc::new(MemoryStore::default());
     let lab = Lab::with_pool(Subnet::new(network, ranges), fleet, kept);
-    assert_lost_none(&perfdhcp_far(&lab, &format!("-r {LASTING_RATE} -n 4000 -R 2000")), 4000);
+    let options = format!("-r {LASTING_RATE} {} -R 2000", exchanges(4000));
+    assert_lost_none(&perfdhcp_far(&lab, &options), 4000);
 }
 
 #[test]

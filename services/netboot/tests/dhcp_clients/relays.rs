@@ -23,6 +23,12 @@ fn fleet() -> Vec<Hardware> {
 /// Exchanges per second that a build without optimisation serves beside other tests. `cargo rack load beside` measures the highest rate.
 pub(crate) const LASTING_RATE: u32 = 400;
 
+/// The options by which perfdhcp begins `count` exchanges, and then waits for their replies. With a single `-n` it counts OFFERs and ACKs together,
+/// and ends after that many, unless there are already more.
+pub(crate) fn exchanges(count: u32) -> String {
+    format!("-n {count} -n {count}")
+}
+
 pub(crate) fn perfdhcp(lab: &Lab, options: &str) -> String {
     lab.network.set(Host::Client, "addr add 198.51.100.200/24 dev v1");
     perfdhcp_at(lab, "198.51.100.200", options)
@@ -67,7 +73,8 @@ pub(crate) fn answered(report: &str, exchange: &str) -> [u32; 2] {
 
 #[test]
 fn perfdhcp_gets_an_address_for_every_machine() {
-    let report = perfdhcp(&Lab::new(Dhcp::default(), fleet()), "-r 50 -n 200 -R 100");
+    let options = format!("-r 50 {} -R 100", exchanges(200));
+    let report = perfdhcp(&Lab::new(Dhcp::default(), fleet()), &options);
     assert_lost_none(&report, 200);
 }
 
@@ -83,7 +90,8 @@ fn six_thousand_exchanges_are_answered() {
         machine
     };
     let lab = Lab::new(Dhcp::default(), (0..2000).map(of).collect());
-    assert_lost_none(&perfdhcp_far(&lab, &format!("-r {LASTING_RATE} -n 6000 -R 2000")), 6000);
+    let options = format!("-r {LASTING_RATE} {} -R 2000", exchanges(6000));
+    assert_lost_none(&perfdhcp_far(&lab, &options), 6000);
 }
 
 #[test]
@@ -97,7 +105,8 @@ fn perfdhcp_renews_and_releases() {
 fn option_82_of_perfdhcp_is_echoed_unchanged_and_last() {
     let lab = Lab::new(Dhcp::default(), fleet());
     let mut capture = Capture::start(&lab.network);
-    perfdhcp(&lab, "-r 20 -n 40 -R 20 -o 82,01047465737402046c656166");
+    let options = format!("-r 20 {} -R 20 -o 82,01047465737402046c656166", exchanges(40));
+    perfdhcp(&lab, &options);
     let ack = capture.wait("ACK", |seen| seen.is(MessageType::Ack, 67));
     assert_eq!(ack.to.to_string(), "198.51.100.200:67");
     let end = b"\x52\x0c\x01\x04test\x02\x04leaf\xff";
