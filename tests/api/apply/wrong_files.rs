@@ -1,7 +1,12 @@
-//! Wrong files.
+//! Wrong files: position and cause in one line, and nothing is stored.
+
+use super::Operator;
+
+/// The fewest characters of an expected error after its position: fewer would be part of any error.
+const MIN_TEXT: usize = 8;
 
 /// A file, and its error after the name of the file.
-pub(super) const WRONG: &[(&str, &str)] = &[
+const WRONG: &[(&str, &str)] = &[
     ("", ": no object in it"),
     ("# only a comment\n---\n", ": no object in it"),
     ("a: [", ":2: not YAML: did not find expected node content"),
@@ -88,9 +93,12 @@ pub(super) const WRONG: &[(&str, &str)] = &[
     ),
     ("kind: Hardware\nname: a\nextra: [1]", ":3: extra: is a list, not a text"),
     ("kind: Hardware\nname: a\nlocation: x\nlocation_id: x", ":4: location_id: is given twice"),
-    ("kind: Hardware\nname: a\nlocation: nowhere", ":1: hardware/a: its location: nothing"),
+    (
+        "kind: Hardware\nname: a\nlocation: nowhere",
+        ":1: hardware/a: its location: location nowhere not found",
+    ),
     ("kind: Hardware\nlabels: {a: b}", ":1: hardware: it has neither an id, nor a name, nor a MAC"),
-    ("kind: Hardware\nname: taken", ":1: hardware/taken: hardware.name: is taken"),
+    ("kind: Hardware\nname: bare", ":1: hardware/bare: interfaces: is empty"),
     (
         "kind: Location\nname: a\nzones: [a]",
         ":3: zones[0]: is \"a\", not fields: name, description",
@@ -106,13 +114,19 @@ pub(super) const WRONG: &[(&str, &str)] = &[
     ("kind: Template\nname: a\ndata: [x]", ":3: data: is a list, not a text"),
     ("kind: Template\nname: a\ndat: x", ":3: dat: unknown field: did you mean data?"),
     ("kind: Instance\nhostname: a", ":1: instance/a: without hardware_id it needs an external_id"),
-    ("kind: Instance\nhardware: nosuch", ":1: instance/nosuch: its hardware: nothing"),
+    (
+        "kind: Instance\nhardware: nosuch",
+        ":1: instance/nosuch: its hardware: hardware nosuch not found",
+    ),
     (
         "kind: Instance\nhardware: a\npower_management: off",
         ":3: power_management: is \"off\", not one of none",
     ),
     ("kind: Bmc\nusername: a", ":1: bmc: it has neither an id nor a machine"),
-    ("kind: Bmc\nhardware: nosuch\nusername: a", ":1: bmc/nosuch: its hardware: nothing"),
+    (
+        "kind: Bmc\nhardware: nosuch\nusername: a",
+        ":1: bmc/nosuch: its hardware: hardware nosuch not found",
+    ),
     ("kind: Subnet\nname: a\nhold: 10", ":3: hold: is 10 without a unit"),
     ("kind: Range\nname: a\nkind: dynamic", ":3: kind is given twice"),
     ("kind: Workflow\ntemplate: a", ":1: workflow: it has neither an id nor a name"),
@@ -286,3 +300,30 @@ pub(super) const WRONG: &[(&str, &str)] = &[
         ":1: hardware in Tinkerbell's JSON: network.interfaces[0]: lease_time is",
     ),
 ];
+
+#[tokio::test]
+async fn each_wrong_file_has_an_error_of_one_line_with_position_and_cause_and_nothing_is_stored() {
+    let operator = Operator::start().await;
+    let before = operator.ok("events -o json").await;
+    let mut failures = Vec::new();
+    for (text, expected) in WRONG {
+        let cause = expected.trim_start_matches(|c: char| c.is_ascii_digit() || ": ".contains(c));
+        assert!(cause.len() >= MIN_TEXT, "{text}: {expected:?} names no cause");
+        let path = operator.file("a.yaml", text);
+        let (printed, result) = operator.run(&format!("apply -f {path}")).await;
+        let errors = result.err().unwrap_or_default();
+        let is_right = match &errors[..] {
+            [error] => {
+                let rest = error.strip_prefix(path.as_str()).unwrap_or_default();
+                rest.starts_with(expected) && error.len() <= 700
+            }
+            _ => false,
+        };
+        if !is_right || !printed.is_empty() {
+            failures.push(format!("expected {expected:?}\n{text}\n{printed}{errors:#?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
+    assert_eq!(operator.ok("events -o json").await, before, "nothing is stored");
+    operator.end().await;
+}

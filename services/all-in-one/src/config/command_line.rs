@@ -207,7 +207,15 @@ fn variable(id: &str) -> String {
 fn read(path: &Path) -> anyhow::Result<Table> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("parsing {}", path.display()))
+    toml::from_str(&text).map_err(|error| not_toml(path, &text, &error))
+}
+
+/// Returns the error of a file that is not TOML: in one line, with the line in the file.
+fn not_toml(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let end = error.span().map_or(0, |span| span.start);
+    let line = 1 + text.bytes().take(end).filter(|byte| *byte == b'\n').count();
+    let message = error.message().lines().collect::<Vec<_>>().join(", ");
+    anyhow::anyhow!("{}:{line}: not TOML: {message}", path.display())
 }
 
 /// Gives options with several values in the file the form of flags: a text is a list, separated by commas.

@@ -133,7 +133,7 @@ impl FromStr for Peer {
             Some((name, url)) => (Some(Service::from_str(name, false)?), url),
             None => (None, text),
         };
-        let uri: Uri = url.parse().map_err(|_| format!("{url:?} is no URL"))?;
+        let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
         if !matches!(uri.scheme_str(), Some("https" | "http")) {
             return Err(format!("{url} is neither https:// nor http://"));
         }

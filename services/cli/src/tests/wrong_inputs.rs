@@ -1,15 +1,11 @@
-//! Wrong command lines and wrong files: the error of each, with its line and the right name, and the objects that are stored in spite of it.
+//! Wrong command lines: the error of each, with the right form. Wrong objects in a file: the objects that are stored in spite of them.
 
-mod files;
 mod lines;
 
 use clap::Parser as _;
 
 use super::Program;
 use super::apply::{Site, file};
-
-/// The fewest characters of an expected error after its position: fewer would be part of any error.
-const MIN_TEXT: usize = 8;
 
 /// Bars stand for spaces in an argument.
 #[test]
@@ -28,26 +24,6 @@ fn each_wrong_command_line_is_refused_with_the_right_form() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-}
-
-#[tokio::test]
-async fn each_wrong_file_has_an_error_of_one_line_with_position_and_cause_and_nothing_is_stored() {
-    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
-    let mut failures = Vec::new();
-    for (text, expected) in files::WRONG {
-        let cause = expected.trim_start_matches(|c: char| c.is_ascii_digit() || ": ".contains(c));
-        assert!(cause.len() >= MIN_TEXT, "{text}: {expected:?} names no cause");
-        let path = file(folder.path(), "a.yaml", text);
-        let (printed, result) = site.run(&format!("apply -f {path}")).await;
-        let error = result.err().unwrap_or_default();
-        let rest = error.strip_prefix(path.as_str()).unwrap_or_default();
-        let is_right =
-            rest.starts_with(expected) && error.lines().count() == 1 && error.len() <= 700;
-        if !is_right || site.writes() > 0 || !printed.is_empty() {
-            failures.push(format!("expected {expected:?}\n{text}\n{printed}{error}"));
-        }
-    }
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
 #[tokio::test]
