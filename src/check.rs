@@ -37,16 +37,16 @@ pub enum InvalidValue {
         max: usize,
     },
     /// The value has the wrong form.
-    #[error("{value:?} is no {wanted}")]
+    #[error("{value:?} is not {wanted}")]
     Form {
         /// The value, shortened.
         value: String,
-        /// The required form.
+        /// The required form, with its article.
         wanted: &'static str,
     },
 }
 
-fn no(value: &str, wanted: &'static str) -> InvalidValue {
+fn wrong_form(value: &str, wanted: &'static str) -> InvalidValue {
     InvalidValue::Form { value: value.chars().take(80).collect(), wanted }
 }
 
@@ -64,7 +64,7 @@ pub fn json_object(text: &[u8], depth: usize) -> Result<(), InvalidValue> {
     if read.is_ok() && text.trim_ascii_start().starts_with(b"{") {
         Ok(())
     } else {
-        Err(no(&shown(), "JSON object, or one that is too deep or has a key twice"))
+        Err(wrong_form(&shown(), "a JSON object, or is nested too deep, or has a key twice"))
     }
 }
 
@@ -79,7 +79,7 @@ pub fn hostname(value: &str) -> Result<String, InvalidValue> {
     if value.split('.').all(is_label) {
         Ok(value.to_ascii_lowercase())
     } else {
-        Err(no(value, "host name (RFC 1123)"))
+        Err(wrong_form(value, "a host name (RFC 1123)"))
     }
 }
 
@@ -88,7 +88,7 @@ pub fn label(value: &str) -> Result<String, InvalidValue> {
     if is_label(value) {
         Ok(value.to_ascii_lowercase())
     } else {
-        Err(no(value, "name: letters, digits and inner hyphens, at most 63"))
+        Err(wrong_form(value, "a name: letters, digits and inner hyphens, at most 63"))
     }
 }
 
@@ -102,10 +102,10 @@ fn is_label(label: &str) -> bool {
 
 /// An address that a host may have.
 pub fn address(value: &str) -> Result<IpAddr, InvalidValue> {
-    let address: IpAddr = value.parse().map_err(|_| no(value, "IP address"))?;
+    let address: IpAddr = value.parse().map_err(|_| wrong_form(value, "an IP address"))?;
     let address = address.to_canonical();
     if address.is_multicast() || address.is_unspecified() || is_broadcast(address) {
-        return Err(no(value, "address of a host"));
+        return Err(wrong_form(value, "an address of a host"));
     }
     Ok(address)
 }
@@ -116,7 +116,7 @@ fn is_broadcast(address: IpAddr) -> bool {
 
 /// A network as address/bits, the bits beyond its prefix cleared.
 pub fn network(value: &str) -> Result<String, InvalidValue> {
-    let refused = || no(value, "network: address/bits is wanted");
+    let refused = || wrong_form(value, "a network: address/prefix length, such as 192.0.2.0/24");
     let (address, bits) = value.split_once('/').ok_or_else(refused)?;
     let (address, bits): (IpAddr, u32) =
         (address.parse().map_err(|_| refused())?, bits.parse().map_err(|_| refused())?);
@@ -158,7 +158,11 @@ pub fn script_word(value: &str) -> Result<(), InvalidValue> {
         || value.starts_with('#')
         || value.contains("${")
         || value.ends_with('\\');
-    if printable && !special { Ok(()) } else { Err(no(value, "word a boot script can hold")) }
+    if printable && !special {
+        Ok(())
+    } else {
+        Err(wrong_form(value, "a word that a boot script can hold"))
+    }
 }
 
 /// A URL of one of `schemes` that a boot script can hold, at most 2048 bytes.
@@ -168,14 +172,18 @@ pub fn url(value: &str, schemes: &[&str]) -> Result<(), InvalidValue> {
     let (scheme, rest) = value.split_once("://").unwrap_or_default();
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let known = schemes.iter().any(|known| known.eq_ignore_ascii_case(scheme));
-    if known && !host.is_empty() { Ok(()) } else { Err(no(value, "URL of an accepted scheme")) }
+    if known && !host.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong_form(value, "a URL of an accepted scheme"))
+    }
 }
 
 /// A file's name: one component that a boot script can hold.
 pub fn file_name(value: &str) -> Result<(), InvalidValue> {
     length(value, 255)?;
     let special = value.contains(['/', '\\']) || value.starts_with('.');
-    if special { Err(no(value, "file name")) } else { script_word(value) }
+    if special { Err(wrong_form(value, "a file name")) } else { script_word(value) }
 }
 
 /// Labels: at most 64, keys of 1 to 255 bytes, values of at most 255, none with a control character.
@@ -185,7 +193,7 @@ pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), InvalidValue> {
         length(key, 255)?;
         length(value, 255)?;
         if key.is_empty() || key.chars().chain(value.chars()).any(char::is_control) {
-            return Err(no(key, "label key"));
+            return Err(wrong_form(key, "a label key"));
         }
     }
     Ok(())

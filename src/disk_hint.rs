@@ -156,7 +156,7 @@ fn link(value: &str) -> Result<String, String> {
     let name = path.strip_prefix(BY_PATH);
     match name.is_some_and(|name| !name.is_empty() && !name.contains('/')) {
         true => Ok(path),
-        false => Err(format!("is no link in {BY_PATH}")),
+        false => Err(format!("is not a link in {BY_PATH}")),
     }
 }
 

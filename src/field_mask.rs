@@ -24,7 +24,7 @@ pub fn merge<M: Message + Name + Default>(
     let fields: Vec<_> = update.descriptor().fields().filter(is_updatable).collect();
     let mut wrong = Violations::default();
     for path in paths.iter().filter(|path| !fields.iter().any(|field| field.name() == **path)) {
-        wrong.add("update_mask", format!("{path:?} is no field that can be updated"));
+        wrong.add("update_mask", format!("{path:?} is not a field that can be updated"));
     }
     wrong.into_result(())?;
     for field in fields {
@@ -121,6 +121,9 @@ mod tests {
     #[test]
     fn every_field_that_cannot_be_updated_is_named() {
         let wrong = merged(Instance::default(), &["id", "hostname", "x"]).unwrap_err().to_string();
-        assert!(wrong.contains("\"id\" is no field") && wrong.contains("\"x\" is no"), "{wrong}");
+        assert!(
+            wrong.contains("\"id\" is not a field") && wrong.contains("\"x\" is not"),
+            "{wrong}"
+        );
     }
 }

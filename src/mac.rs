@@ -11,10 +11,10 @@ pub struct Mac(pub [u8; 6]);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseMacError {
     /// Not six octets in a known notation.
-    #[error("{0:?} is no MAC address: six octets in hex are wanted, such as 52:54:00:12:34:56")]
+    #[error("{0:?} is not a MAC address: six octets in hex, such as 52:54:00:12:34:56")]
     Form(String),
     /// All zero, or a group address: no interface has it.
-    #[error("{0} is no interface's MAC address")]
+    #[error("{0} is not an interface's MAC address")]
     NotUnicast(Mac),
 }
 

@@ -358,7 +358,7 @@ mod tests {
         for name in names.iter().chain(&long) {
             let mut violations = Violations::default();
             for n in 0..1000 {
-                violations.add(format!("labels[{n}].{name}"), format!("{name} is no label"));
+                violations.add(format!("labels[{n}].{name}"), format!("{name} is not a label"));
             }
             let status = Status::from(violations);
             let headers = status.clone().into_http::<()>();

@@ -49,7 +49,7 @@ impl OfTenant for crate::workflow::v1::Template {
 /// A text that is no name of a tenant.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name of a tenant: lower-case letters, digits and inner hyphens, at most {MAX_NAME_BYTES}"
+    "{0:?} is not a name of a tenant: lower-case letters, digits and inner hyphens, at most {MAX_NAME_BYTES}"
 )]
 pub struct ParseTenantNameError(String);
 

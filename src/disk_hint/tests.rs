@@ -146,7 +146,7 @@ fn hints_are_stored_in_the_form_of_inventories() {
         (hint("serial= "), "serial: is blank"),
         (hint("serial=a\nb"), "serial: is blank, or has a control character"),
         (hint(&format!("serial={}", "x".repeat(256))), "serial: has 256 bytes"),
-        (hint("by-path=/dev/sda"), "by_path: is no link in /dev/disk/by-path/"),
+        (hint("by-path=/dev/sda"), "by_path: is not a link in /dev/disk/by-path/"),
         (hint("min-size=2GB,max-size=1GB"), "min_size_bytes: 2000000000 is above max_size_bytes"),
         (unknown(9, 0), "medium: is not a value"),
         (unknown(0, 9), "choose: is not a value"),
@@ -162,12 +162,12 @@ fn a_wrong_text_is_refused_with_the_part_at_fault() {
         ("", "\"\" is none of serial="),
         ("serial", "\"serial\" is none of serial="),
         ("size=1GB", "\"size=1GB\" is none of"),
-        ("medium=flash", "\"flash\" is no medium: hdd, ssd or nvme"),
-        ("min-size=1gb", "\"1gb\" is no size"),
-        ("max-size=0", "\"0\" is no size"),
-        ("max-size=+1GB", "\"+1GB\" is no size"),
-        ("max-size=99999999TB", "\"99999999TB\" is no size"),
-        ("choose=first", "\"first\" is no choice"),
+        ("medium=flash", "\"flash\" is not a medium: hdd, ssd or nvme"),
+        ("min-size=1gb", "\"1gb\" is not a size"),
+        ("max-size=0", "\"0\" is not a size"),
+        ("max-size=+1GB", "\"+1GB\" is not a size"),
+        ("max-size=99999999TB", "\"99999999TB\" is not a size"),
+        ("choose=first", "\"first\" is not a choice"),
     ] {
         let wrong = text.parse::<DiskHint>().unwrap_err().to_string();
         assert!(wrong.starts_with(part), "{wrong}");

@@ -27,7 +27,7 @@ pub enum ParseDiskHintError {
     #[error("{0:?} is none of serial=, wwn=, medium=, min-size=, max-size=, by-path=, choose=")]
     Part(String),
     /// A value has the wrong form.
-    #[error("{value:?} is no {wanted}")]
+    #[error("{value:?} is not a {wanted}")]
     Value {
         /// The value.
         value: String,

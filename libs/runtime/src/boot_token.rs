@@ -124,7 +124,7 @@ pub struct VerifiedToken<C = Claims> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
     /// It was not made by this site, or for another purpose.
-    #[error("it is no token of this site for this purpose")]
+    #[error("it is not a token of this site for this purpose")]
     Foreign,
     /// Its validity has ended, or that of the edge that made it.
     #[error("it has expired")]

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 /// The text is no network.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network: address/prefix length is wanted, such as 192.0.2.0/24")]
+#[error("{0:?} is not a network: address/prefix length, such as 192.0.2.0/24")]
 pub struct InvalidNetwork(String);
 
 /// Returns the network of `prefix_length` that holds `address`. A longer prefix than the family has means all of it.
@@ -63,7 +63,7 @@ mod tests {
     fn an_invalid_network_is_refused_with_its_text() {
         for text in ["", "192.0.2.1", "192.0.2.0/33", "192.0.2.0/-1", "a/8", "2001:db8::/129"] {
             let error = parse(text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{text:?} is no network")), "{error}");
+            assert!(error.starts_with(&format!("{text:?} is not a network")), "{error}");
         }
     }
 

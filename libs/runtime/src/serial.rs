@@ -19,7 +19,7 @@ pub struct Serial(String);
 
 /// A text that is no serial number.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no serial number: at most 40 hexadecimal digits are wanted")]
+#[error("{0:?} is not a serial number: at most 40 hexadecimal digits")]
 pub struct ParseSerialError(String);
 
 impl Serial {

@@ -134,7 +134,7 @@ impl fmt::Display for Block {
 
 /// The text is not a block.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address and no aligned block of addresses such as 192.0.2.8/29")]
+#[error("{0:?} is neither an address nor an aligned block of addresses such as 192.0.2.8/29")]
 pub struct InvalidBlock(String);
 
 impl FromStr for Block {
@@ -204,7 +204,8 @@ impl FromStr for Span {
 
     /// Parses `FIRST-LAST`, or one address.
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("{text:?} is no range of addresses such as 192.0.2.8-192.0.2.15");
+        let invalid =
+            || format!("{text:?} is not a range of addresses such as 192.0.2.8-192.0.2.15");
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let parse = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| invalid());
         Self::new(parse(first)?, parse(last)?).ok_or_else(invalid)

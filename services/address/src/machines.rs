@@ -130,7 +130,8 @@ fn interface(machine: &hw::Hardware, wanted: &str) -> Result<Mac, Error> {
         return macs.next().ok_or_else(|| none("is missing: the machine has no interface"));
     }
     let wanted: Mac = Violations::parse("attachment.mac", wanted)?;
-    macs.find(|mac| *mac == wanted).ok_or_else(|| none("is no interface of the instance's machine"))
+    macs.find(|mac| *mac == wanted)
+        .ok_or_else(|| none("is not an interface of the instance's machine"))
 }
 
 fn missing(noun: &'static str, name: &str) -> Error {
@@ -193,7 +194,7 @@ mod tests {
         };
         assert_eq!(found(""), Ok("52:54:00:00:00:01".into()));
         assert_eq!(found("52-54-00-00-00-0A"), Ok("52:54:00:00:00:0a".into()));
-        let text = "attachment.mac: is no interface of the instance's machine";
+        let text = "attachment.mac: is not an interface of the instance's machine";
         assert_eq!(found("52:54:00:00:00:0b"), Err(text.into()));
         assert!(interface(&hw::Hardware::default(), "").is_err());
     }

@@ -207,7 +207,7 @@ fn checked(mut range: pb::Range) -> Result<pb::Range, Violations> {
 /// Parses an address in any range, also one that no host may have: it may be the first of a block.
 fn parse_address(text: &str) -> Result<std::net::IpAddr, String> {
     let parsed: Result<std::net::IpAddr, _> = text.parse();
-    parsed.map(|it| it.to_canonical()).map_err(|_| format!("{text:?} is no IP address"))
+    parsed.map(|it| it.to_canonical()).map_err(|_| format!("{text:?} is not an IP address"))
 }
 
 fn check_in_network(range: &pb::Range, addresses: Span, subnet: &pb::Subnet) -> Result<(), Error> {

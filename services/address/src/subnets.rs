@@ -281,7 +281,7 @@ fn checked(mut subnet: pb::Subnet) -> Result<pb::Subnet, Violations> {
     if let Some(hold) = subnet.hold
         && Duration::try_from(hold).is_err()
     {
-        wrong.add("subnet.hold", "is no duration");
+        wrong.add("subnet.hold", "is not a duration");
     }
     wrong.take("subnet.tenant_quotas", check::count(subnet.tenant_quotas.len(), MAX_TENANT_QUOTAS));
     for (tenant, quota) in &subnet.tenant_quotas {
@@ -299,5 +299,5 @@ fn checked(mut subnet: pb::Subnet) -> Result<pb::Subnet, Violations> {
 
 /// Returns the rule for names of subnets and ranges, which is that of tenants.
 pub(crate) fn name_rule() -> &'static str {
-    "is no name: lower-case letters, digits and inner hyphens, at most 63"
+    "is not a name: lower-case letters, digits and inner hyphens, at most 63"
 }

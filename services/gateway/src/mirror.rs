@@ -185,7 +185,7 @@ fn select<'a>(
     selected.ok_or_else(|| {
         let keys: Vec<_> = others().flat_map(|route| route.selectors.clone()).collect();
         let first = keys.first().cloned().unwrap_or_default();
-        Problem::field(&first, format!("is missing: one of {} is wanted", keys.join(", ")))
+        Problem::field(&first, format!("is missing: set one of {}", keys.join(", ")))
     })
 }
 

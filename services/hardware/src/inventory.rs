@@ -86,7 +86,7 @@ fn check_disk(disk: &mut pb::InventoryDisk, wrong: &mut Violations) {
             wrong.take("", check::script_word(link));
             let name = link.strip_prefix(folder);
             if name.is_none_or(|name| name.is_empty() || name.contains('/') || name == "..") {
-                wrong.add("", format!("is no link in {folder}"));
+                wrong.add("", format!("is not a link in {folder}"));
             }
         });
     }

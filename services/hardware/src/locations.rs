@@ -207,7 +207,9 @@ fn normalize_geography(geography: &mut pb::Geography, wrong: &mut Violations) {
     let pb::Geography { country, state, city, region, latitude, longitude } = geography;
     wrong.normalize_optional("country", country, |text| {
         let is_code = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
-        is_code.then(|| text.to_ascii_uppercase()).ok_or("is no code of two letters (ISO 3166-1)")
+        is_code
+            .then(|| text.to_ascii_uppercase())
+            .ok_or("is not a code of two letters (ISO 3166-1)")
     });
     for (field, text) in [("state", state), ("city", city), ("region", region)] {
         wrong.take(field, check::length(text.as_str(), MAX_TEXT_BYTES));

@@ -343,7 +343,7 @@ impl InstanceService for Api {
         let instance = Violations::parse("instance_id", &instance_id)?;
         let boot_time = Violations::require("boot_time", boot_time)?;
         let boot_time = SystemTime::try_from(boot_time)
-            .map_err(|_| Violations::single("boot_time", "is no time"))?;
+            .map_err(|_| Violations::single("boot_time", "is not a time"))?;
         let report = StackRunning { generation, boot_time };
         let record = |old: &pb::Instance, now| report.apply(old, now);
         self.instances.change_occupant(hardware, Some(instance), record).await?;

@@ -191,7 +191,7 @@ fn relay_of(relay: pb::RelayAgent) -> Result<SimulatedRelay, Violations> {
     let pb::RelayAgent { address, circuit_id, remote_id } = relay;
     let (mut all, mut wrong) = (Violations::default(), Violations::default());
     let hex = |text: &str| machine_view::parse_hex(text).ok_or("is not hex, two digits an octet");
-    let address = wrong.take("address", address.parse().map_err(|_| "is no IPv4 address"));
+    let address = wrong.take("address", address.parse().map_err(|_| "is not an IPv4 address"));
     let circuit_id = wrong.take("circuit_id", hex(&circuit_id)).unwrap_or_default();
     let remote_id = wrong.take("remote_id", hex(&remote_id)).unwrap_or_default();
     if circuit_id.len() + remote_id.len() > MAX_PORT_BYTES {

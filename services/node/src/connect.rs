@@ -110,7 +110,7 @@ async fn hello(
     let first = first.map_err(|_| Error::Protocol("there was no hello in time"))?;
     let first = first.ok_or(Error::Protocol("the stream ended before its hello"))??;
     let Some(Message::Hello(hello)) = first.message else {
-        return Err(Error::Protocol("the first message is no hello").into());
+        return Err(Error::Protocol("the first message is not a hello").into());
     };
     let is_id = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     let boot = &hello.boot_id;

@@ -185,7 +185,7 @@ fn media_violations(media: &InsertMedia) -> Violations {
     wrong.take("image_url", check::length(image_url, MAX_URL_BYTES));
     // The error must not quote the URL, which may have a token.
     if check::url(image_url, &["http", "https"]).is_err() {
-        wrong.add("image_url", "is no URL with http or https");
+        wrong.add("image_url", "is not a URL with http or https");
     }
     if Drive::try_from(*drive).is_err() {
         wrong.add("drive", format!("{drive} is not a drive"));

@@ -254,7 +254,7 @@ fn check_request(request: &pb::EnrolBmcRequest) -> Result<(pb::Bmc, Discovery), 
     let mut wrong = Violations::default();
     let discovery = Discovery::try_from(request.discovery);
     if discovery.is_err() {
-        wrong.add("discovery", format!("{} is no kind of discovery", request.discovery));
+        wrong.add("discovery", format!("{} is not a kind of discovery", request.discovery));
     }
     if !request.name.is_empty() {
         wrong.take("name", check::label(&request.name));

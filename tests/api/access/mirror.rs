@@ -62,7 +62,7 @@ fn add_parameters(
             query.extend(entries.map(|(key, value)| (format!("{name}[{key}]"), text(value))));
         }
         Value::Object(members) => {
-            let Kind::Message(message) = field.kind() else { panic!("{name} is no message") };
+            let Kind::Message(message) = field.kind() else { panic!("{name} is not a message") };
             for (member, value) in members {
                 let field = message.get_field_by_name(member).unwrap();
                 add_parameters(query, &format!("{name}.{member}"), &field, value);

@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for OurId {
         let id = String::deserialize(from)?;
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
         let is_id = (1..=128).contains(&id.len()) && id.bytes().all(allowed);
-        if is_id { Ok(Self) } else { Err(D::Error::custom(format!("{id:?} is no id"))) }
+        if is_id { Ok(Self) } else { Err(D::Error::custom(format!("{id:?} is not an id"))) }
     }
 }
 
@@ -73,7 +73,9 @@ impl<'de> Deserialize<'de> for Cidr {
             let bits: u8 = bits.parse().ok()?;
             (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self)
         });
-        parsed.ok_or_else(|| D::Error::custom(format!("{text:?} is no address with prefix length")))
+        parsed.ok_or_else(|| {
+            D::Error::custom(format!("{text:?} is not an address with prefix length"))
+        })
     }
 }
 

@@ -238,7 +238,7 @@ impl Lab {
         let output = exec.args(command).stdin(Stdio::null()).output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "{command:?} on {service}: {stderr}");
-        String::from_utf8(output.stdout).context("the output is no text")
+        String::from_utf8(output.stdout).context("the output is not a text")
     }
 
     /// Runs compose. Its output is shown if it fails.

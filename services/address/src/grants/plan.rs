@@ -75,7 +75,7 @@ impl Grants {
         }
         let is_wanted = |range: &pb::Range| range.id == wanted.range_id;
         if !wanted.range_id.is_empty() && !in_range.as_ref().is_some_and(is_wanted) {
-            return Err(invalid(format!("{block} is no block of the wanted range")));
+            return Err(invalid(format!("{block} is not a block of the requested range")));
         }
         Ok(Plan { block, subnet, range: in_range })
     }

@@ -134,7 +134,7 @@ fn leases_are_shown_and_taken_back_by_their_revision() {
         }
         let wrong = asked.lease(LeaseBy::Address("here".into())).await.unwrap_err();
         assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
-        assert!(wrong.message().contains("address: is no IPv4 address"), "{wrong}");
+        assert!(wrong.message().contains("address: is not an IPv4 address"), "{wrong}");
     });
 }
 
@@ -225,7 +225,7 @@ fn what_a_machine_in_a_pool_is_answered_is_explained_before_and_after() {
         let relay = pb::RelayAgent { address: "here".into(), circuit_id, ..Default::default() };
         let wrong = asked.boot(By::Mac(MACS[0].into()), Some(relay)).await.unwrap_err();
         assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
-        for field in ["relay.address: is no IPv4 address", "relay.circuit_id: is not hex"] {
+        for field in ["relay.address: is not an IPv4 address", "relay.circuit_id: is not hex"] {
             assert!(wrong.message().contains(field), "{wrong}");
         }
         // The network behind that relay has no leased addresses.

@@ -190,7 +190,7 @@ impl Site {
         let bad = request(format!("{}\": [{{\"\n\t- : {{", secret("bad-value")));
         self.responses.debug("a request for a workflow", &bad);
         let refused = workflows.create_workflow(bad).await;
-        assert!(refused.is_err(), "a value that is no YAML");
+        assert!(refused.is_err(), "a value that is not YAML");
         self.responses.add("CreateWorkflow", json!(refused));
         workflows.create_workflow(request(secret("workflow-value"))).await.unwrap();
         let caller = Caller::worker(machine.parse().unwrap(), 0);

@@ -50,7 +50,7 @@ pub fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Ap
     match value.to_str() {
         Ok(text) if values.next().is_none() => Ok(Some(text.trim().to_owned())),
         Ok(_) | Err(_) => {
-            let text = format!("the header {name} is there twice, or is no plain text");
+            let text = format!("the header {name} is there twice, or is not plain text");
             Err(ApiError::new(StatusCode::BAD_REQUEST, text))
         }
     }

@@ -93,7 +93,8 @@ impl Events {
 
     fn event(&self, bytes: &[u8]) -> Result<Event, Status> {
         let json = self.transcoder.json(&self.output, bytes)?;
-        let json = String::from_utf8(json).map_err(|_| Status::internal("the event is no text"))?;
+        let json =
+            String::from_utf8(json).map_err(|_| Status::internal("the event is not a text"))?;
         let event = match self.transcoder.case(&self.output, bytes) {
             Some(case) => Event::default().event(case),
             None => Event::default(),

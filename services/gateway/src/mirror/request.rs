@@ -76,7 +76,7 @@ impl HttpRequest<'_> {
             };
             let parameter = parameters.iter().find(|it| it.name == base);
             let Some(Parameter { path, .. }) = parameter else {
-                return Err(Problem::field(name, "is no parameter of this request"));
+                return Err(Problem::field(name, "is not a parameter of this request"));
             };
             add_parameter(request, path, entry, value)
                 .map_err(|reason| Problem::field(name, reason))?;
@@ -104,13 +104,13 @@ impl HttpRequest<'_> {
         let members = match body {
             None => return Ok(()),
             Some(Value::Object(members)) => members,
-            Some(_) => return Err(Problem::field("", "the body is no object")),
+            Some(_) => return Err(Problem::field("", "the body is not an object")),
         };
         for (name, value) in members {
             let mut fields = route.fields_from(InputSource::Member);
             let field = fields.find(|field| field.name() == name || field.json_name() == name);
             let Some(field) = field else {
-                return Err(Problem::field(&name, "is no field of this request"));
+                return Err(Problem::field(&name, "is not a field of this request"));
             };
             if request.insert(field.name().to_owned(), value).is_some() {
                 return Err(Problem::field(&name, "is given twice"));
@@ -128,11 +128,11 @@ impl HttpRequest<'_> {
             return Ok(None);
         }
         if !is_json {
-            let status = Status::invalid_argument("Content-Type: application/json is wanted");
+            let status = Status::invalid_argument("Content-Type: application/json is required");
             return Err(Problem::with_http(StatusCode::UNSUPPORTED_MEDIA_TYPE, status));
         }
         let json = serde_json::from_slice(&self.body);
-        json.map(Some).map_err(|error| Problem::field("body", format!("is no JSON: {error}")))
+        json.map(Some).map_err(|error| Problem::field("body", format!("is not JSON: {error}")))
     }
 
     fn add_path(&self, route: &CallRoute, request: &mut Object) -> Result<(), Problem> {
@@ -178,7 +178,8 @@ impl HttpRequest<'_> {
         let revision = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
         let revision = revision.filter(|it| it.parse::<i64>().is_ok());
         let wrong = |reason| Problem::field("If-Match", reason);
-        let revision = revision.ok_or_else(|| wrong("is no revision in quotation marks, or *"))?;
+        let revision =
+            revision.ok_or_else(|| wrong("is not a revision in quotation marks, or *"))?;
         if let Some(field) = input.get_field_by_name(REVISION) {
             return set_equal(request, &field, revision.into(), "If-Match");
         }
@@ -192,7 +193,7 @@ impl HttpRequest<'_> {
 
     fn header(&self, name: &HeaderName) -> Result<Option<&str>, Problem> {
         let value = self.headers.get(name).map(|value| value.to_str());
-        value.transpose().map_err(|_| Problem::field(name.as_str(), "is no text"))
+        value.transpose().map_err(|_| Problem::field(name.as_str(), "is not a text"))
     }
 }
 
@@ -334,7 +335,7 @@ fn check_names(
         let field = message.get_field_by_name(name);
         let field = field.or_else(|| message.get_field_by_json_name(name));
         let Some(field) = field else {
-            let text = format!("is no field of {}", message.name());
+            let text = format!("is not a field of {}", message.name());
             return Err(Problem::field(&within(&below, object), text));
         };
         let Kind::Message(inner) = field.kind() else { continue };

@@ -56,9 +56,11 @@ fn every_wrong_field_is_named_at_once() {
         dhcp.mtu = 100;
         dhcp.vlan_id = 4095;
     }));
-    for part in
-        ["interfaces[0].mac: \"x\" is no MAC", "interfaces[0].dhcp.mtu: 100", "dhcp.vlan_id: 4095"]
-    {
+    for part in [
+        "interfaces[0].mac: \"x\" is not a MAC",
+        "interfaces[0].dhcp.mtu: 100",
+        "dhcp.vlan_id: 4095",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -132,7 +134,7 @@ fn a_root_disk_hint_is_stored_in_canonical_form_and_its_wrong_fields_are_named()
     };
     let stored = normalize(hinted("wwn=5000C500A1B2C3D4")).unwrap();
     assert_eq!(stored.root_disk, hinted("wwn=0x5000c500a1b2c3d4").root_disk);
-    assert!(refused(hinted("by-path=/dev/sda")).starts_with("root_disk.by_path: is no link"));
+    assert!(refused(hinted("by-path=/dev/sda")).starts_with("root_disk.by_path: is not a link"));
     let empty = Hardware { root_disk: Some(Box::default()), ..hardware(vec![interface()]) };
     assert!(refused(empty).starts_with("root_disk: is empty"));
 }

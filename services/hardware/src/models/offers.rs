@@ -9,7 +9,7 @@ use tinwright::hardware::v1::State;
 use super::{Models, PAGE_RECORDS};
 use crate::matching::matches;
 
-/// The offers that are wanted. An empty id stands for all.
+/// The requested offers. An empty id stands for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The model.

@@ -65,7 +65,10 @@ async fn an_update_changes_the_description_but_not_the_name() {
     assert_eq!((changed.description.as_str(), changed.name.as_str()), ("rockets", "acme"));
     assert!(changed.update_time.unwrap().seconds == made.update_time.unwrap().seconds + 60);
     let renamed = tenants.update(changed.clone(), &["name".into()]).await.unwrap_err();
-    assert!(renamed.to_string().contains("\"name\" is no field that can be updated"), "{renamed}");
+    assert!(
+        renamed.to_string().contains("\"name\" is not a field that can be updated"),
+        "{renamed}"
+    );
     let stale = pb::Tenant { revision: made.revision, ..changed };
     let stale = tenants.update(stale, &[]).await.unwrap_err();
     assert!(matches!(stale, Error::Changed { .. }), "{stale}");

@@ -221,7 +221,7 @@ impl Reconciler {
                 match address {
                     Some(address) => Ok(AddressStep::Known(address, attached)),
                     None => {
-                        let reason = "the granted address is no IPv4 address";
+                        let reason = "the granted address is not an IPv4 address";
                         Ok(AddressStep::Unknown(self.fail(instance, reason).await?))
                     }
                 }

@@ -172,5 +172,5 @@ fn describe(error: &WithholdError) -> Status {
 }
 
 fn address(text: &str) -> Result<Ipv4Addr, Violations> {
-    text.parse().map_err(|_| Violations::single("address", "is no IPv4 address"))
+    text.parse().map_err(|_| Violations::single("address", "is not an IPv4 address"))
 }

@@ -169,7 +169,7 @@ impl Site {
 
 fn get_hardware(_: &mut State, request: GetHardwareRequest) -> Result<GetHardwareResponse, Status> {
     let Some(By::Id(id)) = request.by else {
-        return Err(Status::invalid_argument("an id is wanted"));
+        return Err(Status::invalid_argument("an id is required"));
     };
     Ok(GetHardwareResponse { hardware: Some(hardware(id)) })
 }

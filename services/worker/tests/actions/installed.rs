@@ -39,7 +39,7 @@ fn command<'a>(disk: &'a LoopDisk, line: &'a str) -> Vec<(&'a str, &'a str)> {
 }
 
 fn failure(outcome: ActionOutcome) -> Failure {
-    let ActionOutcome::Failure(failure) = outcome else { panic!("{outcome:?} is no failure") };
+    let ActionOutcome::Failure(failure) = outcome else { panic!("{outcome:?} is not a failure") };
     failure
 }
 

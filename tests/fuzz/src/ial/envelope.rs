@@ -52,10 +52,10 @@ fn check_error(status: StatusCode, error: &Map<String, Value>) -> anyhow::Result
     anyhow::ensure!(code.starts_with(&format!("{}.", status.as_u16())), "{code} with {status}");
     anyhow::ensure!(text("title").is_some_and(|title| !title.is_empty()), "no title");
     for key in ["detail", "source"] {
-        anyhow::ensure!(error.get(key).is_none_or(Value::is_string), "{key} is no text");
+        anyhow::ensure!(error.get(key).is_none_or(Value::is_string), "{key} is not a text");
     }
-    anyhow::ensure!(error.get("extra").is_none_or(Value::is_object), "extra is no object");
-    anyhow::ensure!(text("source").is_none_or(is_pointer), "source is no JSON pointer");
+    anyhow::ensure!(error.get("extra").is_none_or(Value::is_object), "extra is not an object");
+    anyhow::ensure!(text("source").is_none_or(is_pointer), "source is not a JSON pointer");
     Ok(())
 }
 

@@ -191,7 +191,7 @@ async fn what_cannot_be_granted_is_refused_by_field() {
             pb::Grant::default(),
             "grant.subnet_id: is missing: give a subnet, a range, a block or a location",
         ),
-        (exactly("192.0.2.1/24"), "is no address and no aligned block"),
+        (exactly("192.0.2.1/24"), "is neither an address nor an aligned block"),
     ] {
         let (code, found) = code(bench.grant(wanted).await);
         assert_eq!(code, Code::InvalidArgument, "{found}");
