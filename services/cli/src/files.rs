@@ -238,11 +238,7 @@ fn of_document(file: &str, document: &split::Document) -> anyhow::Result<Vec<Obj
             let text = Some(document.text.clone());
             return Ok(vec![object(Value::Null, text, Positions::default())]);
         }
-        Err(error) => {
-            let line = error.location().map_or(0, |location| location.line().saturating_sub(1));
-            let text = input::short(&error.to_string());
-            anyhow::bail!("{file}:{}: not YAML: {text}", document.first_line + line);
-        }
+        Err(error) => return Err(not_yaml(file, document, error)),
     };
     let positions = positions::of(&document.text, document.first_line);
     if let Some((line, key)) = positions.iter().find_map(Positions::duplicate) {
@@ -253,6 +249,17 @@ fn of_document(file: &str, document: &split::Document) -> anyhow::Result<Vec<Obj
     let objects = values.into_iter().zip(positions);
     let each = objects.map(|(value, it)| object(value, text.clone(), it.unwrap_or_default()));
     Ok(each.collect())
+}
+
+/// Returns the error of a document that is not YAML.
+fn not_yaml(file: &str, document: &split::Document, error: yaml_serde::Error) -> anyhow::Error {
+    // Read again after as many empty lines, all lines in the error are those of the file.
+    let text = "\n".repeat(document.first_line.saturating_sub(1)) + &document.text;
+    let error = split::values(&text).err().unwrap_or(error);
+    let line = error.location().map_or(document.first_line, |location| location.line());
+    // What is missing at the end is missing after the last line.
+    let line = line.min(text.lines().count());
+    anyhow::anyhow!("{file}:{line}: not YAML: {}", input::short(&error.to_string()))
 }
 
 /// Returns the name at the top level of a template, which need not be YAML before it is rendered; none if it has a placeholder.
@@ -294,7 +301,7 @@ mod tests {
     #[test]
     fn text_that_is_not_yaml_is_an_error_with_its_line_unless_it_is_a_template() {
         let error = parse("a.yaml", "name: a\n---\nname: [\n").unwrap_err().to_string();
-        assert!(error.starts_with("a.yaml:4: not YAML:"), "{error}");
+        assert!(error.starts_with("a.yaml:3: not YAML:"), "{error}");
         let template = "name: x\ntasks:\n{{ range .all }}\n  - {{ . }}\n{{ end }}\n";
         let objects = parse("a.yaml", template).unwrap();
         assert_eq!(objects[0].text.as_deref(), Some(template));

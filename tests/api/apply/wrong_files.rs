@@ -9,7 +9,7 @@ const MIN_TEXT: usize = 8;
 const WRONG: &[(&str, &str)] = &[
     ("", ": no object in it"),
     ("# only a comment\n---\n", ": no object in it"),
-    ("a: [", ":2: not YAML: did not find expected node content"),
+    ("a: [", ":1: not YAML: did not find expected node content"),
     ("a: b: c", ":1: not YAML: mapping values are not allowed"),
     ("\tname: a", ":1: not YAML: found character that cannot start any token"),
     ("name: a\nname: b\ninterfaces: []", ":2: name is given twice"),

@@ -271,7 +271,7 @@ async fn each_wrong_stack_is_reported_and_does_not_prevent_the_others() {
     for (line, cause) in [
         format!("{path}:1: nmae: unknown field: did you mean name?"),
         format!("{path}:5: stack.name: is taken"),
-        format!("{path}:8: not YAML: "),
+        format!("{path}:7: not YAML: "),
     ]
     .iter()
     .enumerate()

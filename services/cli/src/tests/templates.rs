@@ -236,8 +236,8 @@ async fn each_file_that_cannot_be_read_is_reported_also_with_a_name_on_the_comma
     let errors = result.unwrap_err();
     let lines: Vec<_> = errors.lines().collect();
     assert_eq!((printed.as_str(), lines.len()), ("", 3), "{errors}");
-    assert!(lines[0].starts_with(&format!("{first}:2: not YAML: ")), "{errors}");
-    assert!(lines[1].starts_with(&format!("{second}:2: not YAML: ")), "{errors}");
+    assert!(lines[0].starts_with(&format!("{first}:1: not YAML: ")), "{errors}");
+    assert!(lines[1].starts_with(&format!("{second}:1: not YAML: ")), "{errors}");
     assert_eq!(lines[2], "nothing was sent: 2 of 3 objects failed");
     let machine = path("machine.yaml", "kind: Hardware\nname: a\n");
     let (_, result) = tinwright(&format!("template create --name b -f {machine}"), server()).await;
