@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 
 use self::middleware::{Limits, Middleware};
 use self::phone_home::PhoneHomeSink;
+use crate::Mac;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::{BootFile, BootRefusal, BootScripts};
 use crate::environments::Environments;
@@ -81,15 +82,28 @@ impl Http {
         tower::service_fn(move |request: Request<Incoming>| front.clone().respond(request))
     }
 
-    /// Renders a refusal as iPXE understands it: 403 or 401 forbidden, 404 nothing to boot, 503 retry later.
-    fn refuse(&self, refusal: &BootRefusal, name: &str) -> Response {
+    /// Renders the refusal of the file or script `name` as iPXE understands it: 403 or 401 forbidden, 404 nothing to boot, 503 retry later. The client
+    /// asks from `source`, for the machine with `mac` if it names one.
+    fn refuse(
+        &self,
+        refusal: &BootRefusal,
+        name: &str,
+        source: IpAddr,
+        mac: Option<Mac>,
+    ) -> Response {
         let label = refusal.into();
         self.metrics.script(label);
         self.metrics.refused.get_or_create(&[("rule", label)]).inc();
+        let machine = match mac {
+            Some(mac) => self.boots.index.by_mac(mac),
+            None => self.boots.at(source, self.boots.clock.wall()),
+        };
+        let machine = machine.as_deref().map(MachineView::label);
+        let mac = mac.map(tracing::field::display);
         if let BootRefusal::Broken(why) = refusal {
-            tracing::error!(name, reason = why, "boot script or file cannot be made");
+            tracing::error!(machine, %source, mac, name, reason = why, "boot script or file cannot be made");
         } else {
-            tracing::info!(name, reason = %refusal, "boot refused");
+            tracing::info!(machine, %source, mac, name, reason = %refusal, "boot refused");
         }
         match refusal {
             BootRefusal::NotYours(_) | BootRefusal::Unseen => self.forbidden().into_response(),
@@ -155,7 +169,7 @@ async fn loader(http: HttpState, source: Source, path: Path<String>, request: Pa
     let path = path.strip_prefix("binary/").unwrap_or(&path);
     let (mac, name) = match RequestedFile::parse(path.as_bytes()) {
         Ok(RequestedFile::File { mac, path }) => (mac, path),
-        Ok(RequestedFile::Autoexec(mac)) => return http.autoexec(mac),
+        Ok(RequestedFile::Autoexec(mac)) => return http.autoexec(mac, *source),
         Ok(RequestedFile::Script(_) | RequestedFile::Pxelinux(_)) | Err(_) => {
             return StatusCode::NOT_FOUND.into_response();
         }
@@ -194,7 +208,7 @@ async fn boot_file(
             let response = http.environment_file(&name, *source, &request.headers, now).await;
             scripts::no_store(response)
         }
-        Err(refusal) => http.refuse(&refusal, &name),
+        Err(refusal) => http.refuse(&refusal, &name, *source, None),
     }
 }
 

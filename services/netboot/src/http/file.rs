@@ -77,7 +77,7 @@ pub(super) async fn image(
     };
     let Ok(mac) = mac.parse::<Mac>() else { return StatusCode::BAD_REQUEST.into_response() };
     if let Err(refusal) = http.boots.check_image_access(mac, *source, neighbour) {
-        return http.refuse(&refusal, &name);
+        return http.refuse(&refusal, &name, *source, Some(mac));
     }
     match images.image(&name, mac, &http.boots).await {
         Ok(image) => {
@@ -85,7 +85,7 @@ pub(super) async fn image(
             let body = |from, length| image_body(image, from, length);
             no_store(part_of(size, &tag, BYTES, &headers, body))
         }
-        Err(refusal) => http.refuse(&refusal, &name),
+        Err(refusal) => http.refuse(&refusal, &name, *source, Some(mac)),
     }
 }
 

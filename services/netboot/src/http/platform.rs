@@ -41,6 +41,6 @@ async fn private_file(
             no_store(file::respond(directories, path, file::BYTES, &request.headers).await)
         }
         // The path may have a token, which is not logged.
-        Err(refusal) => http.refuse(&refusal, "private file"),
+        Err(refusal) => http.refuse(&refusal, "private file", *source, None),
     }
 }

@@ -71,14 +71,21 @@ async fn by_labels(http: HttpState) -> Result<Response, StatusCode> {
     script.map(text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-async fn autoexec(http: HttpState, mac: Option<Path<String>>) -> Result<Response, StatusCode> {
-    Ok(http.autoexec(parse_mac(mac.map(|Path(mac)| mac))?))
+async fn autoexec(
+    http: HttpState,
+    source: Source,
+    mac: Option<Path<String>>,
+) -> Result<Response, StatusCode> {
+    Ok(http.autoexec(parse_mac(mac.map(|Path(mac)| mac))?, *source))
 }
 
 impl Http {
     /// Serves the script that newer builds of iPXE fetch before DHCP.
-    pub(super) fn autoexec(&self, mac: Option<Mac>) -> Response {
-        self.boots.autoexec(mac).map_or_else(|refusal| self.refuse(&refusal, "autoexec"), text)
+    pub(super) fn autoexec(&self, mac: Option<Mac>, source: IpAddr) -> Response {
+        match self.boots.autoexec(mac) {
+            Ok(script) => text(script),
+            Err(refusal) => self.refuse(&refusal, "autoexec", source, mac),
+        }
     }
 
     /// Responds to `request` if it is for a script at the path that machines are sent to, spelled as we spell it.
@@ -110,7 +117,7 @@ impl Http {
                 tracing::info!(machine, source = %request.source, mac, kind, "script served");
                 text(script.text)
             }
-            Err(refusal) => self.refuse(&refusal, "script"),
+            Err(refusal) => self.refuse(&refusal, "script", request.source, request.mac),
         }
     }
 }

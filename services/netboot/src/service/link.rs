@@ -99,13 +99,24 @@ impl Served {
         };
         let files = site.files.as_ref().map(|path| Directories::open([path])).transpose();
         Ok(Self {
-            loaders: Directories::open(&site.loaders).context("setting loaders")?,
+            loaders: Directories::open(&site.loaders).context(loaders_setting(site))?,
             tftp: Directories::open(tftp).context("setting boot.tftp_assets")?,
             images: images.context("setting boot.iso")?.map(Arc::new),
             osie: Environments::new(&site.osie),
             files: files.context("setting files")?,
             platform_files: site.serving.platform_files.as_deref().map(private).transpose()?,
         })
+    }
+}
+
+/// The directory of loaders in Debian's package ipxe, the default.
+const DEBIAN_LOADERS: &str = "/usr/lib/ipxe";
+
+/// Returns the name of the setting of loaders for an error, with what may help.
+fn loaders_setting(site: &Site) -> &'static str {
+    match site.loaders.iter().any(|path| path == Path::new(DEBIAN_LOADERS)) {
+        true => "setting loaders: install Debian's package ipxe, or set another directory",
+        false => "setting loaders",
     }
 }
 
