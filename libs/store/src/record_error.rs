@@ -25,7 +25,7 @@ pub enum Error {
         id: String,
     },
     /// Another record has this value of a unique index.
-    #[error("{index} {value} is taken by {noun} {}", holder(.value, .name, .by))]
+    #[error("{} {value} is taken by {noun} {}", field(.index, .noun), holder(.value, .name, .by))]
     Taken {
         /// The kind.
         noun: &'static str,
@@ -55,6 +55,11 @@ pub enum Error {
     /// The store failed.
     #[error("records")]
     Store(#[from] crate::Error),
+}
+
+/// Returns the field that an index is of: `location-name` of a location is its name.
+fn field<'a>(index: &'a str, noun: &str) -> &'a str {
+    index.strip_prefix(noun).and_then(|rest| rest.strip_prefix('-')).unwrap_or(index)
 }
 
 /// Returns the text that names the holder of `value`: its `name`, or its `id` if it has no name or the name is that value.

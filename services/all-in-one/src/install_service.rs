@@ -192,6 +192,12 @@ fn unit(program: &Path, config: &Path, user: &str) -> anyhow::Result<String> {
              then `/usr/local/bin/tinwright install-service`"
         );
     }
+    if let Some(directory) = HIDDEN.iter().find(|directory| config.starts_with(directory)) {
+        anyhow::bail!(
+            "a service sees nothing below {directory}: give --config another path than {}",
+            config.display()
+        );
+    }
     let start = format!("ExecStart={} serve --config {}", word(program)?, word(config)?);
     let user = format!("User={user}");
     let lines = UNIT.lines().map(|line| match line.split_once('=') {

@@ -100,7 +100,10 @@ impl Server {
     /// Binds every port, then opens the content of the data directory, or creates it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let explained = config.clone();
-        Self::open_all(config).await.map_err(|error| capabilities::explain(error, &explained))
+        Self::open_all(config).await.map_err(|error| {
+            // Its ports are in use, too, and would be named first.
+            in_use(&explained).unwrap_or_else(|| capabilities::explain(error, &explained))
+        })
     }
 
     async fn open_all(config: Config) -> anyhow::Result<Self> {
@@ -365,6 +368,15 @@ pub(crate) async fn open_store(
     })
 }
 
+/// Returns the error that another process uses the embedded store of `config`; none if nobody does.
+fn in_use(config: &Config) -> Option<anyhow::Error> {
+    let is_embedded = matches!(config.store, Storage::Sled);
+    let holder = is_embedded.then(|| store_lock::holder(&config.data.join("store"))).flatten();
+    let pid = holder.filter(|pid| pid.cast_unsigned() != std::process::id())?;
+    let directory = config.data.display();
+    Some(anyhow::anyhow!("a server is using {directory} (pid {pid}): stop it first"))
+}
+
 /// Opens the engine that is set in `config`, whatever is in it.
 pub(crate) async fn open_engine(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     Ok(match config.store.clone() {
@@ -373,15 +385,9 @@ pub(crate) async fn open_engine(config: &Config) -> anyhow::Result<Arc<dyn Store
             let path = config.data.join("store");
             let opened =
                 tokio::task::spawn_blocking(move || store::sled::Sled::open(&path)).await?;
-            let directory = config.data.display();
-            Arc::new(opened.or_else(|error| {
-                match store_lock::holder(&config.data.join("store")) {
-                    Some(pid) => {
-                        anyhow::bail!("a server is using {directory} (pid {pid}): stop it first")
-                    }
-                    None => Err(error).with_context(|| format!("opening the store in {directory}")),
-                }
-            })?)
+            let opening = || format!("opening the store in {}", config.data.display());
+            let opened = opened.with_context(opening);
+            Arc::new(opened.map_err(|error| in_use(config).unwrap_or(error))?)
         }
         Storage::Etcd(options) => {
             let opened = store::etcd::Etcd::connect(options).await;

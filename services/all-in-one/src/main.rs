@@ -159,11 +159,11 @@ fn failed(code: u8, error: &anyhow::Error) -> ExitCode {
 async fn run(config: Config, names: MachineNames) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(cancel_on_signal(stop.clone()));
-    let files = open_files::raise();
+    let max_open_files = open_files::raise();
     let server = Server::open(config).await?.with_machine_names(names);
     let (api, gateway) = (list(&server.grpc()?), list(&server.gateway()?));
     let metrics = server.vitals()?;
-    tracing::info!(target: "tinwright", api, gateway, %metrics, files, "listening");
+    tracing::info!(target: "tinwright", api, gateway, %metrics, max_open_files, "listening");
     Box::pin(server.run(stop)).await?;
     tracing::info!(target: "tinwright", "stopped");
     Ok(())

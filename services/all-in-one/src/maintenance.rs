@@ -39,7 +39,10 @@ fn ensure_exists(config: &Config) -> anyhow::Result<()> {
         Storage::Memory => anyhow::bail!("a store in memory cannot be checked"),
         Storage::Etcd(_) => true,
     };
-    anyhow::ensure!(has_store, "no store in {data}: give --data");
+    anyhow::ensure!(
+        has_store,
+        "no store in {data}: give the data directory of a server with --data"
+    );
     let secrets = config.secrets();
     anyhow::ensure!(
         secrets.join("ca.pem").exists(),

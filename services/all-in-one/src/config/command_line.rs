@@ -21,6 +21,9 @@ use super::{Options, boot_http, dhcp, help};
 /// The file that is read if none is named. It may be absent.
 const DEFAULT_FILE: &str = "/etc/tinwright/tinwright.toml";
 
+/// Known fields that an error lists.
+const MAX_LISTED_FIELDS: usize = 12;
+
 /// The options of the command line and the environment, before the file is read.
 #[derive(Clone, Debug, Default)]
 pub struct CommandLine {
@@ -64,7 +67,7 @@ impl CommandLine {
         serde_path_to_error::deserialize(merged.clone()).map_err(|error| {
             let option = error.path().to_string();
             let reason = missing_port(&option, &merged);
-            let reason = reason.unwrap_or_else(|| error.inner().message().to_owned());
+            let reason = reason.unwrap_or_else(|| reason_of(error.inner().message()));
             match self.sources.get(option.split('[').next().unwrap_or_default()) {
                 Some(source) => anyhow::anyhow!("{source}: {reason}"),
                 None => anyhow::anyhow!("parsing {}: {option}: {reason}", path.display()),
@@ -208,6 +211,24 @@ fn read(path: &Path) -> anyhow::Result<Table> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     toml::from_str(&text).map_err(|error| not_toml(path, &text, &error))
+}
+
+/// Returns what `message` of serde says. An unknown field has all known ones behind it: of these, it names the one that is meant.
+fn reason_of(message: &str) -> String {
+    let is_unknown = message.starts_with("unknown field ");
+    let Some((unknown, known)) = message.split_once(", expected ").filter(|_| is_unknown) else {
+        return message.to_owned();
+    };
+    let quoted = |text: &'_ str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let (name, known): (Vec<String>, Vec<String>) = (quoted(unknown), quoted(known));
+    let name = name.first().map_or("", String::as_str);
+    match actions::suggest(name, known.iter().map(String::as_str)) {
+        Some(meant) => format!("{unknown}: did you mean `{meant}`?"),
+        None if known.len() > MAX_LISTED_FIELDS => {
+            format!("{unknown}: see `tinwright serve --help-all`")
+        }
+        None => message.to_owned(),
+    }
 }
 
 /// Returns the error of a file that is not TOML: in one line, with the line in the file.

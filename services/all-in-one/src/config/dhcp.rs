@@ -112,7 +112,7 @@ impl DhcpSection {
         );
         anyhow::ensure!(
             port_67 || self.mode != Mode::Reservation,
-            "dhcp.port_67 is off, but dhcp.mode is reservation: addresses are given there"
+            "dhcp.port_67 is off, but dhcp.mode is reservation: addresses are given there; set dhcp.mode = \"proxy\" if another server gives them"
         );
         Ok(Dhcp { link: self.link(defaults.link)?, port_67, port_4011, chain_ipxe })
     }
