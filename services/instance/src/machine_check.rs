@@ -26,7 +26,7 @@ pub(crate) enum Error {
     Protected(String),
     /// Nothing can boot it.
     #[error(
-        "{0} has no BMC: add one (tinwright power bmc create --hardware {0}), or set power_management to none, and switch the machine on by hand"
+        "{0} has no BMC: add one (tinwright power bmc create --hardware {0}), or set power_management to none (--no-power-management), and switch the machine on by hand"
     )]
     NoBmc(String),
 }

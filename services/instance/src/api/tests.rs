@@ -274,7 +274,7 @@ async fn a_template_needs_a_bmc_unless_people_switch_the_machine() {
     site.state().has_bmc = false;
     let (code, reason, text) = refusal(&api, templated()).await;
     assert_eq!((code, reason.as_str()), (Code::FailedPrecondition, "NO_BMC"));
-    let wanted = "node-1 has no BMC: add one (tinwright power bmc create --hardware node-1), or set power_management to none";
+    let wanted = "node-1 has no BMC: add one (tinwright power bmc create --hardware node-1), or set power_management to none (--no-power-management)";
     assert!(text.starts_with(wanted), "{text}");
     let by_hand = pb::instance::PowerManagement::None.into();
     create(&api, pb::Instance { power_management: by_hand, ..templated() }).await.unwrap();

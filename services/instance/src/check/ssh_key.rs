@@ -1,6 +1,7 @@
 //! OpenSSH public key lines: `type base64 [comment]` (RFC 4253 §6.6, RFC 5656 §3.1, RFC 8709 §4).
 //!
 //! Options before the type are refused: they would restrict what the key may do, which is decided on the installed system.
+//! A reason never repeats a part of the line: the file may be a private key, and errors are logged.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,8 +20,10 @@ pub(super) enum InvalidKey {
     Control,
     #[error("is a DSA key: these are too weak")]
     Dsa,
-    #[error("begins with {0:?}, which is not a key type: options are not allowed")]
-    Type(String),
+    #[error("is a part of a private key: give the public key, whose file ends with .pub")]
+    Private,
+    #[error("does not begin with a key type, such as ssh-ed25519: options are not allowed")]
+    Type,
     #[error("has no base64 after its type")]
     Base64,
     #[error("has no valid key of type {0} in its base64")]
@@ -54,6 +57,9 @@ pub(super) fn check(line: &str) -> Result<(), InvalidKey> {
     if line.len() > MAX_LINE_BYTES {
         return Err(InvalidKey::TooLong(line.len()));
     }
+    if line.starts_with("-----") {
+        return Err(InvalidKey::Private);
+    }
     if line.chars().any(|c| c.is_control() && c != '\t') {
         return Err(InvalidKey::Control);
     }
@@ -63,8 +69,7 @@ pub(super) fn check(line: &str) -> Result<(), InvalidKey> {
         return Err(InvalidKey::Dsa);
     }
     let found = KEY_TYPES.iter().find(|(name, ..)| *name == key_type);
-    let (name, form, security_key) =
-        found.ok_or_else(|| InvalidKey::Type(key_type.chars().take(40).collect()))?;
+    let (name, form, security_key) = found.ok_or(InvalidKey::Type)?;
     let blob =
         words.next().and_then(|word| STANDARD.decode(word).ok()).ok_or(InvalidKey::Base64)?;
     let bits = key_bits(&blob, name, *form, *security_key).ok_or(InvalidKey::Form(name))?;
@@ -165,11 +170,22 @@ mod tests {
     #[test]
     fn options_line_breaks_and_other_text_are_refused() {
         let options = format!("command=\"reboot\" {ED25519}");
-        assert_eq!(check(&options), Err(InvalidKey::Type("command=\"reboot\"".into())));
+        assert_eq!(check(&options), Err(InvalidKey::Type));
         assert_eq!(check(&format!("{ED25519}\n{ED25519}")), Err(InvalidKey::Control));
         assert_eq!(check("ssh-ed25519"), Err(InvalidKey::Base64));
         assert_eq!(check("ssh-ed25519 AAAA*"), Err(InvalidKey::Base64));
-        assert!(check("-----BEGIN OPENSSH PRIVATE KEY-----").is_err());
+    }
+
+    #[test]
+    fn no_part_of_a_private_key_is_repeated() {
+        let begin = "-----BEGIN OPENSSH PRIVATE KEY-----";
+        assert_eq!(check(begin), Err(InvalidKey::Private));
+        let content = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW";
+        let reason = check(content).unwrap_err().to_string();
+        assert_eq!(
+            reason,
+            "does not begin with a key type, such as ssh-ed25519: options are not allowed"
+        );
     }
 
     #[test]
