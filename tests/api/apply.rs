@@ -2,11 +2,13 @@
 //!
 //! - `unchanged`: the output of `get -o yaml` changes nothing. `many`: three hundred objects, ten of them wrong.
 //! - `tinkerbell`: objects with all fields of Tinkerbell's CRDs.
+//! - `reports`: what commands say of changes, and of what they did not find or send.
 //! - `wrong_files`, `wrong_objects`, `wrong_templates`, `wrong_settings`: exit code and error of each, and the objects that are stored in spite of it.
 
 mod life;
 mod many;
 mod rack;
+mod reports;
 mod tinkerbell;
 mod unchanged;
 mod wrong_files;

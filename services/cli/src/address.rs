@@ -110,7 +110,7 @@ pub struct GrantOptions {
 }
 
 /// Families of addresses.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AddressFamily {
     /// IPv4
     Ipv4 = pb::AddressFamily::Ipv4 as isize,
@@ -136,7 +136,7 @@ pub struct AttachOptions {
 }
 
 /// Options that filter a list.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct GrantFilter {
     /// List only grants that are not confirmed
     #[arg(long)]
@@ -195,7 +195,7 @@ pub async fn run(
     }
 }
 
-/// Grants what `options` say. The grant is confirmed once it was printed.
+/// Grants what `options` say, and confirms it unless it is to be pending.
 async fn grant(
     options: GrantOptions,
     channel: &Channel,
@@ -221,11 +221,8 @@ async fn grant(
     };
     let request = pb::CreateGrantRequest { grant: Some(wanted) };
     let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
-    resource::print(std::slice::from_ref(&granted), output, channel, out).await?;
-    match pending {
-        true => Ok(()),
-        false => confirm(channel, &granted).await,
-    }
+    let granted = if pending { granted } else { confirm(channel, &granted).await? };
+    resource::print(std::slice::from_ref(&granted), output, channel, out).await
 }
 
 async fn attach(
@@ -247,10 +244,9 @@ async fn attach(
     print_line(out, &text)
 }
 
-async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<()> {
+async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<pb::Grant> {
     let request = pb::ConfirmGrantRequest { id: grant.id.clone(), use_only: false };
-    client(channel).confirm_grant(request).await?;
-    Ok(())
+    required(client(channel).confirm_grant(request).await?.into_inner().grant)
 }
 
 impl Row for pb::Grant {

@@ -35,6 +35,7 @@ pub enum View {
 
 /// The server, and the identity of the caller.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
 pub struct Connection {
     /// Connect to the server of this context, with its certificates [default: the one in use, unless --server, --secrets or
     /// --data is given]
@@ -149,8 +150,37 @@ impl Connection {
         self.secrets.clone().or_else(in_data)
     }
 
+    /// Returns the options of the caller, without those of `variables` if the command line names a context: it precedes them.
+    fn preceding(&self, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let is = |name: &str, value: Option<&OsStr>| {
+            value.is_some() && variable(name).as_deref() == value
+        };
+        let is_named = self.context.is_some()
+            && !is("TINWRIGHT_CONTEXT", self.context.as_deref().map(OsStr::new));
+        if !is_named {
+            return self.clone();
+        }
+        let path = |name: &str, path: &Option<PathBuf>| {
+            path.clone().filter(|path| !is(name, Some(path.as_os_str())))
+        };
+        let is_variable = is("TINWRIGHT_SERVER", Some(OsStr::new(&self.server.join(","))));
+        Self {
+            context: self.context.clone(),
+            server: if is_variable { Vec::new() } else { self.server.clone() },
+            secrets: path("TINWRIGHT_SECRETS", &self.secrets),
+            data: path("TINWRIGHT_DATA", &self.data),
+        }
+    }
+
     /// Returns the server and its files. The `contexts` are only read where one may be used.
     fn site(&self, contexts: impl FnOnce() -> anyhow::Result<Contexts>) -> anyhow::Result<Site> {
+        self.preceding(|name| std::env::var_os(name)).own_site(contexts)
+    }
+
+    fn own_site(
+        &self,
+        contexts: impl FnOnce() -> anyhow::Result<Contexts>,
+    ) -> anyhow::Result<Site> {
         let context = match &self.context {
             Some(name) => Some(contexts()?.get(name)?.clone()),
             None if self.is_context_used() => contexts()?.current()?.cloned(),
@@ -243,6 +273,29 @@ mod tests {
             let words: Vec<_> = move_options(arguments);
             assert_eq!(words.join(OsStr::new(" ")), OsString::from(moved), "{given}");
         }
+    }
+
+    #[test]
+    fn a_context_of_the_command_line_precedes_variables() {
+        let variable = |name: &str| match name {
+            "TINWRIGHT_DATA" => Some("d1".into()),
+            "TINWRIGHT_SERVER" => Some("https://a:1,https://b:1".into()),
+            _ => None,
+        };
+        let given = Connection {
+            context: Some("prod".into()),
+            server: words("https://a:1 https://b:1"),
+            secrets: Some("own".into()),
+            data: Some("d1".into()),
+        };
+        let used = given.preceding(variable);
+        assert_eq!((used.server.len(), used.data), (0, None));
+        assert_eq!(used.secrets.as_deref(), Some(Path::new("own")), "an option");
+        let from_variable = |name: &str| match name {
+            "TINWRIGHT_CONTEXT" => Some("prod".into()),
+            other => variable(other),
+        };
+        assert_eq!(given.preceding(from_variable).data.as_deref(), Some(Path::new("d1")));
     }
 
     fn words(list: &str) -> Vec<String> {

@@ -122,7 +122,8 @@ fn run_in(file: &Path, command: ContextCommand, out: &mut dyn Write) -> anyhow::
         ContextCommand::List => return print_line(out, &contexts.table()),
         ContextCommand::Show { name } => {
             let name = name.or_else(|| contexts.current.clone());
-            let name = name.context("no context is in use: give a name, or see context use")?;
+            let name =
+                name.context("no context is in use: give a name, or `tinwright context use NAME`")?;
             return print_line(out, &contexts.get(&name)?.text(&name));
         }
         ContextCommand::Add(arguments) => {

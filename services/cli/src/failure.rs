@@ -3,6 +3,7 @@
 use std::fmt;
 
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 /// The longest line of an error, in bytes.
 const MAX_LINE_BYTES: usize = 700;
@@ -93,7 +94,7 @@ pub fn line(error: &anyhow::Error) -> String {
         match cause.downcast_ref::<Status>() {
             None => parts.push(cause.to_string()),
             Some(status) => {
-                let hint = hint(status.code()).map_or(String::new(), |hint| format!(" ({hint})"));
+                let hint = hint(status).map_or(String::new(), |hint| format!(" ({hint})"));
                 parts.push(format!("{}{hint}", cut(status.message())));
                 break; // the causes of a status describe its transport
             }
@@ -111,20 +112,59 @@ fn cut(text: &str) -> String {
     format!("{}… ({} more bytes)", &text[..end], text.len() - end)
 }
 
-fn hint(code: Code) -> Option<&'static str> {
+/// Returns what may help after `status`.
+fn hint(status: &Status) -> Option<String> {
+    if status.code() == Code::NotFound {
+        let info = status.get_details_resource_info()?;
+        // Such a message has its own hint.
+        let command = list_command(&info.resource_type)
+            .filter(|_| !status.message().contains("tinwright "))?;
+        return Some(format!("see `tinwright {command}`"));
+    }
+    general_hint(status.code()).map(str::to_owned)
+}
+
+/// Returns the command that lists the objects that messages call `noun`.
+fn list_command(noun: &str) -> Option<&'static str> {
+    Some(match noun {
+        "hardware" | "machine" => "hardware list",
+        "unknown machine" => "hardware discover",
+        "location" => "location list",
+        "model" => "model list",
+        "instance" => "instance list",
+        "template" => "template list",
+        "workflow" => "workflow list",
+        "BMC" => "power bmc list",
+        "power job" => "power job list",
+        "node" => "node list",
+        "stack" => "stack list",
+        "subnet" => "subnet list",
+        "range" => "range list",
+        "grant" => "address list",
+        "location binding" => "address binding list",
+        "lease" => "lease list",
+        "boot" => "boot list",
+        "tenant" => "tenant list",
+        "certificate" => "identity list",
+        "credential" => "identity credential list",
+        _ => return None,
+    })
+}
+
+fn general_hint(code: Code) -> Option<&'static str> {
     match code {
         Code::Unavailable => Some("try again in a moment"),
         Code::Unauthenticated => Some("give the right --context, --data or --secrets"),
         Code::PermissionDenied => {
             Some("use --context or --secrets of a caller with the permission")
         }
-        Code::NotFound => Some("see the existing ones: list"),
         Code::OutOfRange => Some("the stream was too slow: try again"),
         Code::Unimplemented => Some("the server has another version"),
         Code::DataLoss => Some("look at the server's log"),
         Code::DeadlineExceeded => Some("the server is slow or unavailable: try again"),
         Code::Unknown => Some("the connection broke: is the server running?"),
         Code::Ok
+        | Code::NotFound
         | Code::Cancelled
         // The server says to read it again.
         | Code::Aborted
@@ -161,10 +201,11 @@ mod tests {
     fn each_object_that_failed_has_a_line_and_their_number_one() {
         let mut failures = Failures::new(10);
         failures.push(anyhow::anyhow!("a: wrong"));
-        failures.push(Status::not_found("b").into());
+        failures.push(tinwright::status::not_found("grant", "b").into());
         let error = failures.into_result().unwrap_err();
-        let wanted = ["a: wrong", "b (see the existing ones: list)", "2 of 10 objects failed"];
-        assert_eq!(lines(&error), wanted);
+        let wanted = ["a: wrong", "grant b not found (see `tinwright address list`)"];
+        assert_eq!(lines(&error)[..2], wanted);
+        assert_eq!(lines(&error)[2..], ["2 of 10 objects failed"]);
         let mut only = Failures::new(1);
         only.push(anyhow::anyhow!("wrong"));
         assert_eq!(lines(&only.into_result().unwrap_err()), ["wrong"]);

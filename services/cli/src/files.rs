@@ -259,7 +259,7 @@ fn not_yaml(file: &str, document: &split::Document, error: yaml_serde::Error) ->
     let line = error.location().map_or(document.first_line, |location| location.line());
     // What is missing at the end is missing after the last line.
     let line = line.min(text.lines().count());
-    anyhow::anyhow!("{file}:{line}: not YAML: {}", input::short(&error.to_string()))
+    anyhow::anyhow!("{file}:{line}: not YAML: {}", error.to_string().replace('\n', " "))
 }
 
 /// Returns the name at the top level of a template, which need not be YAML before it is rendered; none if it has a placeholder.

@@ -64,7 +64,7 @@ pub enum HardwareCommand {
         /// The state
         state: RequestedState,
         /// Record this reason, for people
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         /// Print in this format
         #[arg(short, long, default_value = "table")]
@@ -111,7 +111,7 @@ pub enum HardwareCommand {
 }
 
 /// Options of a list, besides labels.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct HardwareFilter {
     /// List only machines whose own state this is, without regard to their instances
     #[arg(long)]
@@ -128,7 +128,7 @@ pub struct HardwareFilter {
 }
 
 /// States of machines.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum OwnState {
     /// Recorded, but not verified
     Enrolled = pb::State::Enrolled as isize,
@@ -143,7 +143,7 @@ pub enum OwnState {
 }
 
 /// States that can be requested.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RequestedState {
     /// Recorded, but not verified
     Enrolled = pb::State::Enrolled as isize,
@@ -356,6 +356,9 @@ impl FromFiles for pb::Hardware {
     fn adopt(&mut self, stored: &Self) {
         if self.name.is_empty() {
             self.name.clone_from(&stored.name);
+        }
+        if self.architecture.is_empty() {
+            self.architecture.clone_from(&stored.architecture);
         }
     }
 

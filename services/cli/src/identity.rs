@@ -25,7 +25,7 @@ pub enum IdentityCommand {
     /// List the issued certificates that have not expired
     List {
         /// List only certificates of this tenant
-        #[arg(long, value_name = "NAME", default_value = "")]
+        #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
         tenant: String,
         /// List only certificates in this state
         #[arg(long)]
@@ -90,9 +90,13 @@ pub async fn run(
             for serial in serials {
                 let request = pb::RevokeCertificateRequest { serial: serial.clone() };
                 let revoked = client(channel).revoke_certificate(request).await?.into_inner();
-                let holder = revoked.certificate.map(|it| format!(" of {}", it.subject));
-                let holder = holder.unwrap_or_default();
-                print_line(out, &format!("certificate {serial}{holder} revoked"))?;
+                let text = match revoked.certificate {
+                    Some(it) => format!("certificate {serial} of {} revoked", it.subject),
+                    None => format!(
+                        "certificate {serial} revoked, of which there is no record: compare the serial number with `tinwright identity list`"
+                    ),
+                };
+                print_line(out, &text)?;
             }
             Ok(())
         }

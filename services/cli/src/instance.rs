@@ -6,7 +6,7 @@ mod create;
 mod reinstall;
 mod wait;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use prost_types::FieldMask;
 use tinwright::InstanceId;
@@ -26,7 +26,7 @@ use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
     ResourceCommand, UpdateOptions, required,
 };
-use crate::{failure, hardware};
+use crate::{failure, hardware, input};
 pub use wait::Goal;
 
 /// Commands on instances.
@@ -66,6 +66,9 @@ pub enum InstanceCommand {
         /// Wait for this state
         #[arg(long = "for", value_name = "STATE", default_value = "active")]
         goal: Goal,
+        /// Fail after this time, such as 30m or 2h [default: wait without a limit]
+        #[arg(long, value_name = "DURATION", value_parser = input::duration)]
+        timeout: Option<Duration>,
     },
     /// Protect instances: deletion, retries of the installation and another system are refused
     Protect {
@@ -93,7 +96,7 @@ pub enum InstanceCommand {
 }
 
 /// States of instances.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ListedState {
     /// Waits for its machine
     Queued = pb::State::Queued as isize,
@@ -114,7 +117,7 @@ pub enum ListedState {
 }
 
 /// Options of a list, besides labels.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct InstanceFilter {
     /// List only instances in this state
     #[arg(long)]
@@ -145,7 +148,7 @@ pub async fn run(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     match command {
-        InstanceCommand::Create(create) => create::run(*create, channel, out).await,
+        InstanceCommand::Create(create) => Box::pin(create::run(*create, channel, out)).await,
         InstanceCommand::Plan(plan) => create::plan(*plan, channel, out).await,
         InstanceCommand::Update(options) => {
             resource::update::<pb::Instance>(options, channel, out).await
@@ -163,7 +166,9 @@ pub async fn run(
             let job = client(channel).restart_instance(request).await?.into_inner().power_job_id;
             print_line(out, &format!("power job {job} restarts the machine"))
         }
-        InstanceCommand::Wait { name, goal } => wait::run(&name, goal, channel, out).await,
+        InstanceCommand::Wait { name, goal, timeout } => {
+            wait::run(&name, goal, timeout, channel, out).await
+        }
         InstanceCommand::Protect { names, output } => {
             resource::protect::<pb::Instance>(&names, true, output, channel, out).await
         }
@@ -281,7 +286,7 @@ impl Resource for pb::Instance {
             (true, _) => "released without erasing disks; its machine is in maintenance",
             (false, true) => "deleted; its machine is free",
             (false, false) if self.reserve_only => {
-                "deleted: its machine was only kept, and stays as it is"
+                "deleted: its machine was only reserved, and stays as it is"
             }
             (false, false) => {
                 "deprovisioning begins: the disks are erased, then the machine is free"

@@ -26,7 +26,7 @@ pub enum NodeCommand {
 }
 
 /// Options of a list, besides labels.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct NodeFilter {
     /// List only nodes with this desired stack
     #[arg(long, value_name = pb::Stack::NAMES)]
@@ -37,7 +37,7 @@ pub struct NodeFilter {
 }
 
 /// States of a node's stack.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StackState {
     /// No stack is desired
     Unassigned = pb::NodeState::Unassigned as isize,

@@ -132,6 +132,7 @@ fn program(options: &BuildOptions) -> anyhow::Result<PathBuf> {
     let option = flavour.option();
     anyhow::ensure!(other.is_none(), "an image of this flavour has another program: give {option}");
     if let Some(program) = own {
+        anyhow::ensure!(program.exists(), "{option} {}: there is no such file", program.display());
         return Ok(program.clone());
     }
     let current = std::env::current_exe().context("finding this program")?;

@@ -17,7 +17,8 @@ pub(crate) fn read(file: Option<&Path>) -> anyhow::Result<String> {
         false => input::text(file.unwrap_or(stdin))?,
     };
     let password = without_line_end(password);
-    let place = file.unwrap_or(stdin).display();
+    let place = file.filter(|file| *file != stdin).map(|file| file.display().to_string());
+    let place = place.unwrap_or_else(|| "standard input".into());
     anyhow::ensure!(!password.is_empty(), "{place} holds no password");
     Ok(password)
 }

@@ -130,7 +130,7 @@ pub struct JobOptions {
 }
 
 /// Boot devices.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum BootDevice {
     /// The network
     Pxe = operation::boot::Device::Pxe as isize,
@@ -147,7 +147,7 @@ pub enum BootDevice {
 }
 
 /// Virtual drives.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Drive {
     /// CD or DVD
     Cd = operation::Drive::Cd as isize,

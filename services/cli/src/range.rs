@@ -33,7 +33,7 @@ pub enum RangeCommand {
         /// Create it in this subnet
         #[arg(long, value_name = "NAME|ID")]
         subnet: String,
-        /// Use it for leases of DHCP, in place of grants
+        /// Keep its addresses for leases of DHCP, in place of grants. The server leases the ranges of [[subnets]] in its settings
         #[arg(long)]
         dynamic: bool,
         /// Grant blocks with this prefix length [default: single addresses]
@@ -54,7 +54,7 @@ pub enum RangeCommand {
 }
 
 /// Options that filter a list.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct RangeFilter {
     /// List only ranges of this subnet
     #[arg(long, value_name = "NAME|ID")]

@@ -28,7 +28,9 @@ use crate::connect::View;
 use crate::failure::{self, Missing};
 use crate::follow::{self, Watchable};
 use crate::output::{self, Format, ListOutput, Row, Table, print_line};
-pub use from_files::{ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, update};
+pub use from_files::{
+    ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, create_from_files, update,
+};
 pub use names::Names;
 
 /// Objects per page of a list: few enough that a page of the largest ones fits a message.
@@ -44,7 +46,7 @@ pub type Page<T> = anyhow::Result<(Vec<T>, String)>;
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
 pub trait Resource: Watchable + Row {
     /// Options that filter a list, besides labels.
-    type Filter: clap::Args + Debug + Default;
+    type Filter: clap::Args + Debug + Default + PartialEq;
     /// Options of a watch.
     type WatchOptions: clap::Args + Debug;
     /// Options of a delete.
@@ -184,7 +186,7 @@ pub enum ResourceCommand<R: Resource> {
 }
 
 /// No options.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct NoOptions {}
 
 /// Runs `command`.
@@ -274,7 +276,7 @@ pub async fn print<R: Resource>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    list::print(objects, &output.into(), channel, out).await
+    list::print(objects, &list::empty::<R>(), &output.into(), channel, out).await
 }
 
 /// Returns `found`, or nothing if it is the error that there is no such object.

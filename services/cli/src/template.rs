@@ -109,7 +109,7 @@ async fn create_named(
         template.name = name.to_owned();
         anyhow::Ok(())
     };
-    from_files::create_objects(objects, output, rename, channel, out).await
+    from_files::create_objects(objects, output, rename, channel, out).await.map(drop)
 }
 
 /// Options of a deletion.

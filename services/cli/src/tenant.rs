@@ -27,7 +27,7 @@ pub enum TenantCommand {
         /// Its name: lower-case letters, digits and inner hyphens, at most 63
         name: String,
         /// Describe it for people
-        #[arg(long, value_name = "TEXT", default_value = "")]
+        #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
         description: String,
         /// Give it this label; may be repeated
         #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]

@@ -21,7 +21,7 @@ use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure::Missing;
 use crate::files::Object;
 use crate::follow::{Watch, Watchable};
-use crate::output::{self, Format, Row};
+use crate::output::{self, Format, Row, print_line};
 use crate::resource::from_files::{Applied, Apply};
 use crate::resource::{
     self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
@@ -92,7 +92,7 @@ pub struct CreateWorkflow {
 }
 
 /// Filter of a list.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct WorkflowFilter {
     /// List only workflows of this machine
     #[arg(long, value_name = "NAME|MAC|ADDRESS|ID")]
@@ -103,7 +103,7 @@ pub struct WorkflowFilter {
 }
 
 /// States of workflows.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ListedState {
     /// Waits for its turn on the machine
     Pending = pb::WorkflowState::Pending as isize,
@@ -149,7 +149,8 @@ pub async fn run(
             let hardware_id = Hardware::find_id(channel, &hardware).await?;
             let request = pb::ConfirmRestartRequest { hardware_id };
             let confirmed = client(channel).confirm_restart(request).await?.into_inner();
-            Ok(writeln!(out, "boot epoch {}", confirmed.boot_epoch)?)
+            let epoch = confirmed.boot_epoch;
+            print_line(out, &format!("restart of {hardware} confirmed: boot epoch {epoch}"))
         }
         WorkflowCommand::Logs { id, action, follow } => {
             let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
@@ -209,7 +210,7 @@ pub(crate) async fn apply(object: &Object, apply: &Apply<'_>) -> anyhow::Result<
 
 async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied> {
     let (channel, diff) = (apply.channel, String::new());
-    let applied = |word| Ok(Applied { word, diff });
+    let applied = |word| Ok(Applied { former_name: None, word, diff });
     if let Some(id) = object.key("id") {
         // As `get -o yaml` prints it. Nothing of it can be changed.
         pb::Workflow::get(channel, id, View::Basic).await?;

@@ -33,7 +33,7 @@ pub fn normalize(mut hardware: pb::Hardware) -> Result<pb::Hardware, Violations>
     if hardware.interfaces.is_empty() && is_in_use {
         wrong.add(
             "interfaces",
-            "is empty: a machine has at least one, unless its state is enrolled",
+            "is empty: a machine has at least one, unless its state is set to enrolled",
         );
     }
     wrong.each("interfaces", &mut hardware.interfaces, MAX_PARTS, interface::normalize);

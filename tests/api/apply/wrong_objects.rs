@@ -117,7 +117,7 @@ const MACHINES: &[(&str, &str)] = &[
     ("interfaces: [{mac: M}]\npolicy: {deprovision_template: nosuch}", "its template"),
     ("interfaces: [{mac: M}]\nlabels: {'': a}", "labels"),
     ("interfaces: [{mac: M}]\nstate: failed", "is neither enrolled nor provisionable"),
-    ("state: provisionable", "a machine has at least one, unless its state is enrolled"),
+    ("state: provisionable", "a machine has at least one, unless its state is set to enrolled"),
     ("interfaces: [{mac: M}]\nzone: a", "zone"),
     ("interfaces: [{mac: M}]\nlocation: kir1\nzone: b", "zone"),
     ("interfaces: [{mac: M}]\nlocation: nowhere", "its location"),

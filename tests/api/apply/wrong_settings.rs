@@ -11,9 +11,9 @@ const USAGE: i32 = 2;
 const FILES: &[(&str, &str)] = &[
     ("listen = [", "tinwright.toml:1: not TOML: unclosed array"),
     ("listen = '127.0.0.1:1'\nlisten = '127.0.0.1:2'", "tinwright.toml:2: not TOML: duplicate key"),
-    ("lisen = ['127.0.0.1:1']", "unknown field `lisen`"),
-    ("[dchp]\nlease = 600", "unknown field `dchp`"),
-    ("[dhcp]\nleese = 600", "dhcp.leese: unknown field `leese`"),
+    ("lisen = ['127.0.0.1:1']", "unknown field `lisen`: did you mean `listen`?"),
+    ("[dchp]\nlease = 600", "unknown field `dchp`: did you mean `dhcp`?"),
+    ("[dhcp]\nleese = 600", "dhcp.leese: unknown field `leese`: did you mean `lease`?"),
     ("[dhcp]\nlease = 'long'", "dhcp.lease: invalid type"),
     ("[dhcp]\nlease = -1", "dhcp.lease: "),
     (

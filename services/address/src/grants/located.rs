@@ -44,14 +44,14 @@ impl Grants {
         }
         let Exhausted { taken, total, delay } = exhausted;
         if total == 0 {
-            let text = "has no static range of the wanted family that is bound to it";
+            let text = "has no static range of the requested family that is bound to it";
             return Err(Violations::single("grant.location_id", text).into());
         }
         let name = format!("location {}", wanted.location_id);
         Err(Error::Exhausted { name, taken, total, delay })
     }
 
-    /// Returns the grant `wanted` by each range of the wanted family that `binding` has, or has by its subnets.
+    /// Returns the grant `wanted` by each range of the requested family that `binding` has, or has by its subnets.
     async fn places(
         &self,
         binding: &pb::LocationBinding,

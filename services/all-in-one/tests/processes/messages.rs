@@ -95,8 +95,11 @@ async fn the_process_that_uses_a_directory_is_named() {
         format!("a server is using {} (pid {}): stop it first", data.display(), server.id());
     let check = refused(&format!("store check --data {}", data.display()), 1);
     assert!(check.contains(&expected), "{check}");
-    let serve = refused(&format!("serve --data {} {FREE_PORTS}", data.display()), 1);
-    assert!(serve.contains(&expected), "{serve}");
+    let same_port = format!("--listen {} --metrics-listen 127.0.0.1:0", server.place.grpc);
+    for ports in [FREE_PORTS, &same_port] {
+        let serve = refused(&format!("serve --data {} {ports}", data.display()), 1);
+        assert!(serve.contains(&expected), "{serve}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,6 +123,37 @@ async fn a_replica_without_the_sites_secrets_is_refused_and_gets_no_new_ones() {
     let error = refused(&format!("serve --data {} {etcd} {FREE_PORTS}", data.display()), 1);
     assert!(error.contains("belongs to another site than these secrets"), "{error}");
     assert!(!other.secrets().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_with_a_revoked_certificate_says_which() {
+    let server = Place::new().start(&[]).await;
+    let folder = server.place.path("anna");
+    std::fs::create_dir(&folder).unwrap();
+    let url = format!("https://{}", server.place.grpc);
+    let admin = format!("--server {url} --secrets {}", server.place.secrets().display());
+    let issue = "identity issue --role viewer --subject person:anna --out";
+    let issued = run(&format!("{issue} {}/anna {admin}", folder.display()));
+    assert!(issued.status.success(), "{issued:?}");
+    for (from, to) in [("anna-ca", "ca"), ("anna", "client"), ("anna-key", "client-key")] {
+        let [from, to] = [from, to].map(|name| folder.join(format!("{name}.pem")));
+        std::fs::rename(from, to).unwrap();
+    }
+    let list = format!("hardware list --server {url} --secrets {}", folder.display());
+    assert!(run(&list).status.success());
+    let unknown = text(&run(&format!("identity revoke 1234 {admin}")).stdout);
+    assert!(unknown.contains("1234 revoked, of which there is no record"), "{unknown}");
+    let certificates = text(&run(&format!("identity list -o json {admin}")).stdout);
+    let certificates: serde_json::Value = serde_json::from_str(&certificates).unwrap();
+    let is_annas = |it: &&serde_json::Value| it["subject"] == "person:anna";
+    let annas = certificates.as_array().unwrap().iter().find(is_annas).unwrap();
+    let serial = annas["serial"].as_str().unwrap();
+    let revoked = text(&run(&format!("identity revoke {serial} {admin}")).stdout);
+    assert_eq!(revoked, format!("certificate {serial} of person:anna revoked\n"));
+    let error = refused(&list, 1);
+    let certificate = folder.join("client.pem");
+    let expected = format!("closes connections with the certificate {}", certificate.display());
+    assert!(error.contains(&expected), "{error}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub struct Bound {
 }
 
 /// Options that filter a list.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct BindingFilter {
     /// List only bindings of this location
     #[arg(long, value_name = "LOCATION")]

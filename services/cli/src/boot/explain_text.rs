@@ -58,7 +58,9 @@ fn target(boot: pb::BootTarget) -> &'static str {
         pb::BootTarget::LocalDisk => "boots its disk",
         pb::BootTarget::Shell => "boots iPXE's shell",
         pb::BootTarget::Generic => "boots the generic script",
-        pb::BootTarget::Refused => "is refused: it does not boot from the network now",
+        pb::BootTarget::Refused => {
+            "does not boot from the network now: it is refused, and goes on to its disk"
+        }
         pb::BootTarget::Unknown => "gets no reply: it has no record",
         pb::BootTarget::Later => "has to retry: no boot is opened while a feed is cut",
     }

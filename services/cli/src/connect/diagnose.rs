@@ -94,6 +94,14 @@ async fn plain(url: &str, mut stream: TcpStream) -> Option<String> {
     (first[0] == TLS_ALERT).then(|| format!("the server at {url} speaks TLS: --server {other}"))
 }
 
+/// Returns the cause if the server ends the connection without a reason, as it does with the connections of a revoked certificate.
+fn closed(site: &Site, url: &str) -> String {
+    let own = site.certificate.display();
+    format!(
+        "the server at {url} closes connections with the certificate {own}: was it revoked? See the server's log"
+    )
+}
+
 async fn with_tls(site: &Site, url: &str, host: &str, stream: TcpStream) -> Option<String> {
     let config = Arc::new(site.tls().ok()?);
     let name = ServerName::try_from(host.to_owned()).ok()?;
@@ -104,9 +112,15 @@ async fn with_tls(site: &Site, url: &str, host: &str, stream: TcpStream) -> Opti
             // With TLS 1.3 a server refuses a certificate after the client's handshake.
             let mut first = [0];
             let read = tokio::time::timeout(REFUSAL_TIMEOUT, stream.read(&mut first));
-            read.await.ok()?.err()?
+            match read.await.ok()? {
+                Ok(0) => return Some(closed(site, url)),
+                read => read.err()?,
+            }
         }
     };
+    if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
+        return Some(closed(site, url));
+    }
     let cause = error.get_ref()?.downcast_ref::<Error>()?;
     of_tls(cause, site, url, host)
 }

@@ -25,7 +25,7 @@ pub enum CredentialCommand {
     /// List credentials
     List {
         /// List only credentials of this tenant
-        #[arg(long, value_name = "NAME", default_value = "")]
+        #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
         tenant: String,
         /// The output
         #[command(flatten)]
@@ -46,10 +46,10 @@ pub struct CreateOptions {
     #[arg(long)]
     role: PersonalRole,
     /// Limit it to the objects of this tenant
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     tenant: String,
     /// Describe it for people
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
     /// Let its holder act for this hub only; may be repeated
     #[arg(long = "hub", value_name = "ID")]
@@ -59,7 +59,7 @@ pub struct CreateOptions {
     locations: Vec<String>,
     /// Have the machines that its holder orders load their system from here, whatever their location says: an http or https URL, or
     /// a path that begins with /platform/
-    #[arg(long, value_name = "URL", default_value = "")]
+    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
     boot_url: String,
     /// Let it expire after this time, such as 30d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = input::duration)]

@@ -26,10 +26,10 @@ pub struct IssueOptions {
     #[arg(long)]
     role: Role,
     /// Name its holder, such as person:anna [default: the name of the role]
-    #[arg(long, value_name = "SUBJECT", default_value = "")]
+    #[arg(long, value_name = "SUBJECT", default_value = "", hide_default_value = true)]
     subject: String,
     /// Limit it to the objects of this tenant
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     tenant: String,
     /// Let it be valid for this time, such as 30d or 12h, at most 398d [default: 398d]
     #[arg(long, value_name = "DURATION", value_parser = input::duration)]

@@ -3,31 +3,54 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use tinwright::hardware::v1::{DiskHint, Hardware};
 use tinwright::instance::v1 as pb;
+use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::{PlannedErasure, Template};
 use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
+use crate::failure::Failures;
 use crate::input;
 use crate::output::{Format, List, Row};
 use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
 
+/// The ids of all options of [`Order`].
+const ORDER_OPTIONS: [&str; 16] = [
+    "machine",
+    "model",
+    "location",
+    "zone",
+    "machine_labels",
+    "spread",
+    "template",
+    "hostname",
+    "ssh_keys",
+    "userdata",
+    "vendor_data",
+    "network_config",
+    "values",
+    "root_disk",
+    "labels",
+    "no_power_management",
+];
+
 /// Options of a new instance.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("order")
-    .args(["machine", "model", "location", "machine_labels", "spread"])
+    .args(["files", "machine", "model", "location", "machine_labels", "spread"])
     .multiple(true)
-    .conflicts_with("files"))]
+    .required(true))]
 pub struct CreateInstance {
     /// Read one or more instances from this YAML or JSON file; - for standard input
-    #[arg(short, long = "file", value_name = "FILE", required_unless_present = "order")]
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with_all = ORDER_OPTIONS)]
     files: Vec<PathBuf>,
     /// The instance
     #[command(flatten)]
     order: Order,
-    /// Wait until the instance is active; exit with 1 if it fails
-    #[arg(long, requires = "order")]
+    /// Wait until each instance is active; exit with 1 if one fails
+    #[arg(long)]
     wait: bool,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
@@ -82,7 +105,7 @@ struct Order {
     /// Spread instances with the same choice of machines evenly over the values of this label of machines, such as rack
     #[arg(long, value_name = "LABEL")]
     spread: Option<String>,
-    /// Install the machine with this template [default: install nothing]
+    /// Install the machine with this template. What has none is ordered with --file: a script, an image stack, or a machine that is only reserved
     #[arg(long, value_name = "NAME|ID", requires = "order")]
     template: Option<String>,
     /// Set the host name [default: the machine's own]
@@ -106,6 +129,9 @@ struct Order {
     /// Set the root disk, in the form of `hardware update` [default: the machine's own]
     #[arg(long, value_name = "KEY=VALUE,…", requires = "order")]
     root_disk: Option<DiskHint>,
+    /// Switch the machine on by hand, as if it had no BMC (`power_management: none`)
+    #[arg(long, requires = "order")]
+    no_power_management: bool,
     /// Add a label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair, requires = "order")]
     labels: Vec<(String, String)>,
@@ -141,16 +167,25 @@ pub(super) async fn run(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     let CreateInstance { files, order, output, wait: until_active } = create;
-    let Some(instance) = order.instance(channel).await? else {
-        let files = FileOptions { files, output };
-        return resource::create::<pb::Instance>(files, channel, out).await;
+    let created = match order.instance(channel).await? {
+        None => {
+            let files = FileOptions { files, output };
+            resource::create_from_files(files, channel, out).await?
+        }
+        Some(instance) => {
+            let created = vec![instance.create(channel).await?];
+            resource::print(&created, output, channel, out).await?;
+            created
+        }
     };
-    let created = instance.create(channel).await?;
-    resource::print(std::slice::from_ref(&created), output, channel, out).await?;
-    match until_active {
-        true => wait::until(channel, &created.id, &created.title(), Goal::Active).await,
-        false => Ok(()),
+    let mut failures = Failures::new(created.len());
+    for instance in created.iter().filter(|_| until_active) {
+        let goal = wait::until(channel, &instance.id, &instance.title(), Goal::Active).await;
+        if let Err(error) = goal {
+            failures.push(error);
+        }
     }
+    failures.into_result()
 }
 
 /// Prints what the creation of the instance would do.
@@ -195,10 +230,14 @@ impl Row for pb::InstancePlan {
 fn from_options(create: &Order) -> anyhow::Result<pb::Instance> {
     let mut ssh_keys = Vec::new();
     for file in &create.ssh_keys {
-        ssh_keys.extend(keys(&input::text(file)?));
+        ssh_keys.extend(keys(&input::text(file)?).with_context(|| file.display().to_string())?);
     }
     let text = |file: &Option<PathBuf>| -> anyhow::Result<String> {
         Ok(file.as_deref().map(input::text).transpose()?.unwrap_or_default())
+    };
+    let power_management = match create.no_power_management {
+        true => PowerManagement::None,
+        false => PowerManagement::Unspecified,
     };
     Ok(pb::Instance {
         hostname: create.hostname.clone().unwrap_or_default(),
@@ -209,15 +248,18 @@ fn from_options(create: &Order) -> anyhow::Result<pb::Instance> {
         template_values: create.values.iter().cloned().collect(),
         labels: create.labels.iter().cloned().collect(),
         root_disk: create.root_disk.clone().map(Box::new),
+        power_management: power_management.into(),
         ..pb::Instance::default()
     })
 }
 
-/// Returns the keys in a file, one per line, without empty lines and comments, as sshd does.
-fn keys(text: &str) -> Vec<String> {
+/// Returns the keys in a file, one per line, without empty lines and comments, as sshd does. Fails for a private key, which is not sent.
+fn keys(text: &str) -> anyhow::Result<Vec<String>> {
+    let is_private = text.lines().any(|line| line.contains("PRIVATE KEY-----"));
+    anyhow::ensure!(!is_private, "a private key: give the public key, whose file ends with .pub");
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(str::to_owned).collect()
+    Ok(lines.map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -227,6 +269,15 @@ mod tests {
     #[test]
     fn a_file_of_keys_is_read_as_sshd_reads_it() {
         let text = "# mine\nssh-ed25519 AAAA me@here\n\n  ssh-rsa BBBB\r\n";
-        assert_eq!(keys(text), ["ssh-ed25519 AAAA me@here", "ssh-rsa BBBB"]);
+        assert_eq!(keys(text).unwrap(), ["ssh-ed25519 AAAA me@here", "ssh-rsa BBBB"]);
+    }
+
+    #[test]
+    fn a_private_key_is_refused_without_a_part_of_it() {
+        for kind in ["OPENSSH ", "RSA ", "ENCRYPTED ", ""] {
+            let text = format!("-----BEGIN {kind}PRIVATE KEY-----\nb3BlbnNzaC1r\n-----END");
+            let error = keys(&text).unwrap_err().to_string();
+            assert_eq!(error, "a private key: give the public key, whose file ends with .pub");
+        }
     }
 }

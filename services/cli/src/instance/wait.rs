@@ -1,6 +1,7 @@
 //! `instance wait`, and the option `--wait` of other commands.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::ValueEnum as _;
 use tinwright::InstanceId;
@@ -8,7 +9,7 @@ use tinwright::instance::v1 as pb;
 use tonic::transport::Channel;
 
 use crate::connect::View;
-use crate::output::print_line;
+use crate::output::{self, print_line};
 use crate::resource::Resource as _;
 use crate::{failure, follow, hardware};
 
@@ -23,15 +24,25 @@ pub enum Goal {
     Gone,
 }
 
-/// Waits until the instance `name` has reached `goal`, and says so.
+/// Waits until the instance `name` has reached `goal`, and says so. Fails after the `limit`.
 pub(super) async fn run(
     name: &str,
     goal: Goal,
+    limit: Option<Duration>,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     match pb::Instance::find(channel, name, View::Basic).await {
-        Ok(instance) => until(channel, &instance.id, name, goal).await?,
+        Ok(instance) => {
+            let waiting = until(channel, &instance.id, name, goal);
+            match limit {
+                None => waiting.await?,
+                Some(limit) => match tokio::time::timeout(limit, waiting).await {
+                    Ok(done) => done?,
+                    Err(_) => return Err(too_late(&instance.id, name, limit, channel).await?),
+                },
+            }
+        }
         Err(error) if goal == Goal::Gone && failure::is_not_found(&error) => {
             // An id, or a machine: it had an instance, or never had one. A misspelt name is an error.
             let is_id = name.parse::<InstanceId>().is_ok();
@@ -44,6 +55,23 @@ pub(super) async fn run(
     let word = goal.to_possible_value();
     let word = word.as_ref().map_or("", |word| word.get_name());
     print_line(out, &format!("instance {name} is {word}"))
+}
+
+/// Returns the error of an instance that has not reached its goal after `limit`.
+async fn too_late(
+    id: &str,
+    name: &str,
+    limit: Duration,
+    channel: &Channel,
+) -> anyhow::Result<anyhow::Error> {
+    let instance = pb::Instance::get(channel, id, View::Basic).await?;
+    let (state, seconds) =
+        (output::word(instance.state().as_str_name(), "STATE_"), limit.as_secs());
+    let reason = match instance.state_reason.as_str() {
+        "" => String::new(),
+        reason => format!(": {reason}"),
+    };
+    Ok(anyhow::anyhow!("instance {name} is {state} after {seconds} s{reason}"))
 }
 
 /// Waits until the instance with `id` has reached `goal`. Errors call it `name`.

@@ -64,6 +64,9 @@ impl Format {
         // As kubectl has it: in braces, and without the dollar sign.
         let inner = expression.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
         let inner = inner.unwrap_or(expression).trim();
+        // Lists of kubectl are objects with items; ours are arrays, and no object has such a field.
+        let inner =
+            inner.strip_prefix(".items").filter(|rest| rest.starts_with('[')).unwrap_or(inner);
         let dollar = if inner.starts_with('$') { "" } else { "$" };
         let dot = if inner.is_empty() || inner.starts_with(['$', '.', '[']) { "" } else { "." };
         let path = JsonPath::parse(&format!("{dollar}{dot}{inner}"));
@@ -117,9 +120,13 @@ mod tests {
     fn a_path_is_written_as_in_kubectl_or_as_in_the_standard() {
         let value = json!([{"name": "a", "ports": [1, 2]}, {"name": "b"}]);
         let selected = |text: &str| Format::parse(text).unwrap().render(&value).unwrap();
-        for text in
-            ["jsonpath=$[*].name", "jsonpath=[*].name", "jsonpath={[*].name}", "jsonpath={..name}"]
-        {
+        for text in [
+            "jsonpath=$[*].name",
+            "jsonpath=[*].name",
+            "jsonpath={[*].name}",
+            "jsonpath={..name}",
+            "jsonpath={.items[*].name}",
+        ] {
             assert_eq!(selected(text), "a\nb", "{text}");
         }
         assert_eq!(selected("jsonpath={[0].ports[*]}"), "1\n2");

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use prost_types::FieldMask;
 use tinwright::BmcId;
+use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
@@ -240,6 +241,8 @@ impl FromFiles for pb::Bmc {
     async fn stored(&self, channel: &Channel, _: View) -> anyhow::Result<Option<Self>> {
         let by = match (self.id.is_empty(), self.hardware_id.is_empty()) {
             (false, _) => By::Id(self.id.clone()),
+            // In a dry run it may be the name of a machine that is not created.
+            (true, false) if self.hardware_id.parse::<HardwareId>().is_err() => return Ok(None),
             (true, false) => By::HardwareId(self.hardware_id.clone()),
             (true, true) => anyhow::bail!("it has neither an id nor a machine"),
         };

@@ -44,7 +44,7 @@ pub(super) async fn start(
 }
 
 /// Options of a list, besides labels.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct JobFilter {
     /// List only jobs in this state
     #[arg(long)]
@@ -55,7 +55,7 @@ pub struct JobFilter {
 }
 
 /// States of jobs.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ListedState {
     /// Waits for its turn on the BMC
     Pending = State::Pending as isize,

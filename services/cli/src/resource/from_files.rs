@@ -96,7 +96,7 @@ pub struct ApplyOptions {
     /// Read objects from this YAML or JSON file, or from those of this folder; - for standard input; may be repeated
     #[arg(short, long = "file", value_name = "FILE|FOLDER", required = true, num_args = 1..)]
     pub files: Vec<PathBuf>,
-    /// Change nothing, and print what would be done
+    /// Change nothing, and print what would be done. The objects are compared with the stored ones; what the server checks is not checked
     #[arg(long)]
     pub dry_run: bool,
     /// Print the lines of each object that change
@@ -127,6 +127,8 @@ pub struct Apply<'a> {
 pub struct Applied {
     /// The word for it: created, changed or unchanged.
     pub word: &'static str,
+    /// The name that it had before, if it has another one now.
+    pub former_name: Option<String>,
     /// The lines that changed.
     pub diff: String,
 }
@@ -150,6 +152,15 @@ pub async fn create<R: FromFiles>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    create_from_files::<R>(options, channel, out).await.map(drop)
+}
+
+/// Does the same, and returns the created objects if all were created.
+pub async fn create_from_files<R: FromFiles>(
+    options: FileOptions,
+    channel: &Channel,
+    out: &mut dyn Write,
+) -> anyhow::Result<Vec<R>> {
     create_with(options, async |_: &mut R| Ok(()), channel, out).await
 }
 
@@ -159,7 +170,7 @@ pub(crate) async fn create_with<R: FromFiles>(
     change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<R>> {
     create_objects(files::read_all(&files), output, change, channel, out).await
 }
 
@@ -170,7 +181,7 @@ pub(crate) async fn create_objects<R: FromFiles>(
     change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<R>> {
     let names = Names::new(channel, HashSet::new());
     let each = async |mut object: R| {
         object.resolve(&names).await?;
@@ -197,17 +208,17 @@ pub async fn update<R: FromFiles>(
         }
         object.update(channel, mask.clone()).await
     };
-    send(files::read_all(&files), output, each, channel, out).await
+    send(files::read_all(&files), output, each, channel, out).await.map(drop)
 }
 
-/// Converts all of `objects`, then sends each, and prints those that were sent.
+/// Converts all of `objects`, then sends each, prints those that were sent, and returns them.
 async fn send<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,
     send: impl AsyncFn(R) -> anyhow::Result<R>,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<R>> {
     let (mut converted, mut failures) = (Vec::new(), Failures::new(objects.len()));
     for object in objects {
         match object.and_then(|object| Ok((read::<R>(&object)?, object))) {
@@ -216,7 +227,8 @@ async fn send<R: FromFiles>(
         }
     }
     if !failures.is_empty() {
-        return failures.into_result().context("nothing was sent");
+        failures.into_result().context("nothing was sent")?;
+        return Ok(Vec::new());
     }
     let mut sent = Vec::new();
     for (object, from) in converted {
@@ -229,7 +241,8 @@ async fn send<R: FromFiles>(
     if !sent.is_empty() {
         super::print(&sent, output, channel, out).await?;
     }
-    failures.into_result()
+    failures.into_result()?;
+    Ok(sent)
 }
 
 /// Creates the objects in files, or replaces the stored ones that they describe.
@@ -299,7 +312,7 @@ pub async fn apply_one<R: FromFiles>(
             (false, true) => drop(object.create_without_login(channel).await?),
             (false, false) => drop(object.create(channel).await?),
         }
-        return Ok(Applied { word: "created", diff });
+        return Ok(Applied { word: "created", former_name: None, diff });
     };
     object.adopt(&stored);
     // A protection ends only by a file that says so.
@@ -307,6 +320,7 @@ pub async fn apply_one<R: FromFiles>(
     let preserved: &[&str] = if has_protection { &[] } else { &[PROTECT] };
     let change = compare::change(&stored, &object, &from.fields, preserved)?;
     let (mut word, diff) = ("changed", compare::diff(Some(&stored), &change.object)?);
+    let new_name = change.object.name().to_owned();
     if change.fields.is_empty() {
         word = "unchanged";
     } else if !apply.dry_run {
@@ -321,7 +335,9 @@ pub async fn apply_one<R: FromFiles>(
             word = "unchanged";
         }
     }
-    Ok(Applied { word, diff })
+    let is_renamed = word == "changed" && stored.name() != new_name;
+    let former_name = is_renamed.then(|| stored.name().to_owned());
+    Ok(Applied { word, former_name, diff })
 }
 
 /// Returns the stored object that `object` describes, with its secrets if the caller may read them.
@@ -341,7 +357,8 @@ impl Applied {
     /// Prints it for the object `label`.
     pub fn print(&self, label: &str, apply: &Apply<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         let dry_run = if apply.dry_run { " (dry run)" } else { "" };
-        print_line(out, &format!("{label} {}{dry_run}", self.word))?;
+        let former = self.former_name.as_deref().map(|name| format!(" (its name was {name})"));
+        print_line(out, &format!("{label} {}{}{dry_run}", self.word, former.unwrap_or_default()))?;
         if apply.diff && self.word != "unchanged" && !self.diff.is_empty() {
             print_line(out, &self.diff)?;
         }

@@ -42,6 +42,14 @@ impl<F: clap::Args> ListQuery<F> {
         equal.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
+    /// True if it selects all objects.
+    fn is_all(&self) -> bool
+    where
+        F: Default + PartialEq,
+    {
+        self.selectors.is_empty() && self.filter == F::default()
+    }
+
     /// True if all requirements are met, also those that the server does not know.
     fn selects(&self, labels: &Labels) -> bool {
         self.requirements().all(|requirement| requirement.is_met(labels))
@@ -60,7 +68,17 @@ pub(super) async fn list<R: Resource>(
     if query.requirements().any(|it| it.equality().is_none()) {
         objects.retain(|object| query.selects(&labels(object)));
     }
-    print(&objects, &options, channel, out).await
+    let empty = match query.is_all() {
+        true => empty::<R>(),
+        false => format!("no {} matches", R::RESOURCE),
+    };
+    print(&objects, &empty, &options, channel, out).await
+}
+
+/// Returns the text for a site without such objects.
+pub(super) fn empty<R: Resource>() -> String {
+    let first = if R::FIRST.is_empty() { String::new() } else { format!(": {}", R::FIRST) };
+    format!("no {}{first}", R::RESOURCE)
 }
 
 /// Returns the labels of `object`.
@@ -70,15 +88,14 @@ fn labels<R: Resource>(object: &R) -> Labels {
     labels.into_iter().filter_map(|(key, value)| Some((key, value.as_str()?.to_owned()))).collect()
 }
 
-/// Prints `objects`.
+/// Prints `objects`, or `empty` if there are none.
 pub(super) async fn print<R: Resource>(
     objects: &[R],
+    empty: &str,
     options: &ListOutput,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let first = if R::FIRST.is_empty() { String::new() } else { format!(": {}", R::FIRST) };
-    let empty = format!("no {}{first}", R::RESOURCE);
-    let list = List::new(objects, R::id, &empty).with_titles(R::title);
+    let list = List::new(objects, R::id, empty).with_titles(R::title);
     list.print(options, async |now| R::table(channel, objects, now).await, out).await
 }

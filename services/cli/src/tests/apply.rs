@@ -81,7 +81,7 @@ async fn printed_objects_are_unchanged_when_applied_and_hidden_secrets_stay() {
         file(folder.path(), "again.yaml", &printed.replace("name: node-1", "name: node-9"));
     let (applied, _) = site.run(&format!("apply --diff -f {renamed}")).await;
     assert!(
-        applied.starts_with("hardware/node-9 changed\n")
+        applied.starts_with("hardware/node-9 changed (its name was node-1)\n")
             && applied.contains("-name: node-1\n+name: node-9\n"),
         "{applied}"
     );
@@ -120,7 +120,7 @@ async fn a_machine_is_found_by_its_mac_and_a_partial_form_keeps_the_rest() {
     assert_eq!(result, Ok(()));
     assert_eq!(
         printed,
-        "hardware/node-7: no place here for metadata.namespace\nhardware/node-7 changed\n"
+        "hardware/node-7: no place here for metadata.namespace\nhardware/node-7 changed (its name was node-1)\n"
     );
     assert_eq!(site.machine("node-7").extra, br#"{"a":"b"}"#);
     let (printed, _) = site.run(&format!("hardware apply -f {crd}")).await;

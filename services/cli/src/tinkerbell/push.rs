@@ -14,9 +14,10 @@ use super::fields::is_empty;
 
 type Object = Map<String, Value>;
 
-/// True if `object` is in this form: it has a network instead of interfaces.
+/// True if `object` is in this form: it has a network instead of interfaces, and no kind.
 pub(super) fn is_hardware(object: &Value) -> bool {
-    object.as_object().is_some_and(|object| find(object, "network").is_some())
+    let has = |object: &Object, key| find(object, key).is_some();
+    object.as_object().is_some_and(|object| has(object, "network") && !has(object, "kind"))
 }
 
 /// Returns the paths of what has no place here: unknown keys, and the instance in the metadata.

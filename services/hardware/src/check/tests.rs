@@ -67,7 +67,8 @@ fn every_wrong_field_is_named_at_once() {
 
 #[test]
 fn a_machine_has_an_interface_and_unique_macs_and_addresses() {
-    let empty = "interfaces: is empty: a machine has at least one, unless its state is enrolled";
+    let empty =
+        "interfaces: is empty: a machine has at least one, unless its state is set to enrolled";
     assert_eq!(refused(hardware(vec![])), empty);
     let enrolled = Hardware { state: State::Enrolled.into(), ..hardware(vec![]) };
     assert!(normalize(enrolled).is_ok());

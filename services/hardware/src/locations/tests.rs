@@ -272,7 +272,7 @@ async fn two_locations_have_no_common_name() {
     let first = locations.create(location("kir1", &[]), None).await.unwrap();
     let second = locations.create(location("kir2", &[]), None).await.unwrap();
     let taken = locations.create(location("KIR1", &[]), None).await.unwrap_err().to_string();
-    assert_eq!(taken, format!("location-name kir1 is taken by location {}", first.id));
+    assert_eq!(taken, format!("name kir1 is taken by location {}", first.id));
     let renamed = pb::Location { name: "kir1".into(), ..second };
     let taken = locations.update(renamed, &["name".into()]).await.unwrap_err();
     assert!(matches!(taken, Error::Records(records::Error::Taken { by, .. }) if by == first.id));

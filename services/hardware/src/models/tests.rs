@@ -60,7 +60,7 @@ async fn a_model_is_created_once_for_a_request_and_changed_by_its_mask() {
     assert_eq!(first.name, "m2");
     assert_eq!(models.create(model("M2", "r1"), request()).await.unwrap(), first);
     let taken = models.create(model("m2", ""), None).await.unwrap_err().to_string();
-    assert_eq!(taken, format!("model-name m2 is taken by model {}", first.id));
+    assert_eq!(taken, format!("name m2 is taken by model {}", first.id));
     let update = pb::Model { id: first.id.clone(), description: "x".into(), ..model("m3", "") };
     let changed = models.update(update, &["description".into()]).await.unwrap();
     assert_eq!((changed.name.as_str(), changed.description.as_str()), ("m2", "x"));

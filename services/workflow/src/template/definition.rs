@@ -140,7 +140,7 @@ pub enum RuleViolation {
     #[error("name cannot have more than 200 characters: {0}")]
     LongName(String),
     /// A version that is not 0.1.
-    #[error("invalid template version: {0}")]
+    #[error("invalid template version: {0}; the version is 0.1")]
     Version(String),
     /// Two tasks have the same name.
     #[error("two tasks in a template cannot have same name: {0}")]

@@ -123,7 +123,7 @@ async fn a_name_is_unique_and_has_only_allowed_characters() {
     let templates = templates();
     let first = templates.create(template(DATA), None).await.unwrap();
     let taken = templates.create(template(DATA), None).await.unwrap_err().to_string();
-    assert_eq!(taken, format!("template-name wipe is taken by template {}", first.id));
+    assert_eq!(taken, format!("name wipe is taken by template {}", first.id));
     let odd = pb::Template { name: "a b".into(), ..template(DATA) };
     assert!(templates.create(odd, None).await.is_err());
 }

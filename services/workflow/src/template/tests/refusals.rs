@@ -158,7 +158,11 @@ fn broken_rules_have_tinkerbells_texts() {
             &format!("name: {long}"),
             format!("name cannot have more than 200 characters: {long}"),
         ),
-        ("version: \"0.1\"", "version: \"0.2\"", "invalid template version: 0.2".to_owned()),
+        (
+            "version: \"0.1\"",
+            "version: \"0.2\"",
+            "invalid template version: 0.2; the version is 0.1".to_owned(),
+        ),
         (
             "name: run",
             "name: reboot",

@@ -1,0 +1,119 @@
+//! What commands report of changes, of what they did not find, and of what they refuse to send.
+
+use super::Operator;
+
+const SITE: &str = "\
+kind: Hardware
+name: node-1
+state: provisionable
+interfaces: [{mac: 02-00-00-00-00-01}]
+---
+kind: Subnet
+name: lan
+cidr: 198.51.100.0/24
+---
+kind: Range
+name: pool
+subnet: lan
+first: 198.51.100.10
+last: 198.51.100.20
+range_kind: static
+---
+version: '0.1'
+name: stop
+tasks:
+- name: os
+  worker: '{{.device_1}}'
+  actions:
+  - {name: off, image: poweroff}
+";
+
+/// Starts a server with the objects of [`SITE`].
+async fn site() -> Operator {
+    let operator = Operator::start().await;
+    let path = operator.file("site.yaml", SITE);
+    operator.ok(&format!("apply -f {path}")).await;
+    operator
+}
+
+#[tokio::test]
+async fn an_object_that_gets_another_name_and_a_dry_run_are_reported_as_they_are() {
+    let operator = site().await;
+    let path = operator.file("site.yaml", SITE);
+    let printed = operator.ok(&format!("apply --dry-run -f {path}")).await;
+    assert!(printed.lines().all(|line| line.ends_with(" unchanged (dry run)")), "{printed}");
+    let copied =
+        "kind: Hardware\nname: x\nstate: provisionable\ninterfaces: [{mac: 02-00-00-00-00-01}]\n";
+    let path = operator.file("x.yaml", copied);
+    let printed = operator.ok(&format!("apply -f {path}")).await;
+    assert_eq!(printed, "hardware/x changed (its name was node-1)\n");
+    let new = "kind: Hardware\nname: node-9\ninterfaces: [{mac: 02-00-00-00-00-09}]\n---\nkind: Bmc\nhardware: node-9\nusername: a\npassword: b\nredfish: {url: https://192.0.2.1}\n";
+    let path = operator.file("new.yaml", new);
+    let printed = operator.ok(&format!("apply --dry-run -f {path}")).await;
+    assert_eq!(printed, "hardware/node-9 created (dry run)\nbmc/node-9 created (dry run)\n");
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn what_was_not_found_is_named_with_the_command_that_lists_what_is_there() {
+    let operator = site().await;
+    for (line, empty) in [
+        ("hardware list -l rack=z", "no hardware matches\n"),
+        ("instance list --state active", "no instance matches\n"),
+        ("instance list", "no instance: create one with "),
+    ] {
+        let printed = operator.ok(line).await;
+        assert!(printed.starts_with(empty), "{line}: {printed}");
+    }
+    for (line, hint) in [
+        ("hardware list --location nowhere", "(see `tinwright location list`)"),
+        ("workflow get 01a218f6-21cd-7000-8000-000000000001", "(see `tinwright workflow list`)"),
+    ] {
+        let errors = operator.run(line).await.1.unwrap_err();
+        assert!(errors[0].ends_with(hint), "{line}: {errors:#?}");
+    }
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn a_grant_is_printed_as_it_is_confirmed_and_is_not_taken_for_a_machine() {
+    let operator = site().await;
+    let printed = operator.ok("address grant --subnet lan").await;
+    assert!(printed.contains(" active ") && !printed.contains("pending"), "{printed}");
+    let grants = operator.ok("address list -o yaml").await;
+    let path = operator.file("grants.yaml", &grants);
+    let errors = operator.run(&format!("apply --dry-run -f {path}")).await.1.unwrap_err();
+    assert!(errors[0].contains("kind \"Grant\" is none of "), "{errors:#?}");
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn a_private_key_is_neither_sent_nor_repeated() {
+    let operator = site().await;
+    let secret = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ";
+    let key = format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{secret}\n-----END-----\n");
+    let path = operator.file("id", &key);
+    let line = format!("instance create --hardware node-1 --template stop --ssh-key {path}");
+    let errors = operator.run(&line).await.1.unwrap_err();
+    let expected = format!("{path}: a private key: give the public key, whose file ends with .pub");
+    assert_eq!(errors, [expected]);
+    let order = format!(
+        "kind: Instance\nhardware: node-1\ntemplate: stop\npower_management: none\nssh_keys: [{secret}]\n"
+    );
+    let path = operator.file("order.yaml", &order);
+    let errors = operator.run(&format!("apply -f {path}")).await.1.unwrap_err();
+    assert!(errors[0].contains("ssh_keys[0]: does not begin with a key type"), "{errors:#?}");
+    assert!(!errors[0].contains(&secret[..8]), "{errors:#?}");
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn an_instance_of_a_file_is_waited_for_up_to_a_limit() {
+    let operator = site().await;
+    let order = "kind: Instance\nhardware: node-1\ntemplate: stop\npower_management: none\n";
+    let path = operator.file("order.yaml", order);
+    operator.ok(&format!("instance create -f {path}")).await;
+    let errors = operator.run("instance wait node-1 --timeout 1s").await.1.unwrap_err();
+    assert!(errors[0].starts_with("instance node-1 is provisioning after 1 s"), "{errors:#?}");
+    operator.end().await;
+}
