@@ -5,6 +5,7 @@ pub mod binding;
 use std::io::Write;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
 use tinwright::GrantId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_grant_request::By;
@@ -221,7 +222,7 @@ async fn grant(
     };
     let request = pb::CreateGrantRequest { grant: Some(wanted) };
     let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
-    let granted = if pending { granted } else { confirm(channel, &granted).await? };
+    let granted = if pending { granted } else { confirmed(channel, granted).await? };
     resource::print(std::slice::from_ref(&granted), output, channel, out).await
 }
 
@@ -242,6 +243,12 @@ async fn attach(
         attached.id, attached.block, has.mac, has.instance_id
     );
     print_line(out, &text)
+}
+
+/// Returns `grant` once it is confirmed. An error names it: it stays pending for a while.
+async fn confirmed(channel: &Channel, grant: pb::Grant) -> anyhow::Result<pb::Grant> {
+    let pending = || format!("grant {} of {} is pending", grant.id, grant.block);
+    confirm(channel, &grant).await.with_context(pending)
 }
 
 async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<pb::Grant> {

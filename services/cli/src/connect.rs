@@ -10,6 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches};
 use runtime::Clock;
 use runtime::connect::{Servers, client_config};
 use rustls::ClientConfig;
@@ -34,13 +36,58 @@ pub enum View {
 }
 
 /// The server, and the identity of the caller.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Connection")]
+#[derive(Clone, Debug, Default)]
 pub struct Connection {
+    /// The context with the server and its certificates.
+    pub context: Option<String>,
+    /// The URLs of the server and its replicas.
+    pub server: Vec<String>,
+    /// The directory of secrets.
+    pub secrets: Option<PathBuf>,
+    /// The data directory of the server.
+    pub data: Option<PathBuf>,
+}
+
+impl clap::Args for Connection {
+    fn augment_args(command: Command) -> Command {
+        ConnectionOptions::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        ConnectionOptions::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for Connection {
+    /// A context on the command line precedes variables of the environment, which would replace parts of it.
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let ConnectionOptions { context, server, secrets, data } =
+            ConnectionOptions::from_arg_matches(matches)?;
+        let is = |id: &str, source| matches.value_source(id) == Some(source);
+        let is_named = is("context", ValueSource::CommandLine);
+        let is_preceded = |id: &str| is_named && is(id, ValueSource::EnvVariable);
+        Ok(Self {
+            context,
+            server: if is_preceded("server") { Vec::new() } else { server },
+            secrets: secrets.filter(|_| !is_preceded("connection_secrets")),
+            data: data.filter(|_| !is_preceded("connection_data")),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The options of a [`Connection`].
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
+struct ConnectionOptions {
     /// Connect to the server of this context, with its certificates [default: the one in use, unless --server, --secrets or
     /// --data is given]
     #[arg(long, global = true, env = "TINWRIGHT_CONTEXT", value_name = "NAME")]
-    pub context: Option<String>,
+    context: Option<String>,
     /// Connect to the first of these URLs that answers; http:// for a server without TLS [default: https://127.0.0.1:42113]
     #[arg(
         long,
@@ -49,7 +96,7 @@ pub struct Connection {
         value_name = "URL",
         value_delimiter = ','
     )]
-    pub server: Vec<String>,
+    server: Vec<String>,
     /// Read ca.pem, client.pem and client-key.pem (else admin.pem and admin-key.pem) from this directory [default: secrets in the
     /// server's data directory]
     #[arg(
@@ -59,7 +106,7 @@ pub struct Connection {
         env = "TINWRIGHT_SECRETS",
         value_name = "DIR"
     )]
-    pub secrets: Option<PathBuf>,
+    secrets: Option<PathBuf>,
     /// Read the secrets of the server with this data directory
     // An id of its own: the values of global arguments are passed up to the program, whose own `--data` has another type.
     #[arg(
@@ -69,7 +116,7 @@ pub struct Connection {
         env = "TINWRIGHT_DATA",
         value_name = "DIR"
     )]
-    pub data: Option<PathBuf>,
+    data: Option<PathBuf>,
 }
 
 /// The options of [`Connection`], each of which has a value.
@@ -150,37 +197,8 @@ impl Connection {
         self.secrets.clone().or_else(in_data)
     }
 
-    /// Returns the options of the caller, without those of `variables` if the command line names a context: it precedes them.
-    fn preceding(&self, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let is = |name: &str, value: Option<&OsStr>| {
-            value.is_some() && variable(name).as_deref() == value
-        };
-        let is_named = self.context.is_some()
-            && !is("TINWRIGHT_CONTEXT", self.context.as_deref().map(OsStr::new));
-        if !is_named {
-            return self.clone();
-        }
-        let path = |name: &str, path: &Option<PathBuf>| {
-            path.clone().filter(|path| !is(name, Some(path.as_os_str())))
-        };
-        let is_variable = is("TINWRIGHT_SERVER", Some(OsStr::new(&self.server.join(","))));
-        Self {
-            context: self.context.clone(),
-            server: if is_variable { Vec::new() } else { self.server.clone() },
-            secrets: path("TINWRIGHT_SECRETS", &self.secrets),
-            data: path("TINWRIGHT_DATA", &self.data),
-        }
-    }
-
     /// Returns the server and its files. The `contexts` are only read where one may be used.
     fn site(&self, contexts: impl FnOnce() -> anyhow::Result<Contexts>) -> anyhow::Result<Site> {
-        self.preceding(|name| std::env::var_os(name)).own_site(contexts)
-    }
-
-    fn own_site(
-        &self,
-        contexts: impl FnOnce() -> anyhow::Result<Contexts>,
-    ) -> anyhow::Result<Site> {
         let context = match &self.context {
             Some(name) => Some(contexts()?.get(name)?.clone()),
             None if self.is_context_used() => contexts()?.current()?.cloned(),
@@ -273,29 +291,6 @@ mod tests {
             let words: Vec<_> = move_options(arguments);
             assert_eq!(words.join(OsStr::new(" ")), OsString::from(moved), "{given}");
         }
-    }
-
-    #[test]
-    fn a_context_of_the_command_line_precedes_variables() {
-        let variable = |name: &str| match name {
-            "TINWRIGHT_DATA" => Some("d1".into()),
-            "TINWRIGHT_SERVER" => Some("https://a:1,https://b:1".into()),
-            _ => None,
-        };
-        let given = Connection {
-            context: Some("prod".into()),
-            server: words("https://a:1 https://b:1"),
-            secrets: Some("own".into()),
-            data: Some("d1".into()),
-        };
-        let used = given.preceding(variable);
-        assert_eq!((used.server.len(), used.data), (0, None));
-        assert_eq!(used.secrets.as_deref(), Some(Path::new("own")), "an option");
-        let from_variable = |name: &str| match name {
-            "TINWRIGHT_CONTEXT" => Some("prod".into()),
-            other => variable(other),
-        };
-        assert_eq!(given.preceding(from_variable).data.as_deref(), Some(Path::new("d1")));
     }
 
     fn words(list: &str) -> Vec<String> {

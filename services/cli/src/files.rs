@@ -259,7 +259,20 @@ fn not_yaml(file: &str, document: &split::Document, error: yaml_serde::Error) ->
     let line = error.location().map_or(document.first_line, |location| location.line());
     // What is missing at the end is missing after the last line.
     let line = line.min(text.lines().count());
-    anyhow::anyhow!("{file}:{line}: not YAML: {}", error.to_string().replace('\n', " "))
+    let text = without_places(&error.to_string().replace('\n', " "));
+    anyhow::anyhow!("{file}:{line}: not YAML: {text}")
+}
+
+/// Returns the text of an error of YAML without its places: ` at line 2 column 1`.
+fn without_places(text: &str) -> String {
+    let mut parts = text.split(" at line ");
+    let mut without = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        let rest = rest.strip_prefix(" column ").unwrap_or(rest);
+        without.push_str(rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    without
 }
 
 /// Returns the name at the top level of a template, which need not be YAML before it is rendered; none if it has a placeholder.
@@ -302,6 +315,7 @@ mod tests {
     fn text_that_is_not_yaml_is_an_error_with_its_line_unless_it_is_a_template() {
         let error = parse("a.yaml", "name: a\n---\nname: [\n").unwrap_err().to_string();
         assert!(error.starts_with("a.yaml:3: not YAML:"), "{error}");
+        assert!(!error.contains(" line "), "{error}");
         let template = "name: x\ntasks:\n{{ range .all }}\n  - {{ . }}\n{{ end }}\n";
         let objects = parse("a.yaml", template).unwrap();
         assert_eq!(objects[0].text.as_deref(), Some(template));

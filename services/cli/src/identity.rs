@@ -75,6 +75,7 @@ pub async fn run(
     match command {
         IdentityCommand::Issue(options) => issue::run(options, servers, channel, out).await,
         IdentityCommand::List { tenant, state, output } => {
+            let is_all = tenant.is_empty() && state.is_none();
             let page = async |page_token| {
                 let tenant = tenant.clone();
                 let request =
@@ -84,7 +85,7 @@ pub async fn run(
             };
             let mut certificates = resource::pages(page).await?;
             certificates.retain(|it| state.is_none_or(|state| state == state_of(it)));
-            print(&certificates, &output, out).await
+            print(&certificates, is_all, &output, out).await
         }
         IdentityCommand::Revoke { serials } => {
             for serial in serials {
@@ -93,7 +94,7 @@ pub async fn run(
                 let text = match revoked.certificate {
                     Some(it) => format!("certificate {serial} of {} revoked", it.subject),
                     None => format!(
-                        "certificate {serial} revoked, of which there is no record: compare the serial number with `tinwright identity list`"
+                        "certificate {serial} revoked; no certificate with this serial number is recorded: compare it with `tinwright identity list`"
                     ),
                 };
                 print_line(out, &text)?;
@@ -105,13 +106,17 @@ pub async fn run(
     }
 }
 
-/// Prints certificates.
+/// Prints certificates, which are all if `is_all`.
 async fn print(
     certificates: &[pb::Certificate],
+    is_all: bool,
     output: &ListOutput,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let empty = "no certificate: issue one with `tinwright identity issue --role ROLE`";
+    let empty = match is_all {
+        true => "no certificate: issue one with `tinwright identity issue --role ROLE`",
+        false => "no certificate matches",
+    };
     let list = List::new(certificates, |certificate| &certificate.serial, empty);
     list.print_rows(output, out).await
 }

@@ -69,7 +69,12 @@ pub async fn run(
                 let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
                 Table::of(&leases, now).with_names(hardware::names(channel, machines).await)
             };
-            let empty = "no lease: machines get them from the ranges of [[subnets]] in the settings of the server";
+            let empty = match state {
+                Some(_) => "no lease matches",
+                None => {
+                    "no lease: machines get them from the ranges of [[subnets]] in the settings of the server"
+                }
+            };
             List::new(&leases, |lease| &lease.address, empty).print(&output, table, out).await
         }
         LeaseCommand::Delete { names, force } => {

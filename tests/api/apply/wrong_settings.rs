@@ -88,42 +88,45 @@ const FILES: &[(&str, &str)] = &[
     ("syslog = 'yes'", "syslog: invalid type"),
 ];
 
-/// Flags, and the error.
+/// Flags whose values are wrong as settings, and the error.
 const FLAGS: &[(&str, &str)] = &[
-    ("--lisen 127.0.0.1:1", "--listen"),
     ("--listen 127.0.0.1", "--listen: add a port: 127.0.0.1:42113"),
     ("--listen here:1", "--listen: "),
     ("--metrics-listen ::1", "--metrics-listen: add a port: [::1]:9464"),
     ("--gateway-listen 192.0.2.1", "gateway_listen: add a port: 192.0.2.1"),
     ("--insecure --listen 0.0.0.0:1", "insecure is for loopback only, but listen is 0.0.0.0:1"),
-    ("--insecure=maybe", "--insecure"),
-    ("--store slet", "--store"),
-    ("--data=", "--data"),
     ("--config /nowhere/x.toml", "reading /nowhere/x.toml"),
-    ("--drain-seconds soon", "--drain-seconds: \"soon\" is not a number"),
     ("--netboot-http-port 70000", "--netboot-http-port: "),
     ("--netboot-address 192.0.2", "--netboot-address: "),
-    ("--dhcp-mode proxi", "--dhcp-mode"),
     ("--dhcp-relays 192.0.2.1,x", "--dhcp-relays: invalid"),
     ("--peers ftp://a", "--peers: ftp://a is neither https:// nor http://"),
     ("--log inf=,o", "is neither a level"),
     ("--metadata-listen 192.0.2.1", "--metadata-listen: add a port: 192.0.2.1:80"),
     ("--metadata-custom-endpoints {", "--metadata-custom-endpoints: "),
+];
+
+/// Flags that are wrong on every command line, and the error. The usage is behind it.
+const USAGE_FLAGS: &[(&str, &str)] = &[
+    ("--lisen 127.0.0.1:1", "--listen"),
+    ("--insecure=maybe", "--insecure"),
+    ("--store slet", "--store"),
+    ("--data=", "--data"),
+    ("--drain-seconds soon", "--drain-seconds: \"soon\" is not a number"),
+    ("--dhcp-mode proxi", "--dhcp-mode"),
     ("--metadata-source-check port-1", "--metadata-source-check"),
 ];
 
-/// Starts the server with the words of a command line. Returns its error unless it is right: on one line, with the `expected` text.
-async fn find_problem(words: &[&str], expected: &str) -> Option<String> {
+/// Starts the server with the words of a command line. Returns its output unless it ends with `code` and the `expected` error, in one line if it is one of the
+/// configuration.
+async fn find_problem(words: &[&str], code: i32, expected: &str) -> Option<String> {
     let serve = std::iter::once("serve").chain(words.iter().copied());
-    let Ended { code, printed, errors } = Ended::of(tinwright(serve)).await;
-    // A wrong word of the command line is followed by the usage.
-    let is_usage = errors.first().is_some_and(|line| line.starts_with("error: "));
-    let expected_code = if is_usage { USAGE } else { EX_CONFIG };
-    let text = errors.join("\n");
-    let is_short = is_usage || errors.len() == 1;
-    let is_right = code == expected_code && printed.is_empty() && is_short;
-    (!is_right || !text.contains(expected) || text.contains("{ ")).then(|| {
-        format!("expected {expected:?}, exit code {expected_code}\n{code}: {printed}{text}")
+    let ended = Ended::of(tinwright(serve)).await;
+    let text = ended.errors.join("\n");
+    let is_short = code == USAGE || ended.errors.len() == 1;
+    let is_right = ended.code == code && ended.printed.is_empty() && is_short;
+    let is_named = text.contains(expected) && !text.contains("{ ");
+    (!is_right || !is_named).then(|| {
+        format!("expected {expected:?}, exit code {code}\n{}: {}{text}", ended.code, ended.printed)
     })
 }
 
@@ -135,18 +138,19 @@ async fn each_wrong_setting_is_named_with_what_is_wrong_and_nothing_is_created()
     let mut problems = Vec::new();
     for (text, expected) in FILES {
         std::fs::write(path, text).unwrap();
-        let problem = find_problem(&["--data", data, "--config", path], expected).await;
+        let problem = find_problem(&["--data", data, "--config", path], EX_CONFIG, expected).await;
         problems.extend(problem.map(|problem| format!("{text}\n{problem}")));
     }
     std::fs::write(path, "").unwrap();
-    for (flags, expected) in FLAGS {
+    let flags = FLAGS.iter().map(|row| (EX_CONFIG, row));
+    for (code, (flags, expected)) in flags.chain(USAGE_FLAGS.iter().map(|row| (USAGE, row))) {
         let mut words: Vec<_> = flags.split(' ').collect();
         for (option, value) in [("--data", data), ("--config", path)] {
             if !flags.contains(option) {
                 words.extend([option, value]);
             }
         }
-        let problem = find_problem(&words, expected).await;
+        let problem = find_problem(&words, code, expected).await;
         problems.extend(problem.map(|problem| format!("{flags}\n{problem}")));
     }
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n\n"));

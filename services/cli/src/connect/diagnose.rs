@@ -94,7 +94,12 @@ async fn plain(url: &str, mut stream: TcpStream) -> Option<String> {
     (first[0] == TLS_ALERT).then(|| format!("the server at {url} speaks TLS: --server {other}"))
 }
 
-/// Returns the cause if the server ends the connection without a reason, as it does with the connections of a revoked certificate.
+/// True if the other side has ended the connection.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
+/// Returns the cause if the server ends the connection after the handshake, as it does with the connections of a revoked certificate.
 fn closed(site: &Site, url: &str) -> String {
     let own = site.certificate.display();
     format!(
@@ -114,13 +119,12 @@ async fn with_tls(site: &Site, url: &str, host: &str, stream: TcpStream) -> Opti
             let read = tokio::time::timeout(REFUSAL_TIMEOUT, stream.read(&mut first));
             match read.await.ok()? {
                 Ok(0) => return Some(closed(site, url)),
-                read => read.err()?,
+                Ok(_) => return None,
+                Err(error) if is_end(&error) => return Some(closed(site, url)),
+                Err(error) => error,
             }
         }
     };
-    if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
-        return Some(closed(site, url));
-    }
     let cause = error.get_ref()?.downcast_ref::<Error>()?;
     of_tls(cause, site, url, host)
 }

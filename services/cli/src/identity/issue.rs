@@ -124,7 +124,7 @@ async fn into_files(
         write(file, &issued.edge_key)?;
     }
     files.keep();
-    print(&[required(issued.certificate)?], &Format::Table.into(), out).await
+    print(&[required(issued.certificate)?], true, &Format::Table.into(), out).await
 }
 
 /// The files of a certificate.

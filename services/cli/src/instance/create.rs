@@ -16,26 +16,6 @@ use crate::input;
 use crate::output::{Format, List, Row};
 use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
 
-/// The ids of all options of [`Order`].
-const ORDER_OPTIONS: [&str; 16] = [
-    "machine",
-    "model",
-    "location",
-    "zone",
-    "machine_labels",
-    "spread",
-    "template",
-    "hostname",
-    "ssh_keys",
-    "userdata",
-    "vendor_data",
-    "network_config",
-    "values",
-    "root_disk",
-    "labels",
-    "no_power_management",
-];
-
 /// Options of a new instance.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("order")
@@ -44,12 +24,12 @@ const ORDER_OPTIONS: [&str; 16] = [
     .required(true))]
 pub struct CreateInstance {
     /// Read one or more instances from this YAML or JSON file; - for standard input
-    #[arg(short, long = "file", value_name = "FILE", conflicts_with_all = ORDER_OPTIONS)]
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "order_options")]
     files: Vec<PathBuf>,
     /// The instance
     #[command(flatten)]
     order: Order,
-    /// Wait until each instance is active; exit with 1 if one fails
+    /// Wait until each instance is active, once all are created; exit with 1 if one fails
     #[arg(long)]
     wait: bool,
     /// Print in this format
@@ -74,7 +54,7 @@ pub struct PlanInstance {
 
 /// An instance in options.
 #[derive(Debug, clap::Args)]
-#[group(skip)]
+#[group(id = "order_options", multiple = true)]
 struct Order {
     /// Occupy this machine
     #[arg(
@@ -105,7 +85,7 @@ struct Order {
     /// Spread instances with the same choice of machines evenly over the values of this label of machines, such as rack
     #[arg(long, value_name = "LABEL")]
     spread: Option<String>,
-    /// Install the machine with this template. What has none is ordered with --file: a script, an image stack, or a machine that is only reserved
+    /// Install the machine with this template. An instance without a template needs --file: with a script, an image stack or `reserve_only`
     #[arg(long, value_name = "NAME|ID", requires = "order")]
     template: Option<String>,
     /// Set the host name [default: the machine's own]
@@ -180,8 +160,8 @@ pub(super) async fn run(
     };
     let mut failures = Failures::new(created.len());
     for instance in created.iter().filter(|_| until_active) {
-        let goal = wait::until(channel, &instance.id, &instance.title(), Goal::Active).await;
-        if let Err(error) = goal {
+        let reached = wait::until(channel, &instance.id, &instance.title(), Goal::Active).await;
+        if let Err(error) = reached {
             failures.push(error);
         }
     }
@@ -255,7 +235,12 @@ fn from_options(create: &Order) -> anyhow::Result<pb::Instance> {
 
 /// Returns the keys in a file, one per line, without empty lines and comments, as sshd does. Fails for a private key, which is not sent.
 fn keys(text: &str) -> anyhow::Result<Vec<String>> {
-    let is_private = text.lines().any(|line| line.contains("PRIVATE KEY-----"));
+    let is_private = |line: &str| {
+        line.contains("PRIVATE KEY-")
+            || line.contains("PRIVATE KEY -")
+            || line.starts_with("PuTTY-User-Key-File-")
+    };
+    let is_private = text.lines().any(is_private);
     anyhow::ensure!(!is_private, "a private key: give the public key, whose file ends with .pub");
     let lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -274,8 +259,13 @@ mod tests {
 
     #[test]
     fn a_private_key_is_refused_without_a_part_of_it() {
-        for kind in ["OPENSSH ", "RSA ", "ENCRYPTED ", ""] {
-            let text = format!("-----BEGIN {kind}PRIVATE KEY-----\nb3BlbnNzaC1r\n-----END");
+        for begin in [
+            "-----BEGIN OPENSSH PRIVATE KEY-----",
+            "-----BEGIN PRIVATE KEY-----",
+            "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----",
+            "PuTTY-User-Key-File-3: ssh-ed25519",
+        ] {
+            let text = format!("{begin}\nb3BlbnNzaC1r\n");
             let error = keys(&text).unwrap_err().to_string();
             assert_eq!(error, "a private key: give the public key, whose file ends with .pub");
         }

@@ -320,7 +320,7 @@ pub async fn apply_one<R: FromFiles>(
     let preserved: &[&str] = if has_protection { &[] } else { &[PROTECT] };
     let change = compare::change(&stored, &object, &from.fields, preserved)?;
     let (mut word, diff) = ("changed", compare::diff(Some(&stored), &change.object)?);
-    let new_name = change.object.name().to_owned();
+    let mut new_name = change.object.name().to_owned();
     if change.fields.is_empty() {
         word = "unchanged";
     } else if !apply.dry_run {
@@ -330,12 +330,14 @@ pub async fn apply_one<R: FromFiles>(
             true => object.update_without_login(channel, Some(mask)).await?,
             false => object.update(channel, Some(mask)).await?,
         };
+        updated.name().clone_into(&mut new_name);
         // A value that the server writes in another form, such as a name in capitals, is not a change.
         if change.is_visible && compare::visible(&stored, &updated)?.is_empty() {
             word = "unchanged";
         }
     }
-    let is_renamed = word == "changed" && stored.name() != new_name;
+    let is_renamed = !stored.name().is_empty() && !stored.name().eq_ignore_ascii_case(&new_name);
+    let is_renamed = is_renamed && word == "changed";
     let former_name = is_renamed.then(|| stored.name().to_owned());
     Ok(Applied { word, former_name, diff })
 }

@@ -22,6 +22,8 @@ pub(super) enum InvalidKey {
     Dsa,
     #[error("is a part of a private key: give the public key, whose file ends with .pub")]
     Private,
+    #[error("is PEM: give the key in one line, as in a file that ends with .pub")]
+    Pem,
     #[error("does not begin with a key type, such as ssh-ed25519: options are not allowed")]
     Type,
     #[error("has no base64 after its type")]
@@ -57,8 +59,9 @@ pub(super) fn check(line: &str) -> Result<(), InvalidKey> {
     if line.len() > MAX_LINE_BYTES {
         return Err(InvalidKey::TooLong(line.len()));
     }
-    if line.starts_with("-----") {
-        return Err(InvalidKey::Private);
+    if line.starts_with("----") {
+        let is_private = line.contains("PRIVATE KEY");
+        return Err(if is_private { InvalidKey::Private } else { InvalidKey::Pem });
     }
     if line.chars().any(|c| c.is_control() && c != '\t') {
         return Err(InvalidKey::Control);
@@ -180,6 +183,7 @@ mod tests {
     fn no_part_of_a_private_key_is_repeated() {
         let begin = "-----BEGIN OPENSSH PRIVATE KEY-----";
         assert_eq!(check(begin), Err(InvalidKey::Private));
+        assert_eq!(check("-----BEGIN RSA PUBLIC KEY-----"), Err(InvalidKey::Pem));
         let content = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW";
         let reason = check(content).unwrap_err().to_string();
         assert_eq!(
