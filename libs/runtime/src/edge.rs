@@ -34,7 +34,7 @@ pub struct EdgeName {
 /// A text that is no name of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it is not a name of an edge: the serial number of its certificate, -, and its end in seconds"
+    "it is not the name of an edge: SERIAL-END, the serial number of its certificate and its end in seconds"
 )]
 pub struct ParseEdgeNameError;
 

@@ -184,18 +184,18 @@ impl<'a> Plan<'a> {
 fn unit(program: &Path, config: &Path, user: &str) -> anyhow::Result<String> {
     let is_user = user.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
     anyhow::ensure!(is_user && !user.is_empty(), "{user:?} cannot be the name of a user");
-    let hidden = HIDDEN.iter().find(|directory| program.starts_with(directory));
-    if let Some(directory) = hidden {
+    let hidden = |path: &Path| HIDDEN.iter().find(|directory| path.starts_with(directory));
+    if let Some(directory) = hidden(program) {
         let program = program.display();
         anyhow::bail!(
             "a service sees nothing below {directory}: run `install {program} /usr/local/bin`, \
              then `/usr/local/bin/tinwright install-service`"
         );
     }
-    if let Some(directory) = HIDDEN.iter().find(|directory| config.starts_with(directory)) {
+    if let Some(directory) = hidden(config) {
+        let config = config.display();
         anyhow::bail!(
-            "a service sees nothing below {directory}: give --config another path than {}",
-            config.display()
+            "a service sees nothing below {directory}: give --config another path than {config}"
         );
     }
     let start = format!("ExecStart={} serve --config {}", word(program)?, word(config)?);

@@ -101,8 +101,9 @@ impl Server {
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let explained = config.clone();
         Self::open_all(config).await.map_err(|error| {
-            // Its ports are in use, too, and would be named first.
-            in_use(&explained).unwrap_or_else(|| capabilities::explain(error, &explained))
+            // Another server with the same data mostly has the ports, too, which are opened first.
+            let other = error.is::<runtime::listen::Error>().then(|| in_use(&explained)).flatten();
+            other.unwrap_or_else(|| capabilities::explain(error, &explained))
         })
     }
 
@@ -370,10 +371,9 @@ pub(crate) async fn open_store(
 
 /// Returns the error that another process uses the embedded store of `config`; none if nobody does.
 fn in_use(config: &Config) -> Option<anyhow::Error> {
-    let is_embedded = matches!(config.store, Storage::Sled);
+    let is_embedded = config.split.uses_store() && matches!(config.store, Storage::Sled);
     let holder = is_embedded.then(|| store_lock::holder(&config.data.join("store"))).flatten();
-    let pid = holder.filter(|pid| pid.cast_unsigned() != std::process::id())?;
-    let directory = config.data.display();
+    let (pid, directory) = (holder?, config.data.display());
     Some(anyhow::anyhow!("a server is using {directory} (pid {pid}): stop it first"))
 }
 

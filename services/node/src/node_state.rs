@@ -45,7 +45,7 @@ pub struct Assignment {
     pub version: i64,
     /// The rollout that assigns it; 0 if none does.
     pub rollout_number: i64,
-    /// The reason for which there is no stack; empty if there is one, or none is to be.
+    /// The reason for which there is no stack; empty if there is one, or none is desired.
     pub reason: String,
 }
 

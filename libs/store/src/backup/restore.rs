@@ -30,7 +30,8 @@ pub enum RestoreError {
     OtherSite,
     /// The file ends too early, or was changed.
     #[error(
-        "the backup is cut or damaged: delete the store that it was restored into (DATA/store, or the prefix in etcd), keep the secrets, and restore a whole backup"
+        "the backup is truncated or damaged: delete the store that it was restored into (DATA/store, or the \
+         prefix in etcd), keep the secrets, and restore a whole backup"
     )]
     Damaged,
     /// The file cannot be read.

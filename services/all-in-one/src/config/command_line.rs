@@ -21,7 +21,7 @@ use super::{Options, boot_http, dhcp, help};
 /// The file that is read if none is named. It may be absent.
 const DEFAULT_FILE: &str = "/etc/tinwright/tinwright.toml";
 
-/// Known fields that an error lists.
+/// The most known fields that an error lists.
 const MAX_LISTED_FIELDS: usize = 12;
 
 /// The options of the command line and the environment, before the file is read.

@@ -59,6 +59,8 @@ fn what_a_unit_cannot_express_or_a_service_does_not_see_is_refused() {
     assert!(hidden.contains("install /root/tinwright /usr/local/bin"), "{hidden}");
     let path = refused(PROGRAM, "/etc/t %h.toml", "tinwright");
     assert!(path.contains("/etc/t %h.toml: only letters"), "{path}");
+    let path = refused(PROGRAM, "/root/t.toml", "tinwright");
+    assert!(path.ends_with("below /root: give --config another path than /root/t.toml"), "{path}");
     let user = refused(PROGRAM, "/etc/t.toml", "a\nExecStartPre=b");
     assert!(user.contains("name of a user"), "{user}");
 }

@@ -94,7 +94,7 @@ impl Events {
     fn event(&self, bytes: &[u8]) -> Result<Event, Status> {
         let json = self.transcoder.json(&self.output, bytes)?;
         let json =
-            String::from_utf8(json).map_err(|_| Status::internal("the event is not a text"))?;
+            String::from_utf8(json).map_err(|_| Status::internal("the event is not text"))?;
         let event = match self.transcoder.case(&self.output, bytes) {
             Some(case) => Event::default().event(case),
             None => Event::default(),

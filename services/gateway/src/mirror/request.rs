@@ -193,7 +193,7 @@ impl HttpRequest<'_> {
 
     fn header(&self, name: &HeaderName) -> Result<Option<&str>, Problem> {
         let value = self.headers.get(name).map(|value| value.to_str());
-        value.transpose().map_err(|_| Problem::field(name.as_str(), "is not a text"))
+        value.transpose().map_err(|_| Problem::field(name.as_str(), "is not text"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Network boot on one link: its sockets and servers. A client gets replies from the sockets of its link, with the link's
 //! addresses.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -114,7 +114,8 @@ const DEBIAN_LOADERS: &str = "/usr/lib/ipxe";
 
 /// Returns the name of the setting of loaders for an error, with what may help.
 fn loaders_setting(site: &Site) -> &'static str {
-    match site.loaders.iter().any(|path| path == Path::new(DEBIAN_LOADERS)) {
+    let is_missing = |path: &PathBuf| path == Path::new(DEBIAN_LOADERS) && !path.exists();
+    match site.loaders.iter().any(is_missing) {
         true => "setting loaders: install Debian's package ipxe, or set another directory",
         false => "setting loaders",
     }
