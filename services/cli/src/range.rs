@@ -33,7 +33,7 @@ pub enum RangeCommand {
         /// Create it in this subnet
         #[arg(long, value_name = "NAME|ID")]
         subnet: String,
-        /// Keep its addresses for leases of DHCP, in place of grants. The server leases the ranges of [[subnets]] in its settings
+        /// Keep its addresses for leases of DHCP, in place of grants. The server leases the ranges in its setting `subnets`
         #[arg(long)]
         dynamic: bool,
         /// Grant blocks with this prefix length [default: single addresses]
