@@ -64,6 +64,11 @@ pub(crate) async fn check_unclaimed(
     }
 }
 
+/// True if `instance` would fail on a machine without a BMC. A script, the system of a platform and a node wait until people switch the machine on.
+pub(crate) fn needs_bmc(instance: &pb::Instance) -> bool {
+    !instance.template_id.is_empty() && instance.power_management() == PowerManagement::Unspecified
+}
+
 /// Returns the machine that `instance` names, if it can be used as ordered.
 pub(crate) async fn check_machine(
     peers: &Peers,
@@ -73,10 +78,7 @@ pub(crate) async fn check_machine(
     let found = peers.hardware(id).await?;
     check_orderable(id, found.as_ref())?;
     let machine = found.unwrap_or_default();
-    // A script, the system of a platform and a node wait until people switch the machine on.
-    let needs_bmc = !instance.template_id.is_empty()
-        && instance.power_management() == PowerManagement::Unspecified;
-    if needs_bmc && !peers.has_bmc(id).await? {
+    if needs_bmc(instance) && !peers.has_bmc(id).await? {
         return Err(machine_check::Error::NoBmc(name_of(&machine).to_owned()).into());
     }
     Ok(machine)

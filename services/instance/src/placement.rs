@@ -1,7 +1,7 @@
 //! Choice of a free machine for an order by placement.
 //!
 //! ```text
-//! read the machines that fit ─▶ choose one ─▶ does a workflow wait there? ─yes─▶ choose the next
+//! read the machines that fit ─▶ choose one ─▶ has it a workflow, or no BMC? ─yes─▶ choose the next
 //!                                  ▲              └no─▶ commit the instance with its claim
 //!                                  └──────── another order was first ◀──┘
 //! ```
@@ -30,6 +30,7 @@ pub(crate) use self::candidates::Counts;
 use self::candidates::{Availability, Candidate, Candidates};
 use crate::instances::spread::Spread;
 use crate::instances::{self, Instances};
+use crate::order_check;
 use crate::peers::{self, Peers};
 
 /// Tries while other orders of the same group come first. Each of these tries is another order that succeeded.
@@ -66,6 +67,7 @@ pub(crate) struct Choice<'a> {
     peers: &'a Peers,
     placement: &'a pb::Placement,
     tenant: &'a str,
+    needs_bmc: bool,
     candidates: Candidates,
 }
 
@@ -93,7 +95,9 @@ impl<'a> Choice<'a> {
             candidates.add(machine, occupied.contains(&machine.id), &placement.spread_label);
         }
         candidates.sort_by_content(instance);
-        Ok(Self { instances, peers, placement, tenant: &instance.tenant, candidates })
+        let needs_bmc = order_check::needs_bmc(instance);
+        let tenant = &instance.tenant;
+        Ok(Self { instances, peers, placement, tenant, needs_bmc, candidates })
     }
 
     /// Returns the best machine that is free now, with what an instance on it claims in its group. Fails if none is.
@@ -106,13 +110,33 @@ impl<'a> Choice<'a> {
             let Some(best) = self.candidates.best(group.as_ref()) else {
                 return Err(Error::NoMachineFits(self.candidates.counts().clone()));
             };
-            if !best.is_idle && self.peers.has_open_workflow(&best.id).await? {
-                self.candidates.exclude(&best.id, Availability::Busy);
-                continue;
+            if !best.is_checked {
+                match self.availability_elsewhere(&best.id).await? {
+                    Availability::Free => self.candidates.set_checked(&best.id),
+                    reason => {
+                        self.candidates.exclude(&best.id, reason);
+                        continue;
+                    }
+                }
             }
-            self.candidates.set_idle(&best.id);
             let spread = group.map(|group| group.claim(&best.spread_value));
             return Ok((best, spread));
+        }
+    }
+
+    /// Returns what the workflow and power services know of the machine `id`. While the power service does not answer, the machine counts as one with a
+    /// BMC: the reconciler finds out.
+    async fn availability_elsewhere(&self, id: &str) -> Result<Availability, peers::Error> {
+        if self.peers.has_open_workflow(id).await? {
+            return Ok(Availability::Busy);
+        }
+        if !self.needs_bmc {
+            return Ok(Availability::Free);
+        }
+        match self.peers.has_bmc(id).await {
+            Ok(false) => Ok(Availability::WithoutBmc),
+            Ok(true) | Err(peers::Error::Unavailable { .. }) => Ok(Availability::Free),
+            Err(error) => Err(error),
         }
     }
 

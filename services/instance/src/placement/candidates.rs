@@ -21,6 +21,8 @@ pub(crate) enum Availability {
     Occupied,
     /// A workflow that has not ended is on it, for no instance.
     Busy,
+    /// The order needs a BMC, and it has none.
+    WithoutBmc,
     /// It is not accepted yet.
     Enrolled,
     /// An automatic step failed.
@@ -35,9 +37,10 @@ pub(crate) enum Availability {
 
 impl Availability {
     /// All but free, in the order of messages.
-    const NOT_FREE: [Self; 7] = [
+    const NOT_FREE: [Self; 8] = [
         Self::Occupied,
         Self::Busy,
+        Self::WithoutBmc,
         Self::Enrolled,
         Self::Failed,
         Self::Maintenance,
@@ -51,6 +54,7 @@ impl Availability {
             Self::Free => "free",
             Self::Occupied => "occupied",
             Self::Busy => "busy",
+            Self::WithoutBmc => "without_bmc",
             Self::Enrolled => "enrolled",
             Self::Failed => "failed",
             Self::Maintenance => "maintenance",
@@ -64,6 +68,7 @@ impl fmt::Display for Availability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Busy => "with a workflow",
+            Self::WithoutBmc => "without a BMC",
             Self::Maintenance => "in maintenance",
             Self::Enrolled => "not accepted",
             Self::Free | Self::Occupied | Self::Failed | Self::Protected | Self::Deleting => {
@@ -151,8 +156,8 @@ pub(crate) struct Candidate {
     pub(crate) name: String,
     /// The digest of its value of the label by which instances are spread; empty without one.
     pub(crate) spread_value: String,
-    /// True if no workflow was found on it.
-    pub(crate) is_idle: bool,
+    /// True once it is known that it has no workflow, and the BMC that the order needs.
+    pub(crate) is_checked: bool,
 }
 
 /// The machines that fit a placement, in the order in which they are tried.
@@ -193,7 +198,7 @@ impl Candidates {
         self.counts.add(availability);
         if availability == Availability::Free {
             let (id, name) = (machine.id.clone(), machine.name.clone());
-            self.free.push(Candidate { id, name, spread_value, is_idle: false });
+            self.free.push(Candidate { id, name, spread_value, is_checked: false });
         }
     }
 
@@ -233,10 +238,10 @@ impl Candidates {
         self.counts.add(availability);
     }
 
-    /// Records that no workflow was found on the candidate `id`.
-    pub(crate) fn set_idle(&mut self, id: &str) {
+    /// Records that the candidate `id` has no workflow, and the BMC that the order needs.
+    pub(crate) fn set_checked(&mut self, id: &str) {
         for candidate in self.free.iter_mut().filter(|candidate| candidate.id == id) {
-            candidate.is_idle = true;
+            candidate.is_checked = true;
         }
     }
 

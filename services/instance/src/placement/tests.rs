@@ -8,11 +8,11 @@ use std::sync::Arc;
 use runtime::Clock;
 use runtime::identity::{Caller, Role};
 use store::memory::MemoryStore;
-use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
-use tinwright::instance::v1::instance::Os;
+use tinwright::instance::v1::instance::{Os, PowerManagement};
 use tinwright::instance::v1::instance_service_server::InstanceService as _;
 use tinwright::workflow::v1 as wf;
+use tinwright::{HardwareId, TemplateId};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
@@ -129,6 +129,35 @@ async fn only_a_free_machine_that_fits_is_chosen_and_a_refusal_counts_the_others
         (expected([]), "no machine fits: none has the model and location and labels of the order")
     );
     assert!(refused.get_details_retry_info().is_none());
+}
+
+#[tokio::test]
+async fn a_template_is_installed_only_on_a_machine_that_can_be_switched() {
+    let rack: Vec<_> = (0..3).map(|_| machine([("model", "small".to_owned())])).collect();
+    let with_bmc = rack[1].id.clone();
+    let without = [rack[0].id.clone(), rack[2].id.clone()];
+    let site = Site::with_rack(rack);
+    site.state().without_bmc.extend(without);
+    let api = api(&site, Arc::new(MemoryStore::default()));
+    let templated = || {
+        let mut order = order(by_model("small"), String::new());
+        let instance = order.instance.as_mut().unwrap();
+        (instance.os, instance.template_id) = (None, TemplateId::new().to_string());
+        order
+    };
+    let plan = pb::CreateInstanceRequest { validate_only: true, ..templated() };
+    assert_eq!(create(&api, plan).await.unwrap().plan.unwrap().hardware_id, with_bmc);
+    let first = create(&api, templated()).await.unwrap().instance.unwrap();
+    assert_eq!(first.hardware_id, with_bmc);
+    let refused = create(&api, templated()).await.unwrap_err();
+    let all = expected([("matching", 3), ("occupied", 1), ("without_bmc", 2)]);
+    assert_eq!(counts(&refused), all);
+    let text = "3 machines fit, and none is free: 1 occupied, 2 without a BMC";
+    assert_eq!(refused.message(), text);
+    // Somebody switches it on by hand.
+    let mut by_hand = templated();
+    by_hand.instance.as_mut().unwrap().set_power_management(PowerManagement::None);
+    create(&api, by_hand).await.unwrap();
 }
 
 #[tokio::test]

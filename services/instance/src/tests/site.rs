@@ -68,6 +68,8 @@ pub(crate) struct FakeState {
     /// The ids of power jobs that were released before they were cancelled.
     pub(crate) released_jobs: BTreeSet<String>,
     pub(crate) has_bmc: bool,
+    /// The machines without a BMC, although others have one.
+    pub(crate) without_bmc: BTreeSet<String>,
     /// The time of the last restart that began a boot epoch of the machine.
     pub(crate) restart_time: Option<SystemTime>,
     /// The error for each request to create a workflow.
@@ -132,6 +134,7 @@ impl Site {
             cancelled_jobs: BTreeSet::new(),
             released_jobs: BTreeSet::new(),
             has_bmc: true,
+            without_bmc: BTreeSet::new(),
             restart_time: None,
             refusal: None,
             lose_after: None,

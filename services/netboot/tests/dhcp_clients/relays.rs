@@ -23,10 +23,10 @@ fn fleet() -> Vec<Hardware> {
 /// Exchanges per second that a build without optimisation serves beside other tests. `cargo rack load beside` measures the highest rate.
 pub(crate) const LASTING_RATE: u32 = 400;
 
-/// The options by which perfdhcp begins `count` exchanges, and then waits for their replies. With a single `-n` it counts OFFERs and ACKs together,
-/// and ends after that many, unless there are already more.
+/// The options by which perfdhcp begins `count` exchanges. It ends once exactly as many OFFERs and ACKs came, together, as its limits for both add up to,
+/// although it may have sent more than `count`. The second limit is out of reach, so that it waits for late replies as long as `-W` says.
 pub(crate) fn exchanges(count: u32) -> String {
-    format!("-n {count} -n {count}")
+    format!("-n {count} -n 1000000000")
 }
 
 pub(crate) fn perfdhcp(lab: &Lab, options: &str) -> String {

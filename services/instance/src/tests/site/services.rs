@@ -321,11 +321,15 @@ impl PowerService for Site {
 
     async fn get_bmc(
         &self,
-        _request: Request<power::GetBmcRequest>,
+        request: Request<power::GetBmcRequest>,
     ) -> Result<Response<power::GetBmcResponse>, Status> {
-        self.carry_out(|state| match state.has_bmc {
-            true => Ok(power::GetBmcResponse { bmc: Some(power::Bmc::default()) }),
-            false => Err(missing()),
+        use power::get_bmc_request::By;
+        let by = request.into_inner().by;
+        self.carry_out(|state| match by {
+            Some(By::HardwareId(id)) if state.has_bmc && !state.without_bmc.contains(&id) => {
+                Ok(power::GetBmcResponse { bmc: Some(power::Bmc::default()) })
+            }
+            _ => Err(missing()),
         })
     }
 
