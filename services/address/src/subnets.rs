@@ -21,7 +21,7 @@ use tinwright::status::Violations;
 use tinwright::{Object as _, SubnetId, TenantName, check, field_mask};
 
 use crate::Error;
-use crate::block::{Block, Family, Span};
+use crate::block::{Block, Family, InvalidBlock, Span};
 use crate::claims::{Claims, Holder};
 
 /// The index of subnets by name.
@@ -258,12 +258,24 @@ pub(crate) fn quota(subnet: &pb::Subnet, tenant: &str) -> Option<i64> {
     }
 }
 
+/// Parses a network, which has its number of bits.
+fn with_prefix_length(text: &str) -> Result<Block, String> {
+    let block: Block = text.parse().map_err(|error: InvalidBlock| error.to_string())?;
+    match text.contains('/') {
+        true => Ok(block),
+        false => Err(format!(
+            "{text} has no prefix length, such as {text}/{}",
+            if text.contains(':') { 64 } else { 24 }
+        )),
+    }
+}
+
 /// Returns `subnet` in its stored form, if its fields are valid.
 fn checked(mut subnet: pb::Subnet) -> Result<pb::Subnet, Violations> {
     let mut wrong = Violations::default();
     wrong.take("subnet.name", subnet.name.parse::<TenantName>().map_err(|_| name_rule()));
     wrong.take("subnet.labels", check::labels(&subnet.labels));
-    let network = wrong.normalize("subnet.cidr", &mut subnet.cidr, str::parse::<Block>);
+    let network = wrong.normalize("subnet.cidr", &mut subnet.cidr, with_prefix_length);
     let gateway = wrong.normalize_optional("subnet.gateway", &mut subnet.gateway, check::address);
     if let (Some(network), Some(gateway)) = (network, gateway)
         && network.family() != Family::of(gateway)

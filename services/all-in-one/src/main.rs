@@ -9,6 +9,7 @@ mod install_service;
 #[cfg(test)]
 mod reference_tests;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use all_in_one::config::{CommandLine, Config, StoreOptions, full_help};
 use all_in_one::{Server, maintenance, open_files};
 use anyhow::Context as _;
+use clap::builder::Resettable;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use runtime::telemetry::MachineNames;
 use tokio::signal::unix::{SignalKind, signal};
@@ -86,7 +88,7 @@ enum StoreCommand {
 }
 
 fn main() -> ExitCode {
-    let mut program = examples::with_examples(Arguments::command());
+    let mut program = without_empty_variables(examples::with_examples(Arguments::command()));
     let arguments = cli::connect::move_options(std::env::args_os());
     let matches = program.clone().get_matches_from(arguments);
     program.build();
@@ -102,6 +104,16 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::from_arg_matches(&matches)
         .unwrap_or_else(|error| error.format(&mut program).exit());
     command.map_or(ExitCode::SUCCESS, execute)
+}
+
+/// Returns `command` with options that do not read variables of the environment which are empty: such a variable is as one that is not set.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|argument| match argument.get_env().is_some_and(is_empty) {
+        true => argument.env(Resettable::Reset),
+        false => argument,
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// Prints `text`. An error means that nobody reads it.

@@ -16,9 +16,11 @@ use runtime::Clock;
 use runtime::connect::{Servers, client_config};
 use rustls::ClientConfig;
 use tinwright::common::v1 as common;
+use tonic::Code;
 use tonic::transport::{Channel, Uri};
 
 use crate::context::{Contexts, Site};
+use crate::failure;
 
 /// The server without a context and without options.
 const DEFAULT_SERVER: &str = "https://127.0.0.1:42113";
@@ -180,8 +182,10 @@ impl Connection {
     /// Returns `error`; if it is a broken connection, its cause in place of it.
     pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let is_broken = error.chain().any(|cause| cause.is::<tonic::transport::Error>());
+        // Such as the response of a server that is not one of gRPC.
+        let is_odd = matches!(failure::code(&error), Some(Code::Internal | Code::Unknown));
         match self.site(Contexts::open) {
-            Ok(site) if is_broken => cause_of(&site, error).await,
+            Ok(site) if is_broken || is_odd => cause_of(&site, error).await,
             Ok(_) | Err(_) => error,
         }
     }
@@ -239,7 +243,7 @@ impl Site {
     /// Returns the server. The files are read if it is called with TLS.
     pub(crate) fn server(&self) -> anyhow::Result<Servers> {
         let parse = |url: &String| {
-            url.parse::<Uri>().with_context(|| format!("the server {url} is not a URL"))
+            url.parse::<Uri>().with_context(|| format!("the server {url:?} is not a URL"))
         };
         let urls = self.servers.iter().map(parse).collect::<anyhow::Result<Vec<_>>>()?;
         let is_secure = urls.iter().any(|url| url.scheme_str() == Some("https"));

@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::follow::{watch_ended, while_unavailable};
 use crate::input;
-use crate::output::{self, Format, List, Row, print_line};
+use crate::output::{self, Format, GrowingTable, List, Row, print_line};
 
 /// Events in one page.
 const PAGE_EVENTS: i32 = 1000;
@@ -23,6 +23,9 @@ const MAX_REMEMBERED: usize = 10_000;
 /// The time before the last printed event from which a watch that was interrupted begins again: owners store events at the same
 /// time, and their clocks differ.
 const OVERLAP: Duration = Duration::from_secs(60);
+
+/// The least widths of the columns of followed events: those of most values.
+const WIDTHS: [usize; 8] = [20, 10, 14, 9, 13, 8, 14, 30];
 
 /// Options of the command.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,7 +51,7 @@ pub struct EventsCommand {
     /// Print events of this tenant
     #[arg(long, default_value = "", hide_default_value = true)]
     tenant: String,
-    /// Print in this format; followed events as one line each, or as one line of JSON
+    /// Print in this format; a followed event is one row, or one line of JSON
     #[arg(short, long, default_value = "table")]
     output: Format,
 }
@@ -125,6 +128,10 @@ async fn follow(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut printed = BTreeSet::new();
+    let mut table = GrowingTable::new(&WIDTHS, output == Format::Wide);
+    if output.is_for_people() {
+        print_line(out, &table.line(pb::Event::COLUMNS.iter().copied()))?;
+    }
     while_unavailable(true, async |failures| {
         let request = pb::WatchEventsRequest { filter: Some(filter.clone()) };
         let mut responses = client(channel).watch_events(request).await?.into_inner();
@@ -133,7 +140,11 @@ async fn follow(
             let Some(WatchEvent::Added(event)) = response.event else { continue };
             if printed.insert(event.id.clone()) {
                 let text = match output {
-                    Format::Table | Format::Wide | Format::Name => line(&event),
+                    Format::Table | Format::Wide => {
+                        let row = event.row(SystemTime::UNIX_EPOCH);
+                        table.line(row.iter().map(String::as_str))
+                    }
+                    Format::Name => output::reference::<pb::Event>(&event.id),
                     Format::Json | Format::Yaml | Format::JsonPath(_) => {
                         tinwright::json::write(&event)?.to_string()
                     }
@@ -181,20 +192,6 @@ impl Row for pb::Event {
     }
 }
 
-/// Renders an event as one line.
-fn line(event: &pb::Event) -> String {
-    let name = match event.object_name.as_str() {
-        "" => String::new(),
-        name => format!(" ({name})"),
-    };
-    let object = format!("{} {}{name}", event.noun, event.object_id);
-    let kind = output::word(event.kind().as_str_name(), "EVENT_KIND_");
-    let (caller, change) = (caller(event), change(event));
-    let parts = [&kind, &caller, &event.call, &object, &change, &event.text];
-    let parts = parts.into_iter().map(|part| part.trim()).filter(|part| !part.is_empty());
-    parts.fold(time(event), |line, part| format!("{line} {part}"))
-}
-
 fn time(event: &pb::Event) -> String {
     // Whole seconds.
     let time = event.time.map(|time| Timestamp { nanos: 0, ..time }.to_string());
@@ -240,32 +237,34 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_time_caller_call_object_change_and_text() {
-        let expected = "1970-01-01T00:00:01Z call person:anna InstanceService/DeleteInstance \
-                        instance 0192 active > deprovisioning no longer needed";
-        assert_eq!(line(&event()), expected);
+    fn a_row_has_time_caller_object_change_call_and_text() {
+        let row = event().row(SystemTime::UNIX_EPOCH);
+        let wanted = [
+            "1970-01-01T00:00:01Z",
+            "call",
+            "person:anna",
+            "instance",
+            "0192",
+            "",
+            "active > deprovisioning",
+            "InstanceService/DeleteInstance",
+            "no longer needed",
+        ];
+        assert_eq!(row, wanted);
     }
 
     #[test]
     fn a_change_by_a_service_has_the_name_of_the_service() {
-        let own = pb::Event {
-            subject: String::new(),
-            call: String::new(),
-            kind: pb::EventKind::Transition.into(),
-            text: String::new(),
-            ..event()
-        };
-        let expected = "1970-01-01T00:00:01Z transition instance instance 0192 \
-                        active > deprovisioning";
-        assert_eq!(line(&own), expected);
+        let own = pb::Event { subject: String::new(), ..event() };
+        assert_eq!(own.row(SystemTime::UNIX_EPOCH)[2], "instance");
         let forwarded = pb::Event { via: "service:gateway".into(), ..event() };
-        assert!(line(&forwarded).contains("person:anna via service:gateway"));
+        let caller = &forwarded.row(SystemTime::UNIX_EPOCH)[2];
+        assert_eq!(caller, "person:anna via service:gateway");
     }
 
     #[test]
     fn an_object_with_a_name_has_it_beside_its_id() {
         let named = pb::Event { object_name: "node-1".into(), ..event() };
-        assert!(line(&named).contains(" instance 0192 (node-1) active > "), "{}", line(&named));
         let row = named.row(SystemTime::UNIX_EPOCH);
         assert_eq!((row.len(), row[5].as_str()), (pb::Event::COLUMNS.len(), "node-1"));
     }

@@ -64,7 +64,7 @@ async fn create(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let change = async |model: &mut pb::Model| settings.write(channel, model).await.map(drop);
-    from_files::create_with(files, change, channel, out).await.map(drop)
+    from_files::create_with(files, change, channel, out).await?.failures.into_result()
 }
 
 async fn update(

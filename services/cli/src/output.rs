@@ -20,7 +20,7 @@ use tinwright::json;
 
 pub use self::format::Format;
 pub use self::list::{List, ListOutput};
-pub use self::table::Table;
+pub use self::table::{GrowingTable, Table};
 use crate::files::{descriptor, human};
 
 /// An object with a row in a table.
@@ -101,6 +101,14 @@ fn value<M: Message + Name>(object: &M, format: &Format) -> anyhow::Result<Value
 /// Returns the reference that scripts use to the object of type `M` with the name `name`: `hardware/node-1`.
 pub fn reference<M: Name>(name: &str) -> String {
     format!("{}/{name}", M::NAME.to_lowercase())
+}
+
+/// Returns the name in `text`, which is a name or a reference to an object of type `M`.
+pub fn referenced<M: Name>(text: &str) -> &str {
+    match text.split_once('/') {
+        Some((kind, name)) if kind.eq_ignore_ascii_case(M::NAME) => name,
+        Some(_) | None => text,
+    }
 }
 
 /// Renders `objects` as a table.

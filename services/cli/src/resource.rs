@@ -68,8 +68,9 @@ pub trait Resource: Watchable + Row {
     /// Deletes the object.
     async fn delete(&self, channel: &Channel, options: &Self::DeleteOptions) -> anyhow::Result<()>;
 
-    /// Returns the object with the name `name`, which may be the beginning of its id.
+    /// Returns the object with the name `name`, which may be the beginning of its id, or a reference: `hardware/node-1`.
     async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        let name = output::referenced::<Self>(name);
         match Self::get(channel, name, view).await {
             Err(missing) if failure::is_not_found(&missing) => {
                 by_prefix(channel, name, view, missing).await
@@ -82,7 +83,7 @@ pub trait Resource: Watchable + Row {
     /// server may have no such objects.
     async fn find_id(channel: &Channel, name: &str) -> anyhow::Result<String> {
         // The ids of all resources have one form.
-        match name.parse::<HardwareId>() {
+        match output::referenced::<Self>(name).parse::<HardwareId>() {
             Ok(id) => Ok(id.to_string()),
             Err(_) => Ok(Self::find(channel, name, View::Basic).await?.id().to_owned()),
         }

@@ -109,7 +109,8 @@ async fn create_named(
         template.name = name.to_owned();
         anyhow::Ok(())
     };
-    from_files::create_objects(objects, output, rename, channel, out).await.map(drop)
+    let sent = from_files::create_objects(objects, output, rename, channel, out);
+    sent.await?.failures.into_result()
 }
 
 /// Options of a deletion.

@@ -13,6 +13,7 @@ use tinwright::hardware::v1::Location;
 use tonic::transport::Channel;
 
 use crate::connect::View;
+use crate::failure;
 use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row};
@@ -180,11 +181,12 @@ impl Resource for pb::LocationBinding {
     type WatchOptions = NoOptions;
     type DeleteOptions = NoOptions;
     const RESOURCE: &'static str = "location binding";
-    const NAMES: &'static str = "ID";
+    const NAMES: &'static str = "LOCATION|ID";
 
     async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let id = name.parse::<LocationBindingId>();
-        let id = id.map_err(|_| resource::no_name(name, Self::RESOURCE))?;
+        let Ok(id) = name.parse::<LocationBindingId>() else {
+            return only_binding(channel, name).await;
+        };
         let request = pb::GetLocationBindingRequest { by: Some(By::Id(id.to_string())) };
         let found = client(channel).get_location_binding(request).await?.into_inner();
         required(found.location_binding)
@@ -224,17 +226,11 @@ impl FromFiles for pb::LocationBinding {
         if !self.id.is_empty() {
             return resource::optional(Self::get(channel, &self.id, view).await);
         }
-        let bindings = resource::pages(async |page_token| {
-            let location_id = self.location_id.clone();
-            let request =
-                pb::ListLocationBindingsRequest { page_token, location_id, ..Default::default() };
-            let page = client(channel).list_location_bindings(request).await?.into_inner();
-            Ok((page.location_bindings, page.next_page_token))
-        });
+        let bindings = of_location(channel, &self.location_id).await?;
         let is_same = |it: &Self| {
             it.location_id == self.location_id && it.tenant == self.tenant && it.group == self.group
         };
-        Ok(bindings.await?.into_iter().find(is_same))
+        Ok(bindings.into_iter().find(is_same))
     }
 
     fn with_id(self, id: String) -> Self {
@@ -260,6 +256,35 @@ impl FromFiles for pb::LocationBinding {
             client(channel).update_location_binding(request).await?.into_inner().location_binding,
         )
     }
+}
+
+/// Returns the bindings of the location with this id.
+async fn of_location(channel: &Channel, id: &str) -> anyhow::Result<Vec<pb::LocationBinding>> {
+    resource::pages(async |page_token| {
+        let location_id = id.to_owned();
+        let request =
+            pb::ListLocationBindingsRequest { page_token, location_id, ..Default::default() };
+        let page = client(channel).list_location_bindings(request).await?.into_inner();
+        Ok((page.location_bindings, page.next_page_token))
+    })
+    .await
+}
+
+/// Returns the binding of the location `name`, if it has one only.
+async fn only_binding(channel: &Channel, name: &str) -> anyhow::Result<pb::LocationBinding> {
+    let location = Location::get(channel, name, View::Basic).await;
+    let Some(location) = resource::optional(location)? else {
+        return Err(resource::no_name(name, pb::LocationBinding::RESOURCE));
+    };
+    let mut bindings = of_location(channel, &location.id).await?;
+    let none = || failure::Missing(format!("location {name} has no binding"));
+    let binding = bindings.pop().ok_or_else(none)?;
+    anyhow::ensure!(
+        bindings.is_empty(),
+        "location {name} has {} bindings: give the id of one",
+        bindings.len() + 1
+    );
+    Ok(binding)
 }
 
 fn client(channel: &Channel) -> LocationBindingServiceClient<Channel> {

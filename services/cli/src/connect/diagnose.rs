@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, CertificateError, Error};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Uri;
@@ -24,6 +24,10 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The beginning of a connection of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// A request of HTTP/1.1, which gRPC is not served over.
+const HTTP1_REQUEST: &[u8] = b"HEAD / HTTP/1.1\r\nhost: tinwright\r\nconnection: close\r\n\r\n";
+/// The longest head of its response.
+const MAX_HEAD_BYTES: u64 = 4096;
 /// The first byte of an alert of TLS.
 const TLS_ALERT: u8 = 21;
 
@@ -41,16 +45,27 @@ pub(super) async fn cause(site: &Site, now: SystemTime) -> Option<String> {
             "the certificate {file} expired {days} days ago: issue another one with `tinwright identity issue` on the server"
         ));
     }
-    let opened = tokio::time::timeout(STEP_TIMEOUT, TcpStream::connect((host.as_str(), port)));
-    let stream = match opened.await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Some(unreachable(url, &error)),
-        Err(_) => return Some(unreachable(url, &io::ErrorKind::TimedOut.into())),
+    let server = Server { site, url, host: &host, port };
+    let stream = match server.open().await {
+        Ok(stream) => stream,
+        Err(error) => return Some(unreachable(url, &error)),
     };
     let step = async {
-        if is_secure { with_tls(site, url, &host, stream).await } else { plain(url, stream).await }
+        if server.is_other_http(is_secure).await == Some(true) {
+            return Some(not_the_api(url));
+        }
+        if is_secure { server.with_tls(stream).await } else { plain(url, stream).await }
     };
     tokio::time::timeout(STEP_TIMEOUT + REFUSAL_TIMEOUT, step).await.ok().flatten()
+}
+
+/// The server that is called.
+#[derive(Clone, Copy, Debug)]
+struct Server<'a> {
+    site: &'a Site,
+    url: &'a str,
+    host: &'a str,
+    port: u16,
 }
 
 /// The time before the end of a certificate at which warnings begin.
@@ -107,26 +122,78 @@ fn closed(site: &Site, url: &str) -> String {
     )
 }
 
-async fn with_tls(site: &Site, url: &str, host: &str, stream: TcpStream) -> Option<String> {
-    let config = Arc::new(site.tls().ok()?);
-    let name = ServerName::try_from(host.to_owned()).ok()?;
-    let handshake = TlsConnector::from(config).connect(name, stream).await;
-    let error = match handshake {
-        Err(error) => error,
-        Ok(mut stream) => {
-            // With TLS 1.3 a server refuses a certificate after the client's handshake.
-            let mut first = [0];
-            let read = tokio::time::timeout(REFUSAL_TIMEOUT, stream.read(&mut first));
-            match read.await.ok()? {
-                Ok(0) => return Some(closed(site, url)),
-                Ok(_) => return None,
-                Err(error) if is_end(&error) => return Some(closed(site, url)),
-                Err(error) => error,
-            }
+fn not_the_api(url: &str) -> String {
+    format!(
+        "the server at {url} is not the API of Tinwright, but one of HTTP, as the gateway and the metrics are: give --server the port of the API (42113, unless serve has --listen)"
+    )
+}
+
+impl Server<'_> {
+    async fn open(&self) -> io::Result<TcpStream> {
+        let opened = TcpStream::connect((self.host, self.port));
+        tokio::time::timeout(STEP_TIMEOUT, opened).await?
+    }
+
+    /// True if it is a server of HTTP, with TLS or without, that does not serve gRPC; none if that is unknown.
+    async fn is_other_http(&self, with_tls: bool) -> Option<bool> {
+        let stream = self.open().await.ok()?;
+        if !with_tls {
+            return is_http_without_grpc(stream).await;
         }
+        let mut config = self.site.tls().ok()?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let name = ServerName::try_from(self.host.to_owned()).ok()?;
+        match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+            Ok(stream) => is_http_without_grpc(stream).await,
+            // It may be one without TLS.
+            Err(error) if is_other_protocol(&error) => {
+                is_http_without_grpc(self.open().await.ok()?).await
+            }
+            Err(_) => None,
+        }
+    }
+
+    async fn with_tls(&self, stream: TcpStream) -> Option<String> {
+        let Self { site, url, host, port: _ } = *self;
+        let config = Arc::new(site.tls().ok()?);
+        let name = ServerName::try_from(host.to_owned()).ok()?;
+        let handshake = TlsConnector::from(config).connect(name, stream).await;
+        let error = match handshake {
+            Err(error) => error,
+            Ok(mut stream) => {
+                // With TLS 1.3 a server refuses a certificate after the client's handshake.
+                let mut first = [0];
+                let read = tokio::time::timeout(REFUSAL_TIMEOUT, stream.read(&mut first));
+                match read.await.ok()? {
+                    Ok(0) => return Some(closed(site, url)),
+                    Ok(_) => return None,
+                    Err(error) if is_end(&error) => return Some(closed(site, url)),
+                    Err(error) => error,
+                }
+            }
+        };
+        let cause = error.get_ref()?.downcast_ref::<Error>()?;
+        of_tls(cause, site, url, host)
+    }
+}
+
+/// True if the other side answers a request of HTTP/1.1 as a server without gRPC does; none if nothing comes in time.
+async fn is_http_without_grpc(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<bool> {
+    let exchange = async {
+        stream.write_all(HTTP1_REQUEST).await?;
+        stream.flush().await?;
+        let mut head = Vec::new();
+        stream.take(MAX_HEAD_BYTES).read_to_end(&mut head).await?;
+        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        io::Result::Ok(head.starts_with("http/1.") && !head.contains("application/grpc"))
     };
-    let cause = error.get_ref()?.downcast_ref::<Error>()?;
-    of_tls(cause, site, url, host)
+    tokio::time::timeout(REFUSAL_TIMEOUT, exchange).await.ok()?.ok()
+}
+
+/// True if the other side of a handshake does not speak TLS.
+fn is_other_protocol(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+    matches!(cause, Some(Error::InvalidMessage(_)))
 }
 
 #[expect(
@@ -191,17 +258,21 @@ mod tests {
         (folder, site)
     }
 
-    /// Answers the first connection with `answer`, and returns the address.
+    /// Answers each of some connections with `answer`, and returns the address.
     async fn listen(answer: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 64];
-            let _read = stream.read(&mut request).await.unwrap();
-            stream.write_all(answer).await.unwrap();
-            stream.flush().await.unwrap();
-            tokio::time::sleep(STEP_TIMEOUT).await;
+            for _ in 0..5 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut request = [0; 64];
+                    let _read = stream.read(&mut request).await.unwrap();
+                    stream.write_all(answer).await.unwrap();
+                    stream.shutdown().await.unwrap();
+                    tokio::time::sleep(STEP_TIMEOUT).await;
+                });
+            }
         });
         address
     }
@@ -219,7 +290,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_of_the_other_protocol_is_named_with_the_right_url() {
-        let address = listen(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        let address =
+            listen(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/grpc\r\n\r\n").await;
         let (_folder, secure) = site(&format!("https://{address}"));
         let cause_of = async |site: &Site| cause(site, SystemTime::now()).await.unwrap();
         let wanted = format!(
@@ -231,6 +303,26 @@ mod tests {
         let wanted =
             format!("the server at http://{address} speaks TLS: --server https://{address}");
         assert_eq!(cause_of(&plain).await, wanted);
+        let address = listen(b"HTTP/1.1 404 Not Found\r\n\r\n").await;
+        for scheme in ["http", "https"] {
+            let (_folder, other) = site(&format!("{scheme}://{address}"));
+            let wanted = format!("the server at {scheme}://{address} is not the API of Tinwright");
+            assert!(cause_of(&other).await.starts_with(&wanted));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_of_http_without_grpc_is_not_the_api() {
+        const OTHER: &[u8] = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+        const API: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\n\r\n";
+        for (response, is_other) in [(OTHER, true), (API, false)] {
+            let (mut client, server) = tokio::io::duplex(1000);
+            client.write_all(response).await.unwrap();
+            client.shutdown().await.unwrap();
+            assert_eq!(is_http_without_grpc(server).await, Some(is_other));
+        }
+        assert_eq!(is_http_without_grpc(tokio::io::empty()).await, Some(false));
+        assert_eq!(is_http_without_grpc(tokio::io::duplex(1000).0).await, None);
     }
 
     #[tokio::test]

@@ -30,7 +30,20 @@ pub(super) async fn table(channel: &Channel, machines: &[pb::Hardware], now: Sys
     let rows = machines.iter().map(|machine| {
         super::row(machine, effective_state(machine, occupants.get(&machine.id)), now)
     });
-    Table::new(pb::Hardware::COLUMNS, rows)
+    let table = Table::new(pb::Hardware::COLUMNS, rows);
+    let table = table.with_wide_columns(&WIDE_COLUMNS, machines.iter().map(wide_cells));
+    match machines.iter().any(|machine| !machine.location_id.is_empty()) {
+        true => table.with_names(resource::all_names::<pb::Location>(channel).await),
+        false => table,
+    }
+}
+
+/// The columns that a wide table has in addition.
+const WIDE_COLUMNS: [&str; 4] = ["ZONE", "MANUFACTURER", "ARCHITECTURE", "LOCATION"];
+
+fn wide_cells(machine: &pb::Hardware) -> Vec<String> {
+    let cells = [&machine.zone, &machine.manufacturer, &machine.architecture, &machine.location_id];
+    cells.map(Clone::clone).into()
 }
 
 /// Returns the whole record of `machine`, below a line about its instance if it has one.

@@ -65,7 +65,7 @@ pub(super) async fn print(
     output: &ListOutput,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let empty = "no unknown machine has asked for a boot";
+    let empty = "no unknown machine has asked for a boot; those in the networks of a server with --netboot-interface are listed";
     let list = List::new(machines, |machine| &machine.mac, empty);
     list.print_rows(output, out).await
 }

@@ -14,6 +14,7 @@ use super::{Goal, client, wait};
 use crate::failure::Failures;
 use crate::input;
 use crate::output::{Format, List, Row};
+use crate::resource::from_files::Sent;
 use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
 
 /// Options of a new instance.
@@ -29,7 +30,7 @@ pub struct CreateInstance {
     /// The instance
     #[command(flatten)]
     order: Order,
-    /// Wait until each instance is active, once all are created; exit with 1 if one fails
+    /// Wait until each instance that was created is active; exit with 1 if one fails, or was not created
     #[arg(long)]
     wait: bool,
     /// Print in this format
@@ -147,18 +148,17 @@ pub(super) async fn run(
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<()> {
     let CreateInstance { files, order, output, wait: until_active } = create;
-    let created = match order.instance(channel).await? {
+    let Sent { objects: created, mut failures } = match order.instance(channel).await? {
         None => {
             let files = FileOptions { files, output };
             resource::create_from_files(files, channel, out).await?
         }
         Some(instance) => {
-            let created = vec![instance.create(channel).await?];
-            resource::print(&created, output, channel, out).await?;
-            created
+            let objects = vec![instance.create(channel).await?];
+            resource::print(&objects, output, channel, out).await?;
+            Sent { objects, failures: Failures::new(1) }
         }
     };
-    let mut failures = Failures::new(created.len());
     for instance in created.iter().filter(|_| until_active) {
         let reached = wait::until(channel, &instance.id, &instance.title(), Goal::Active).await;
         if let Err(error) = reached {

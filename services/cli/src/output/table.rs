@@ -18,13 +18,15 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// Names of other objects by their ids.
     names: HashMap<String, String>,
+    /// The number of columns, counted from the last, that only a wide table has.
+    wide_columns: usize,
 }
 
 impl Table {
     /// Returns a table with the names of its `columns`.
     pub fn new(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Self {
         let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-        Self { columns, rows: rows.collect(), names: HashMap::new() }
+        Self { columns, rows: rows.collect(), names: HashMap::new(), wide_columns: 0 }
     }
 
     /// Returns the table of `objects`.
@@ -37,11 +39,27 @@ impl Table {
         Self { names, ..self }
     }
 
+    /// Adds `columns` to a wide table, with the `cells` of each row.
+    pub fn with_wide_columns(
+        mut self,
+        columns: &[&str],
+        cells: impl Iterator<Item = Vec<String>>,
+    ) -> Self {
+        self.columns.extend(columns.iter().map(|column| (*column).to_owned()));
+        for (row, cells) in self.rows.iter_mut().zip(cells) {
+            row.extend(cells);
+        }
+        Self { wide_columns: columns.len(), ..self }
+    }
+
     /// Renders the table. In a `wide` table the id follows the name, and ids are whole; else they are as short as they can be without
     /// becoming the same.
     pub fn render(mut self, wide: bool, headers: bool) -> String {
         self.replace_ids(wide);
         if !wide {
+            let columns = self.columns.len() - self.wide_columns;
+            self.columns.truncate(columns);
+            self.rows.iter_mut().for_each(|row| row.truncate(columns));
             self.shorten_ids();
         }
         let mut table = comfy_table::Table::new();
@@ -84,6 +102,36 @@ impl Table {
             short.len() == ids.len()
         };
         (MIN_ID..36).find(differ).unwrap_or(36)
+    }
+}
+
+/// A table that is printed row by row, while it grows. A column becomes as wide as its widest value so far.
+#[derive(Debug)]
+pub struct GrowingTable {
+    widths: Vec<usize>,
+    wide: bool,
+}
+
+impl GrowingTable {
+    /// Returns a table without rows, whose columns have at least these `widths` in characters; in a `wide` one ids are whole.
+    pub fn new(widths: &[usize], wide: bool) -> Self {
+        Self { widths: widths.to_vec(), wide }
+    }
+
+    /// Returns the line of the next row. It has as many `cells` as the others.
+    pub fn line<'a>(&mut self, cells: impl Iterator<Item = &'a str>) -> String {
+        let mut line = String::new();
+        for (column, cell) in cells.enumerate() {
+            let is_short = !self.wide && is_id(cell);
+            let cell = cell.get(..MIN_ID).filter(|_| is_short).unwrap_or(cell);
+            if self.widths.len() == column {
+                self.widths.push(0);
+            }
+            let width = &mut self.widths[column];
+            *width = cell.chars().count().max(*width);
+            line += &format!("{cell:width$}  ", width = *width);
+        }
+        line.trim_end().to_owned()
     }
 }
 
@@ -141,5 +189,28 @@ mod tests {
     fn a_wide_table_has_whole_ids() {
         let wide = format!("{}  node-1 ({})  x", IDS[0], IDS[2]);
         assert_eq!(lines(&[0], true, false), [wide]);
+    }
+
+    #[test]
+    fn the_columns_of_a_growing_table_become_wider() {
+        let mut table = GrowingTable::new(&[5], false);
+        let mut line = |cells: [&str; 3]| table.line(cells.into_iter());
+        assert_eq!(line(["ID", "STATE", "TEXT"]), "ID     STATE  TEXT");
+        assert_eq!(line([IDS[0], "on", ""]), "01a21617-1061  on");
+        assert_eq!(line(["x", "", "y"]), "x                     y");
+        let wide = GrowingTable::new(&[], true).line([IDS[0], "x"].into_iter());
+        assert_eq!(wide, format!("{}  x", IDS[0]));
+    }
+
+    #[test]
+    fn some_columns_are_in_a_wide_table_only() {
+        let rows = || [vec!["a".to_owned()], vec!["b".to_owned()]].into_iter();
+        let table = Table::new(&["NAME"], rows()).with_wide_columns(&["SAME"], rows());
+        let lines = |wide| {
+            let text = table.clone().render(wide, true);
+            text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(false), ["NAME", "a", "b"]);
+        assert_eq!(lines(true), ["NAME  SAME", "a     a", "b     b"]);
     }
 }

@@ -107,6 +107,15 @@ pub struct ApplyOptions {
     pub skip_login: bool,
 }
 
+/// The objects of files after they were sent.
+#[derive(Debug)]
+pub struct Sent<R> {
+    /// Those that the server has taken, as it stores them.
+    pub objects: Vec<R>,
+    /// The errors of the others.
+    pub failures: Failures,
+}
+
 /// An application of files.
 #[derive(Debug)]
 pub struct Apply<'a> {
@@ -152,15 +161,15 @@ pub async fn create<R: FromFiles>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    create_from_files::<R>(options, channel, out).await.map(drop)
+    create_from_files::<R>(options, channel, out).await?.failures.into_result()
 }
 
-/// Does the same, and returns the created objects if all were created.
+/// Does the same, and returns the created objects beside the errors.
 pub async fn create_from_files<R: FromFiles>(
     options: FileOptions,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<Vec<R>> {
+) -> anyhow::Result<Sent<R>> {
     create_with(options, async |_: &mut R| Ok(()), channel, out).await
 }
 
@@ -170,7 +179,7 @@ pub(crate) async fn create_with<R: FromFiles>(
     change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<Vec<R>> {
+) -> anyhow::Result<Sent<R>> {
     create_objects(files::read_all(&files), output, change, channel, out).await
 }
 
@@ -181,7 +190,7 @@ pub(crate) async fn create_objects<R: FromFiles>(
     change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<Vec<R>> {
+) -> anyhow::Result<Sent<R>> {
     let names = Names::new(channel, HashSet::new());
     let each = async |mut object: R| {
         object.resolve(&names).await?;
@@ -208,17 +217,17 @@ pub async fn update<R: FromFiles>(
         }
         object.update(channel, mask.clone()).await
     };
-    send(files::read_all(&files), output, each, channel, out).await.map(drop)
+    send(files::read_all(&files), output, each, channel, out).await?.failures.into_result()
 }
 
-/// Converts all of `objects`, then sends each, prints those that were sent, and returns them.
+/// Converts all of `objects`, then sends each, prints those that were sent, and returns them. Fails if one cannot be converted.
 async fn send<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,
     send: impl AsyncFn(R) -> anyhow::Result<R>,
     channel: &Channel,
     out: &mut dyn Write,
-) -> anyhow::Result<Vec<R>> {
+) -> anyhow::Result<Sent<R>> {
     let (mut converted, mut failures) = (Vec::new(), Failures::new(objects.len()));
     for object in objects {
         match object.and_then(|object| Ok((read::<R>(&object)?, object))) {
@@ -228,7 +237,7 @@ async fn send<R: FromFiles>(
     }
     if !failures.is_empty() {
         failures.into_result().context("nothing was sent")?;
-        return Ok(Vec::new());
+        return Ok(Sent { objects: Vec::new(), failures: Failures::new(0) });
     }
     let mut sent = Vec::new();
     for (object, from) in converted {
@@ -241,8 +250,7 @@ async fn send<R: FromFiles>(
     if !sent.is_empty() {
         super::print(&sent, output, channel, out).await?;
     }
-    failures.into_result()?;
-    Ok(sent)
+    Ok(Sent { objects: sent, failures })
 }
 
 /// Creates the objects in files, or replaces the stored ones that they describe.
