@@ -1,5 +1,10 @@
 //! What commands report of changes, of what they did not find, and of what they refuse to send.
 
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
 use super::{Ended, Operator, tinwright};
 
 const SITE: &str = "\
@@ -100,6 +105,59 @@ async fn a_context_on_the_command_line_precedes_variables() {
 }
 
 #[tokio::test]
+async fn an_empty_variable_is_as_one_that_is_not_set() {
+    let operator = site().await;
+    let mut command = tinwright(["hardware", "list", "-q"]);
+    command
+        .env("TINWRIGHT_SERVER", format!("https://{}", operator.server.grpc))
+        .env("TINWRIGHT_SECRETS", operator.server.secrets())
+        .env("TINWRIGHT_CONTEXT", "")
+        .env("TINWRIGHT_DATA", "");
+    let ended = Ended::of(command).await;
+    assert_eq!((ended.code, ended.printed.lines().count()), (0, 1), "{:#?}", ended.errors);
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn what_lists_print_as_references_is_what_commands_take() {
+    let operator = site().await;
+    operator.ok("location create lab").await;
+    operator.ok("address binding create location/lab --subnet subnet/lan").await;
+    for (list, get) in [
+        ("hardware list -o name", "hardware get"),
+        ("subnet list -o name", "subnet get"),
+        ("range list -o name", "range get"),
+        ("template list -o name", "template get"),
+        ("address binding list -o name", "address binding get"),
+    ] {
+        let reference = operator.ok(list).await.trim().to_owned();
+        assert_eq!(operator.ok(&format!("{get} {reference} -o name")).await.trim(), reference);
+    }
+    let by_location = operator.ok("address binding get lab -o jsonpath={.subnet_ids[*]}").await;
+    assert_eq!(by_location, operator.ok("subnet list -q").await);
+    let errors = operator.run("instance get hardware/node-1").await.1.unwrap_err();
+    assert!(errors[0].contains("hardware/node-1"), "{errors:#?}");
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn followed_events_have_the_columns_of_the_list() {
+    let operator = site().await;
+    let listed = operator.ok("events").await;
+    let url = format!("https://{}", operator.server.grpc);
+    let secrets = operator.server.secrets().display().to_string();
+    let line = ["events", "-f", "--server", &url, "--secrets", &secrets];
+    let mut follow = tinwright(line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for wanted in listed.lines() {
+        let next = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await;
+        assert_eq!(words(&next.unwrap().unwrap().unwrap()), words(wanted));
+    }
+    operator.end().await;
+}
+
+#[tokio::test]
 async fn a_grant_is_printed_as_it_is_confirmed_and_is_not_taken_for_a_machine() {
     let operator = site().await;
     let printed = operator.ok("address grant --subnet lan").await;
@@ -146,5 +204,44 @@ async fn instances_of_a_file_are_waited_for_and_a_wait_has_a_limit() {
     operator.ok(&format!("instance create -f {path} --wait")).await;
     let state = operator.ok("instance get node-2 -o jsonpath={.state}").await;
     assert_eq!(state, "active\n");
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn a_file_of_instances_is_planned_and_those_that_are_created_are_waited_for() {
+    let operator = site().await;
+    let machine = "kind: Hardware\nname: node-2\ninterfaces: [{mac: 02-00-00-00-00-02}]\n";
+    let path = operator.file("machine.yaml", machine);
+    operator.ok(&format!("apply -f {path}")).await;
+    let order = |name: &str| format!("kind: Instance\nhardware: {name}\nreserve_only: true\n");
+    let path = operator.file("orders.yaml", &["node-2", "node-1"].map(order).join("---\n"));
+    let (printed, planned) = operator.run(&format!("instance plan -f {path}")).await;
+    assert!(printed.lines().count() == 2 && printed.contains(" node-1"), "{printed}");
+    let refused = format!(
+        "{path}:1: node-2 is enrolled, and not accepted yet: tinwright hardware accept node-2"
+    );
+    let total = "1 of 2 objects failed".to_owned();
+    assert_eq!(planned, Err(vec![refused.clone(), total.clone()]));
+    assert_eq!(operator.ok("instance list -q").await, "", "a plan creates nothing");
+    let (_, created) = operator.run(&format!("instance create -f {path} --wait")).await;
+    assert_eq!(created, Err(vec![refused, total]));
+    let state = operator.ok("instance get node-1 -o jsonpath={.state}").await;
+    assert_eq!(state, "active\n");
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn another_port_of_the_server_is_named_as_such() {
+    let operator = site().await;
+    let secrets = operator.server.secrets().display().to_string();
+    for (scheme, address) in [("https", operator.server.gateway), ("http", operator.server.vitals)]
+    {
+        let url = format!("{scheme}://{address}");
+        let line = ["hardware", "list", "--server", &url, "--secrets", &secrets];
+        let ended = Ended::of(tinwright(line)).await;
+        let wanted = format!("the server at {url} is not the API of Tinwright");
+        assert_eq!(ended.code, 1);
+        assert!(ended.errors[0].starts_with(&wanted), "{:#?}", ended.errors);
+    }
     operator.end().await;
 }

@@ -234,7 +234,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ),
     (
         "kind: Bmc\nhardware: old\nusername: a\npassword: b\nredfish: {url: 'https://127.0.0.1:1'}",
-        "cannot be reached",
+        "the BMC cannot be reached: nothing listens at 127.0.0.1:1",
     ),
     ("kind: Bmc\nhardware: old\nusername: a\npassword: b\nredfish: {}\nipmi: {}", "protocol"),
     ("kind: Workflow\nname: w\ntemplate: nosuch\nhardware: old", "its template"),

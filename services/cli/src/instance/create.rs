@@ -1,5 +1,7 @@
 //! `instance create`: from files or from options.
 
+use std::collections::HashSet;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -12,10 +14,11 @@ use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::failure::Failures;
+use crate::files::Object;
 use crate::input;
 use crate::output::{Format, List, Row};
-use crate::resource::from_files::Sent;
-use crate::resource::{self, FileOptions, FromFiles as _, Resource as _};
+use crate::resource::from_files::{self, Sent};
+use crate::resource::{self, FileOptions, FromFiles as _, Names, Resource as _};
 
 /// Options of a new instance.
 #[derive(Debug, clap::Args)]
@@ -41,10 +44,13 @@ pub struct CreateInstance {
 /// Options of a plan.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("order")
-    .args(["machine", "model", "location", "machine_labels", "spread"])
+    .args(["files", "machine", "model", "location", "machine_labels", "spread"])
     .multiple(true)
     .required(true))]
 pub struct PlanInstance {
+    /// Read one or more instances from this YAML or JSON file; - for standard input
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "order_options")]
+    files: Vec<PathBuf>,
     /// The instance
     #[command(flatten)]
     order: Order,
@@ -145,7 +151,7 @@ impl Order {
 pub(super) async fn run(
     create: CreateInstance,
     channel: &Channel,
-    out: &mut dyn std::io::Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let CreateInstance { files, order, output, wait: until_active } = create;
     let Sent { objects: created, mut failures } = match order.instance(channel).await? {
@@ -168,18 +174,46 @@ pub(super) async fn run(
     failures.into_result()
 }
 
-/// Prints what the creation of the instance would do.
+/// Prints what the creation of each instance would do.
 pub(super) async fn plan(
     plan: PlanInstance,
     channel: &Channel,
-    out: &mut dyn std::io::Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let instance = plan.order.instance(channel).await?;
+    let PlanInstance { files, order, output } = plan;
+    let mut plans = Vec::new();
+    let done = match order.instance(channel).await? {
+        Some(instance) => {
+            plans.extend(planned(channel, instance).await?);
+            Ok(())
+        }
+        None => {
+            let names = Names::new(channel, HashSet::new());
+            let each = async |mut instance: pb::Instance, object: &Object, _: &mut dyn Write| {
+                let planned = async {
+                    instance.resolve(&names).await?;
+                    planned(channel, instance).await
+                };
+                plans.extend(planned.await.with_context(|| object.position.clone())?);
+                Ok(())
+            };
+            from_files::for_each(&files, each, out).await
+        }
+    };
+    if done.is_ok() || !plans.is_empty() {
+        let list = List::new(&plans, |plan| &plan.hardware_id, "the server has no plan");
+        list.print_rows(&output.into(), out).await?;
+    }
+    done
+}
+
+async fn planned(
+    channel: &Channel,
+    instance: pb::Instance,
+) -> anyhow::Result<Option<pb::InstancePlan>> {
+    let instance = Some(instance);
     let request = pb::CreateInstanceRequest { instance, validate_only: true, ..Default::default() };
-    let planned = client(channel).create_instance(request).await?.into_inner().plan;
-    let planned = planned.as_slice();
-    let list = List::new(planned, |plan| &plan.hardware_id, "the server has no plan");
-    list.print_rows(&plan.output.into(), out).await
+    Ok(client(channel).create_instance(request).await?.into_inner().plan)
 }
 
 /// Returns the disks that `erasure` names, such as `write: /dev/sda`.

@@ -186,6 +186,8 @@ async fn lists_are_selected_and_printed_for_scripts() {
     assert_eq!(rows.lines().count(), 3);
     let (wide, _) = site.run("hardware list -o wide --no-headers").await;
     assert!(wide.lines().next().unwrap().split_whitespace().next().unwrap().len() == 36, "{wide}");
+    let (wide, _) = site.run("hardware list -o wide").await;
+    assert!(wide.lines().next().unwrap().trim_end().ends_with("ARCHITECTURE  LOCATION"), "{wide}");
     assert!(rows.lines().next().unwrap().split_whitespace().next().unwrap().len() < 36, "{rows}");
     let (empty, _) = site.run("location list").await;
     assert_eq!(empty, "no location: create one with `tinwright location create NAME`\n");

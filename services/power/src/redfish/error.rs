@@ -1,8 +1,9 @@
 //! Failed requests to a BMC, and the use of repeating them.
 
 use std::time::Duration;
+use std::{io, iter};
 
-use reqwest::StatusCode;
+use reqwest::{StatusCode, Url};
 
 use super::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
 
@@ -10,8 +11,8 @@ use super::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The connection failed.
-    #[error("the BMC cannot be reached")]
-    Connection(#[source] reqwest::Error),
+    #[error("the BMC cannot be reached: {0}")]
+    Connection(String),
     /// Nothing accepted the connection, or completed its TLS handshake, in time.
     #[error("the BMC opened no connection in {} seconds", .0.as_secs())]
     NoConnection(Duration),
@@ -68,9 +69,40 @@ impl From<reqwest::Error> for Error {
         match (error.is_timeout(), error.is_connect()) {
             (true, true) => Self::NoConnection(CONNECT_TIMEOUT),
             (true, false) => Self::NoResponse(REQUEST_TIMEOUT),
-            (false, _) => Self::Connection(error),
+            (false, _) => Self::Connection(cause(&error)),
         }
     }
+}
+
+/// Returns the cause of a failed connection, for people. The library's own text has each step of the connection in it.
+fn cause(error: &reqwest::Error) -> String {
+    let host = error.url().and_then(Url::host_str).unwrap_or("its host");
+    let port = error.url().and_then(Url::port_or_known_default).unwrap_or(443);
+    let chain = || iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
+    let known = chain().find_map(|it| {
+        if let Some(rustls::Error::InvalidMessage(_)) = tls_error(it) {
+            return Some(format!("{host}:{port} does not speak TLS"));
+        }
+        match it.downcast_ref::<io::Error>()?.kind() {
+            io::ErrorKind::ConnectionRefused => Some(format!("nothing listens at {host}:{port}")),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                Some(format!("there is no route to {host}"))
+            }
+            io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+                Some(format!("{host}:{port} closed the connection"))
+            }
+            _ => None,
+        }
+    });
+    let is_name = chain().any(|it| it.to_string().contains("failed to lookup address"));
+    let unnamed = is_name.then(|| format!("the name {host} has no address"));
+    let last = || chain().last().map_or_else(String::new, ToString::to_string);
+    known.or(unnamed).unwrap_or_else(last)
+}
+
+/// Returns the error of the TLS library in `error`, within any number of errors of input and output.
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    error.downcast_ref().or_else(|| tls_error(error.downcast_ref::<io::Error>()?.get_ref()?))
 }
 
 impl Error {

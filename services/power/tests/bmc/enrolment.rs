@@ -11,6 +11,7 @@ use tinwright::power::v1::enrol_bmc_request::Discovery;
 use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::operation::Power;
 use tinwright::power::v1::power_job::State;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tonic::Code;
 
@@ -88,16 +89,28 @@ async fn nothing_is_created_without_a_login() {
     let mut service = service_with(&machines).await;
     let wrong = pb::Bmc { password: "wrong".into(), ..at(&emulator.url, "node1") };
     let closed = at("https://127.0.0.1:1", "");
+    let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = plain.local_addr().unwrap();
+    let answering = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = plain.accept().await {
+            // The client may have closed it.
+            let _written = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let without_tls = at(&format!("https://{address}"), "");
+    let speaks_no_tls = format!("the BMC cannot be reached: {address} does not speak TLS");
     let unknown = at(&emulator.url, "node2");
     for (bmc, code, text) in [
         (wrong, Code::FailedPrecondition, "the BMC refuses the user name or the password"),
-        (closed, Code::Unavailable, "the BMC cannot be reached"),
+        (closed, Code::Unavailable, "the BMC cannot be reached: nothing listens at 127.0.0.1:1"),
+        (without_tls, Code::Unavailable, speaks_no_tls.as_str()),
         (unknown, Code::FailedPrecondition, "the BMC has no system \"node2\""),
     ] {
         let refused = service.client.enrol_bmc(request(bmc)).await.unwrap_err();
         assert_eq!(refused.code(), code);
         assert!(refused.message().starts_with(text), "{}", refused.message());
     }
+    answering.abort();
     assert!(machines.all().is_empty());
     let bmcs = service.client.list_bmcs(pb::ListBmcsRequest::default()).await.unwrap();
     assert!(bmcs.into_inner().bmcs.is_empty());
