@@ -83,9 +83,9 @@ pub enum BootCommand {
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct RequestOptions {
-    /// Explain a request of this program
-    #[arg(long, default_value = "ipxe")]
-    class: ClientClass,
+    /// Explain a request of this program [default: ipxe, with the reply that PXE in firmware gets before]
+    #[arg(long)]
+    class: Option<ClientClass>,
     /// Set the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64 [default: UEFI of the
     /// machine's processor]
     #[arg(long = "arch", value_name = "NUMBER")]
@@ -125,8 +125,16 @@ pub async fn run(
     match command {
         BootCommand::Explain { machine, request, output } => {
             let by = by(channel, &machine).await?;
-            let response = explain(channel, explain_request(by, request)).await?;
-            print_one(out, &response, &output, explain_text::explanation)
+            let is_beside = request.class.is_none() && output.is_for_people();
+            let firmware = RequestOptions { class: Some(ClientClass::Pxe), ..request.clone() };
+            let response = explain(channel, explain_request(by.clone(), request)).await?;
+            let firmware = match is_beside {
+                true => explain(channel, explain_request(by, firmware)).await?.dhcp,
+                false => None,
+            };
+            print_one(out, &response, &output, |it| {
+                explain_text::explanation(it, firmware.as_ref())
+            })
         }
         BootCommand::List { machine, unknown, output } => {
             let hardware_id = match machine {
@@ -157,7 +165,7 @@ fn explain_request(by: By, options: RequestOptions) -> pb::ExplainBootRequest {
         circuit_id: circuit_id.unwrap_or_default(),
         remote_id: remote_id.unwrap_or_default(),
     });
-    let (by, client_class) = (Some(by), class as i32);
+    let (by, client_class) = (Some(by), class.unwrap_or(ClientClass::Ipxe) as i32);
     pb::ExplainBootRequest { by, client_class, architecture, relay }
 }
 

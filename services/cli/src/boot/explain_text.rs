@@ -8,8 +8,11 @@ use tinwright::netboot::v1::decision_inputs::{LeaseState, UnknownClients};
 
 use crate::output::{fields, word};
 
-/// Renders `response`.
-pub(super) fn explanation(response: &pb::ExplainBootResponse) -> String {
+/// Renders `response`, with the reply of DHCP that the `firmware` gets before, if that is known and another one.
+pub(super) fn explanation(
+    response: &pb::ExplainBootResponse,
+    firmware: Option<&pb::DhcpReply>,
+) -> String {
     let inputs = response.inputs.clone().unwrap_or_default();
     let (boot, fact) = (target(response.boot()), &response.fact);
     let mut text = format!("{}: {boot}\nbecause {fact}\n", machine_names(&inputs));
@@ -18,7 +21,9 @@ pub(super) fn explanation(response: &pb::ExplainBootResponse) -> String {
         let _ = writeln!(text, "feed cut: {cut}; the inputs may be old, and no boot is opened");
     }
     text.push('\n');
+    let firmware = firmware.filter(|it| Some(*it) != response.dhcp.as_ref());
     text.push_str(&fields(&[
+        ("firmware", firmware.map_or_else(String::new, dhcp)),
         ("DHCP", response.dhcp.as_ref().map_or_else(String::new, dhcp)),
         ("script", response.script.as_ref().map_or_else(String::new, script)),
         ("environment", environment(response)),
@@ -298,7 +303,7 @@ mod tests {
             inputs: Some(inputs),
             ..pb::ExplainBootResponse::default()
         };
-        let text = explanation(&response);
+        let text = explanation(&response, None);
         let mut lines = text.lines();
         assert_eq!(
             lines.next(),
@@ -312,13 +317,32 @@ mod tests {
     }
 
     #[test]
+    fn the_reply_to_the_firmware_is_shown_if_it_is_another_one() {
+        let offer = |file: &str| pb::DhcpReply {
+            r#type: pb::dhcp_reply::Type::Offer.into(),
+            boot_file: file.into(),
+            boot_offered: true,
+            ..pb::DhcpReply::default()
+        };
+        let response =
+            pb::ExplainBootResponse { dhcp: Some(offer("auto.ipxe")), ..Default::default() };
+        let text = explanation(&response, Some(&offer("ipxe.efi")));
+        assert!(
+            text.contains("firmware   offer, file ipxe.efi\nDHCP       offer, file auto.ipxe\n"),
+            "{text}"
+        );
+        let same = explanation(&response, Some(&offer("auto.ipxe")));
+        assert!(!same.contains("firmware"), "{same}");
+    }
+
+    #[test]
     fn a_missing_environment_is_shown_with_what_to_do() {
         let missing_files = vec!["vmlinuz-x86_64".into(), "initramfs-x86_64".into()];
         let response = pb::ExplainBootResponse { missing_files, ..Default::default() };
         let line =
             "environment missing: vmlinuz-x86_64, initramfs-x86_64; run `tinwright osie build`\n";
-        assert!(explanation(&response).contains(line), "{}", explanation(&response));
-        let complete = explanation(&pb::ExplainBootResponse::default());
+        assert!(explanation(&response, None).contains(line), "{}", explanation(&response, None));
+        let complete = explanation(&pb::ExplainBootResponse::default(), None);
         assert!(!complete.contains("environment"), "{complete}");
     }
 
@@ -335,7 +359,7 @@ mod tests {
             }),
             ..pb::ExplainBootResponse::default()
         };
-        let text = explanation(&response);
+        let text = explanation(&response, None);
         assert!(text.contains("DHCP       no reply: no record\n"), "{text}");
         assert!(text.contains("404 at http://a/auto.ipxe: nothing to boot\n"), "{text}");
     }
