@@ -352,6 +352,20 @@ impl FromFiles for pb::Hardware {
         &self.name
     }
 
+    fn ignored(&self, stored: &Self) -> Option<String> {
+        let (wanted, name) = (own_state(self), stored.title());
+        let command = match (stored.state(), self.state()) {
+            (_, pb::State::Unspecified | pb::State::Deleting) => return None,
+            (old, new) if old == new => return None,
+            (pb::State::Enrolled, pb::State::Provisionable) => format!("accept {name}"),
+            _ => format!("set-state {name} {wanted}"),
+        };
+        Some(format!(
+            "its state stays {}; to change it: tinwright hardware {command}",
+            own_state(stored)
+        ))
+    }
+
     /// A machine that was found by its MAC keeps its name.
     fn adopt(&mut self, stored: &Self) {
         if self.name.is_empty() {

@@ -210,7 +210,7 @@ pub(crate) async fn apply(object: &Object, apply: &Apply<'_>) -> anyhow::Result<
 
 async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied> {
     let (channel, diff) = (apply.channel, String::new());
-    let applied = |word| Ok(Applied { former_name: None, word, diff });
+    let applied = |word| Ok(Applied { former_name: None, ignored: None, word, diff });
     if let Some(id) = object.key("id") {
         // As `get -o yaml` prints it. Nothing of it can be changed.
         pb::Workflow::get(channel, id, View::Basic).await?;

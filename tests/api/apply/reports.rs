@@ -52,6 +52,16 @@ async fn an_object_that_gets_another_name_and_a_dry_run_are_reported_as_they_are
     let path = operator.file("x.yaml", copied);
     let printed = operator.ok(&format!("apply -f {path}")).await;
     assert_eq!(printed, "hardware/x changed (its name was node-1)\n");
+    for (state, command) in
+        [("maintenance", "set-state x maintenance"), ("enrolled", "set-state x enrolled")]
+    {
+        let path = operator.file("state.yaml", &format!("kind: Hardware\nname: x\nstate: {state}\ninterfaces: [{{mac: 02-00-00-00-00-01}}]\n"));
+        let printed = operator.ok(&format!("apply -f {path}")).await;
+        let wanted = format!(
+            "hardware/x unchanged\nhardware/x: its state stays provisionable; to change it: tinwright hardware {command}\n"
+        );
+        assert_eq!(printed, wanted);
+    }
     let new = "kind: Hardware\nname: node-9\ninterfaces: [{mac: 02-00-00-00-00-09}]\n---\nkind: Bmc\nhardware: node-9\nusername: a\npassword: b\nredfish: {url: https://192.0.2.1}\n";
     let path = operator.file("new.yaml", new);
     let printed = operator.ok(&format!("apply --dry-run -f {path}")).await;

@@ -41,6 +41,11 @@ pub trait FromFiles: Resource {
         ""
     }
 
+    /// Returns what an update to this object leaves as it is `stored`, although a file has another value; none if that is nothing.
+    fn ignored(&self, _stored: &Self) -> Option<String> {
+        None
+    }
+
     /// Takes over what the server has filled in where a file may leave it out.
     fn adopt(&mut self, _stored: &Self) {}
 
@@ -138,6 +143,8 @@ pub struct Applied {
     pub word: &'static str,
     /// The name that it had before, if it has another one now.
     pub former_name: Option<String>,
+    /// What stays as it was, although the file has another value.
+    pub ignored: Option<String>,
     /// The lines that changed.
     pub diff: String,
 }
@@ -320,9 +327,10 @@ pub async fn apply_one<R: FromFiles>(
             (false, true) => drop(object.create_without_login(channel).await?),
             (false, false) => drop(object.create(channel).await?),
         }
-        return Ok(Applied { word: "created", former_name: None, diff });
+        return Ok(Applied { word: "created", former_name: None, ignored: None, diff });
     };
     object.adopt(&stored);
+    let ignored = object.ignored(&stored);
     // A protection ends only by a file that says so.
     let has_protection = from.value.get(PROTECT).is_some();
     let preserved: &[&str] = if has_protection { &[] } else { &[PROTECT] };
@@ -347,7 +355,7 @@ pub async fn apply_one<R: FromFiles>(
     let is_renamed = !stored.name().is_empty() && !stored.name().eq_ignore_ascii_case(&new_name);
     let is_renamed = is_renamed && word == "changed";
     let former_name = is_renamed.then(|| stored.name().to_owned());
-    Ok(Applied { word, former_name, diff })
+    Ok(Applied { word, former_name, ignored, diff })
 }
 
 /// Returns the stored object that `object` describes, with its secrets if the caller may read them.
@@ -369,6 +377,9 @@ impl Applied {
         let dry_run = if apply.dry_run { " (dry run)" } else { "" };
         let former = self.former_name.as_deref().map(|name| format!(" (its name was {name})"));
         print_line(out, &format!("{label} {}{}{dry_run}", self.word, former.unwrap_or_default()))?;
+        if let Some(ignored) = &self.ignored {
+            print_line(out, &format!("{label}: {ignored}"))?;
+        }
         if apply.diff && self.word != "unchanged" && !self.diff.is_empty() {
             print_line(out, &self.diff)?;
         }
