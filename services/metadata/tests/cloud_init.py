@@ -1,16 +1,16 @@
 """Runs cloud-init's own Ec2 data source, and prints what it found as JSON: null if it gave up.
 
-usage: cloud_init.py LIBRARY unknown|aws [PHONE_HOME_URL]
+usage: cloud_init.py LIBRARY unknown|aws SECONDS [PHONE_HOME_URL]
 
-LIBRARY is the folder that holds the package cloudinit. On "unknown" hardware it never requests a token. With a URL it
-then runs its module phone_home, as an installed system does at the end of its first boot.
+LIBRARY is the folder that holds the package cloudinit. On "unknown" hardware it never requests a token. It waits for
+SECONDS at most. With a URL it then runs its module phone_home, as an installed system does at the end of its first boot.
 """
 
 import json
 import logging
 import sys
 
-library, platform = sys.argv[1:3]
+library, platform, seconds = sys.argv[1:4]
 sys.path.insert(0, library)
 
 from cloudinit import cloud, distros, helpers
@@ -18,7 +18,7 @@ from cloudinit.config import cc_phone_home
 from cloudinit.sources import DataSourceEc2 as ec2
 
 ec2.identify_platform = lambda: platform
-settings = {"strict_id": False, "metadata_urls": ["http://169.254.169.254"], "max_wait": 5, "timeout": 5}
+settings = {"strict_id": False, "metadata_urls": ["http://169.254.169.254"], "max_wait": int(seconds), "timeout": int(seconds)}
 config = {"datasource": {"Ec2": settings}}
 paths = helpers.Paths({"cloud_dir": "cloud", "run_dir": "run"})
 distro = distros.fetch("debian")("debian", config, paths)
@@ -50,7 +50,7 @@ def found():
 
 print(json.dumps(found() if source._get_data() else None))
 
-if sys.argv[3:]:
-    phone_home = {"url": sys.argv[3], "tries": 1, "post": ["instance_id", "hostname", "fqdn"]}
+if sys.argv[4:]:
+    phone_home = {"url": sys.argv[4], "tries": 1, "post": ["instance_id", "hostname", "fqdn"]}
     up = cloud.Cloud(source, paths, config, distro, None)
     cc_phone_home.handle("phone_home", {"phone_home": phone_home}, up, logging.getLogger(), [])

@@ -4,7 +4,7 @@ import json
 
 from botocore import utils
 
-limits = {"timeout": 5, "num_attempts": 2}
+limits = {"timeout": 60, "num_attempts": 2}
 fetcher = utils.IMDSFetcher(**limits)
 
 

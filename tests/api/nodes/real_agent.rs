@@ -29,6 +29,8 @@ use crate::support::until;
 const CONTAINERS: &str = "/imageapi/v1/container";
 /// The seed of the positions of cuts.
 const SEED: u64 = 17;
+/// The time after which an identity ends. On a busy host the agent needs much of it to start and to read the identity.
+const LAST_LIFETIME: Duration = Duration::from_secs(20);
 
 /// Runs `test` with the place of a test. Its server and its agent are in the mount namespace of that place.
 fn run(test: impl AsyncFnOnce(&Host) + Send + 'static) {
@@ -267,12 +269,12 @@ async fn server_away(host: &Host, node: &RealNode<'_>, before: &[Value]) {
     assert_eq!(containers(&gateway).await, before);
 }
 
-/// Lets the identity in the journal of the agent, which does not run, end in two seconds.
+/// Lets the identity in the journal of the agent, which does not run, end in [`LAST_LIFETIME`].
 fn end_identity(host: &Host) {
     let path = host.path("state/control-plane/identity.json");
     let mut identity: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let end = (now + Duration::from_secs(2)).as_secs();
+    let end = (now + LAST_LIFETIME).as_secs();
     identity["certificate"]["expires"] = json!({"secs_since_epoch": end, "nanos_since_epoch": 0});
     fs::write(&path, identity.to_string()).unwrap();
 }

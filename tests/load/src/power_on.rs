@@ -14,9 +14,9 @@ use crate::site::{Site, loader};
 use crate::{api, fleet};
 
 /// Goal for the time from power on to the last machine's script.
-pub const LAST_SCRIPT_GOAL: Duration = Duration::from_secs(30);
+const LAST_SCRIPT_GOAL: Duration = Duration::from_secs(30);
 /// Goal for the number of repeated requests of one machine.
-pub const MAX_RETRIES_GOAL: u32 = 2;
+const MAX_RETRIES_GOAL: u32 = 2;
 /// Goal for the growth of the server's memory: per machine, and in addition once.
 const GROWTH_PER_MACHINE: KiB = KiB(64);
 const GROWTH_ONCE: KiB = KiB(8 << 10);

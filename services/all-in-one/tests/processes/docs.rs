@@ -303,7 +303,7 @@ fn run(name: &str, surroundings: fn() -> Surroundings) {
 fn in_namespaces(script: &Path, programs: &Path) -> Command {
     let search = std::env::var("PATH").unwrap();
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "300", "unshare", "--mount", "--propagation", "private"]);
+    command.args(["--kill-after=5", "1200", "unshare", "--mount", "--propagation", "private"]);
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "bash"]).arg(script);
     command.env("PATH", format!("{}:{search}", programs.display())).env("ROOT", setup::root());
     command

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
@@ -15,10 +16,12 @@ use tokio::process::Command;
 use tonic::transport::Channel;
 
 use super::emulator::{Emulator, PASSWORD, USER, mac};
-use super::process::{Place, Process, soon};
+use super::process::{Place, Process};
 
 /// The machines whose lines are right.
 const RIGHT: usize = 45;
+/// Limit of the time in which the command enrols all machines, on a busy host.
+const ENROL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Enrols the machines in `csv`.
 async fn enrol(site: &Process, csv: &Path) -> Output {
@@ -26,7 +29,8 @@ async fn enrol(site: &Process, csv: &Path) -> Output {
     command.args(["hardware", "enrol", "--csv"]).arg(csv);
     command.args(["--server", &format!("https://{}", site.place.grpc), "--secrets"]);
     command.arg(site.place.secrets()).stdin(Stdio::null()).kill_on_drop(true);
-    let output = soon(command.output()).await.unwrap();
+    let output = tokio::time::timeout(ENROL_TIMEOUT, command.output()).await;
+    let output = output.expect("all machines are enrolled in time").unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains(PASSWORD) && !text.contains("not the password"), "{text}");
     output
@@ -126,6 +130,6 @@ async fn each_boots_once(channel: &Channel) {
             assert!(failed.is_none(), "{failed:?}");
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -150,7 +150,7 @@ fn reserved() -> hw::CreateHardwareRequest {
 
 /// Returns the address that udhcpc gets on the machine.
 fn udhcpc(network: &Network) -> String {
-    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s /bin/true");
+    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 20 -T 2 -s /bin/true");
     let lease = output.split_once("lease of ").and_then(|(_, rest)| rest.split([' ', ',']).next());
     lease.unwrap_or_else(|| panic!("no lease: {output}")).to_owned()
 }

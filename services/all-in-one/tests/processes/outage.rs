@@ -13,7 +13,7 @@ const MACHINE: &str = "198.51.100.50";
 
 /// Returns the line of the DHCP client with the leased address.
 fn lease(network: &Network) -> String {
-    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 5 -T 2 -s /bin/true");
+    let output = network.run(0, "busybox udhcpc -i eth0 -n -q -f -t 20 -T 2 -s /bin/true");
     let lease = output.lines().find(|line| line.contains("obtained"));
     lease.unwrap_or_else(|| panic!("no lease: {output}")).to_owned()
 }

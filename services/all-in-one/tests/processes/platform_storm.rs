@@ -53,6 +53,8 @@ const HUB: &str = "66b1f0c2a9d34e5b7c081f2a";
 const MONTH: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// The time after which the platform is taken to have an answer, and a little more.
 const RECEIVED_AFTER: Duration = Duration::from_secs(12);
+/// The time after which the last of the answers that are lost is given up, at first and at most. It is doubled until an answer was written.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
 const SECRET: &str = "w0Jt-RkQ2mZ8-w0Jt-RkQ2mZ8";
 
 /// The platform, whose requests go to these gateways.
@@ -427,20 +429,36 @@ async fn fifty_orders_sent_thrice_get_fifty_machines_while_gateways_and_replicas
     are_gone(&platform, &servers).await;
 }
 
-/// Allocates addresses without reading the answers, and decommissions the servers. Repeats have the same answers as before.
-async fn lost_answers_block_nothing(platform: &Platform, channel: &Channel, servers: &[String]) {
+/// Allocates addresses without reading the answers. Returns their grants.
+async fn lose_answers(
+    platform: &Platform,
+    channel: &Channel,
+    servers: &[String],
+) -> Vec<addr::Grant> {
     let (path, http) = ("infrastructure/ip/allocate", &platform.impatient);
-    let allocated = servers.iter().enumerate().take(20).map(async |(n, server)| {
-        let request = allocate(server, n);
-        let sent = platform.send_by(http, n, path, &request);
-        // From before the handshake to after the answer, whose connection then ends, too.
-        let patience = Duration::from_millis(2 * (n * n) as u64);
-        let _lost = tokio::time::timeout(patience, sent).await;
-    });
-    join_all(allocated).await;
-    tokio::time::sleep(RECEIVED_AFTER).await;
-    let lost = allocated_grants(channel).await;
-    println!("{} addresses whose answers were lost", lost.len());
+    let [mut longest, at_most] = PATIENCE;
+    loop {
+        let allocated = servers.iter().enumerate().take(20).map(async |(n, server)| {
+            let request = allocate(server, n);
+            let sent = platform.send_by(http, n, path, &request);
+            // From before the handshake to after the answer, whose connection then ends, too.
+            let _lost = tokio::time::timeout(longest * (n * n) as u32 / 400, sent).await;
+        });
+        join_all(allocated).await;
+        tokio::time::sleep(RECEIVED_AFTER).await;
+        let lost = allocated_grants(channel).await;
+        println!("{} addresses whose answers were lost within {longest:?}", lost.len());
+        // A busy host may answer none of them in time.
+        if !lost.is_empty() || longest > at_most {
+            return lost;
+        }
+        longest *= 2;
+    }
+}
+
+/// Allocates addresses whose answers are lost, and decommissions the servers. Repeats have the same answers as before.
+async fn lost_answers_block_nothing(platform: &Platform, channel: &Channel, servers: &[String]) {
+    let lost = lose_answers(platform, channel, servers).await;
     assert!(!lost.is_empty(), "no answer was written before it was lost");
     assert_eq!(lost.iter().filter(|grant| grant.confirm_time.is_some()).count(), 0);
     let path = "infrastructure/server/decommission";

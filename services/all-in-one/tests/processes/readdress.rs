@@ -257,8 +257,9 @@ fn readdress(story: impl AsyncFnOnce(&Site<'_>, &Heard) -> [Change; 3] + Send) -
 
 #[test]
 fn an_address_that_changes_hands_tells_nobody_of_the_machine_that_had_it() {
-    let heard = readdress(one_after_the_other);
-    assert!(heard.statuses(0, OLD).contains(&404), "while it still had the address");
+    // On a busy host it may make no request in the time in which it has an address that is nobody's.
+    let is_nobody = (0..3).any(|_| readdress(one_after_the_other).statuses(0, OLD).contains(&404));
+    assert!(is_nobody, "while it still had the address");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use netboot::site::Dhcp;
 use tinwright::hardware::v1 as hw;
 
 use crate::capture::Capture;
-use crate::lab::{Lab, US, machine};
+use crate::lab::{Lab, TRIES, US, VAIN_TRIES, machine};
 use crate::network::Host;
 
 /// A script of udhcpc's that writes the values of its lease to a file.
@@ -25,14 +25,19 @@ fn lab() -> Lab {
     Lab::new(Dhcp::default(), vec![machine])
 }
 
-/// Returns the values of udhcpc's lease, with `options` on its command line.
+/// Returns the values of the lease that udhcpc gets with `options` on its command line.
 fn udhcpc(lab: &Lab, options: &str) -> Option<HashMap<String, String>> {
+    try_udhcpc(lab, TRIES, options)
+}
+
+/// The same after at most so many DISCOVERs.
+fn try_udhcpc(lab: &Lab, tries: u32, options: &str) -> Option<HashMap<String, String>> {
     use std::os::unix::fs::PermissionsExt as _;
     let script = lab.path("script");
     std::fs::write(&script, SCRIPT).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let done =
-        lab.client(&format!("busybox udhcpc -i v1 -n -q -f -t 3 -T 2 -s {{dir}}/script{options}"));
+    let line = format!("busybox udhcpc -i v1 -n -q -f -t {tries} -T 2 -s {{dir}}/script{options}");
+    let done = lab.client(&line);
     let lease =
         std::fs::read_to_string(lab.path("lease")).ok().filter(|_| done.status.success())?;
     let pair = |line: &str| {
@@ -87,7 +92,7 @@ fn udhcpc_on_an_unknown_machine_gets_no_reply() {
     let lab = lab();
     lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:99");
     let mut capture = Capture::start(&lab.network);
-    assert_eq!(udhcpc(&lab, ""), None);
+    assert_eq!(try_udhcpc(&lab, VAIN_TRIES, ""), None);
     // Replies are captured in order: one to the unknown machine would come before this ACK.
     lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:02");
     udhcpc(&lab, "").unwrap();
@@ -128,7 +133,7 @@ fn dhcping_renews_its_address_and_no_other() {
     let lab = lab();
     lab.network.set(Host::Client, "addr add 198.51.100.51/24 dev v1");
     let ping = |address: &str| {
-        let line = format!("dhcping -v -c {address} -s 198.51.100.1 -h 52:54:00:00:00:02");
+        let line = format!("dhcping -v -t 30 -c {address} -s 198.51.100.1 -h 52:54:00:00:00:02");
         String::from_utf8_lossy(&lab.client(&line).stdout).into_owned()
     };
     let mut capture = Capture::start(&lab.network);
@@ -146,7 +151,7 @@ fn inform_of_dhcping_is_answered_without_a_lease() {
     let lab = lab();
     lab.network.set(Host::Client, "addr add 198.51.100.51/24 dev v1");
     let mut capture = Capture::start(&lab.network);
-    let line = "dhcping -v -i -c 198.51.100.51 -s 198.51.100.1 -h 52:54:00:00:00:02";
+    let line = "dhcping -v -i -t 30 -c 198.51.100.51 -s 198.51.100.1 -h 52:54:00:00:00:02";
     let got = lab.client(line);
     assert!(got.status.success(), "{got:?}");
     let ack = capture.wait("ACK", |seen| seen.is(MessageType::Ack, 67)).dhcp().unwrap();

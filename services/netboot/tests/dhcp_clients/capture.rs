@@ -11,7 +11,7 @@ use dhcp::{MessageType, Packet};
 use crate::network::{Host, Network};
 
 /// The longest wait for a packet.
-const MAX_WAIT: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(500);
 
 /// A running capture.
 #[derive(Debug)]

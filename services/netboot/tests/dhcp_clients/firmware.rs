@@ -11,7 +11,7 @@ use crate::network::Host;
 pub(crate) fn power_on(lab: &Lab) {
     lab.start(
         Host::Server,
-        "timeout 150 qemu-system-x86_64 -accel tcg -m 256 -display none -nodefaults -no-reboot \
+        "timeout 600 qemu-system-x86_64 -accel tcg -m 256 -display none -nodefaults -no-reboot \
          -machine pc,graphics=off -serial file:{dir}/serial -netdev \
          tap,id=n0,ifname=tap0,script=no,downscript=no -device \
          virtio-net-pci,netdev=n0,mac=52:54:00:00:00:01 -boot n",

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::process::{Child, Output, Stdio};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use netboot::pool::Subnet;
 use netboot::site::Dhcp;
@@ -19,6 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::network::{Host, Network};
 
 pub(crate) const US: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// The most DISCOVERs of udhcpc where a lease is expected; there are two seconds between them. The server may be slow on a busy host.
+pub(crate) const TRIES: u32 = 20;
+/// The DISCOVERs of udhcpc where no lease is expected.
+pub(crate) const VAIN_TRIES: u32 = 3;
 
 /// The server, the machine at v1, and a directory for files.
 pub(crate) struct Lab {
@@ -165,6 +170,14 @@ impl Lab {
         self.network.run(Host::Client, &words)
     }
 
+    /// Returns the address that udhcpc gets on the machine, after at most so many DISCOVERs.
+    pub(crate) fn lease(&self, tries: u32) -> Option<String> {
+        let line = format!("busybox udhcpc -i v1 -n -q -f -t {tries} -T 2 -s /bin/true");
+        let output = String::from_utf8_lossy(&self.client(&line).stderr).into_owned();
+        let (_, lease) = output.split_once("lease of ")?;
+        lease.split([' ', ',']).next().map(str::to_owned)
+    }
+
     /// Starts a program that ends with the network; its output is in the file `log`.
     pub(crate) fn start(&self, host: Host, line: &str, log: &str) {
         let line = line.replace("{dir}", self.directory.path().to_str().expect("text"));
@@ -173,6 +186,16 @@ impl Lab {
         let errors = Stdio::from(log.try_clone().expect("a log"));
         let program = self.network.start(host, &words, log.into(), errors);
         self.started.borrow_mut().push(program);
+    }
+
+    /// Waits until the file `log` contains `text`, at most a minute.
+    pub(crate) fn until_logged(&self, log: &str, text: &str) {
+        let read = || std::fs::read_to_string(self.path(log)).expect("a log");
+        let is_logged = (0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            read().contains(text)
+        });
+        assert!(is_logged, "not in {log}: {text}: {}", read());
     }
 }
 

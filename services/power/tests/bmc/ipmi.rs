@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use power::{Login, Timing};
@@ -47,11 +48,18 @@ mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
 const GUID: &str = "a123456789abcdefa123456789abcdef";
 /// The command that makes it answer.
 const ENABLE: &str = "mc_enable 0x20\n";
+/// Its UDP port. The kernel gives it to no socket that names none (ip(7), `ip_local_port_range`).
+const SIM_PORT: u16 = 9623;
+/// The time limit of its start, in seconds.
+const SIM_START: u32 = 60;
+
+/// The number of simulators that were started.
+static SIMS: AtomicU8 = AtomicU8::new(0);
 
 /// A running ipmi_sim with one machine, which is off.
 pub(crate) struct IpmiSim {
     process: Child,
-    port: u16,
+    address: Ipv4Addr,
     _directory: TempDir,
 }
 
@@ -75,7 +83,7 @@ impl IpmiSim {
     fn start_with(guid: &str, commands: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let port = free_port();
+        let address = own_address();
         let control = at("chassis");
         fs::write(&control, CHASSIS_CONTROL).unwrap();
         fs::set_permissions(&control, fs::Permissions::from_mode(0o755)).unwrap();
@@ -83,7 +91,7 @@ impl IpmiSim {
         fs::write(at("boot"), "default").unwrap();
         fs::create_dir(at("state")).unwrap();
         let configuration = format!(
-            "name \"bmc\"\nset_working_mc 0x20\nstartlan 1\n  addr 127.0.0.1 {port}\n  priv_limit admin\n\
+            "name \"bmc\"\nset_working_mc 0x20\nstartlan 1\n  addr {address} {SIM_PORT}\n  priv_limit admin\n\
              allowed_auths_admin none md2 md5 straight\n  guid {guid}\nendlan\n\
              chassis_control \"{} 0x20\"\n\
              user 2 true \"{USER}\" \"{PASSWORD}\" admin 10 none md2 md5 straight\n",
@@ -95,13 +103,30 @@ impl IpmiSim {
         command.arg("-c").arg(at("lan.conf")).arg("-f").arg(at("commands"));
         command.arg("-s").arg(at("state")).arg("-n").stdin(Stdio::null()).stdout(Stdio::null());
         let process = command.spawn().expect("ipmi_sim of Debian's package openipmi");
-        until_used(port);
-        Self { process, port, _directory: directory }
+        let mut sim = Self { process, address, _directory: directory };
+        sim.until_listening();
+        sim
+    }
+
+    /// Waits until it has opened its socket.
+    fn until_listening(&mut self) {
+        // As in proc_pid_net(5): the address is in network byte order, and read as a number of this host.
+        let address = u32::from_ne_bytes(self.address.octets());
+        let socket = format!(": {address:08X}:{SIM_PORT:04X} ");
+        for _ in 0..SIM_START * 100 {
+            if fs::read_to_string("/proc/net/udp").unwrap().contains(&socket) {
+                return;
+            }
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none(), "ipmi_sim ended: {ended:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("ipmi_sim does not listen");
     }
 
     /// Its record for `hardware`.
     pub(crate) fn bmc(&self, hardware: HardwareId) -> pb::Bmc {
-        bmc(hardware, self.port, PASSWORD)
+        bmc_at(hardware, self.address, SIM_PORT, PASSWORD)
     }
 }
 
@@ -145,7 +170,11 @@ impl Drop for VirtualBmc {
 }
 
 pub(crate) fn bmc(hardware: HardwareId, port: u16, password: &str) -> pb::Bmc {
-    let ipmi = Ipmi { host: "127.0.0.1".into(), port: port.into(), cipher_suite: 3 };
+    bmc_at(hardware, Ipv4Addr::LOCALHOST, port, password)
+}
+
+fn bmc_at(hardware: HardwareId, address: Ipv4Addr, port: u16, password: &str) -> pb::Bmc {
+    let ipmi = Ipmi { host: address.to_string(), port: port.into(), cipher_suite: 3 };
     pb::Bmc {
         hardware_id: hardware.to_string(),
         protocol: Some(Protocol::Ipmi(ipmi)),
@@ -159,14 +188,11 @@ fn free_port() -> u16 {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn until_used(port: u16) {
-    for _ in 0..1000 {
-        if UdpSocket::bind(("127.0.0.1", port)).is_err() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("ipmi_sim does not listen");
+/// Returns a loopback address that no other simulator has.
+fn own_address() -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    // 127.0.0.1 is that of others.
+    Ipv4Addr::new(127, high, low, SIMS.fetch_add(1, Ordering::Relaxed) + 2)
 }
 
 /// Creates the record of `bmc` without a login, and returns its failed job to switch the machine on.
@@ -184,8 +210,9 @@ async fn failed_job(bmc: pb::Bmc, timing: Timing) -> pb::PowerJob {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_fails_the_job_at_once() {
     let (sim, peer) = (IpmiSim::start(), VirtualBmc::start());
-    for port in [sim.port, peer.port] {
-        let job = failed_job(bmc(HardwareId::new(), port, "wrong"), TIMING).await;
+    for right in [sim.bmc(HardwareId::new()), peer.bmc(HardwareId::new())] {
+        let wrong = pb::Bmc { password: "wrong".into(), ..right };
+        let job = failed_job(wrong, TIMING).await;
         assert_eq!(job.attempt, 0);
         let text = "operation 0: the BMC refuses the user name or the password: RAKP";
         assert!(job.state_reason.starts_with(text), "{}", job.state_reason);

@@ -61,7 +61,7 @@ impl Rig {
 
 /// Carries out jobs until there are none.
 async fn work(mut worker: Worker) {
-    let result = tokio::time::timeout(Duration::from_secs(120), worker.run()).await;
+    let result = tokio::time::timeout(Duration::from_secs(300), worker.run()).await;
     result.expect("all jobs end");
     worker.close().await;
 }
@@ -70,7 +70,7 @@ async fn work(mut worker: Worker) {
 async fn two_processes_send_a_slow_request_once() {
     let rig = Rig::new().await;
     rig.proxy.fail(Method::POST, Fault::LongTask(7));
-    let timing = Timing { claim: CLAIM, effect_timeout: Duration::from_secs(40), ..TIMING };
+    let timing = Timing { claim: CLAIM, ..TIMING };
     tokio::join!(work(rig.worker(&rig.a, timing)), work(rig.worker(&rig.b, timing)));
     rig.assert_success(0).await;
 }
@@ -78,7 +78,7 @@ async fn two_processes_send_a_slow_request_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_process_finishes_the_job_of_a_dead_one_after_its_claim_lapsed() {
     let rig = Rig::new().await;
-    let timing = Timing { claim: CLAIM, effect_timeout: Duration::from_secs(40), ..TIMING };
+    let timing = Timing { claim: CLAIM, ..TIMING };
     let mut dying = rig.worker(&rig.a, timing);
     while rig.proxy.requests().is_empty() {
         dying.step().await.unwrap();
@@ -108,13 +108,12 @@ async fn a_process_that_stops_releases_its_claim() {
 async fn a_job_added_during_a_request_does_not_repeat_the_request() {
     let rig = Rig::new().await;
     rig.proxy.fail(Method::POST, Fault::Task);
-    let timing = Timing { effect_timeout: Duration::from_secs(40), ..TIMING };
     let add = async {
         while !rig.proxy.requests().contains(&"POST On".to_owned()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         rig.b.create(site::job(rig.hardware, vec![power(Power::On)]), None).await.unwrap();
     };
-    tokio::join!(work(rig.worker(&rig.a, timing)), add);
+    tokio::join!(work(rig.worker(&rig.a, TIMING)), add);
     rig.assert_success(0).await;
 }

@@ -11,6 +11,9 @@ use crate::machine::{Machine, until};
 use crate::plane::ControlPlane;
 use crate::work::shell;
 
+/// The lifetime of certificates whose renewal or end is awaited. A worker on a busy host starts, or renews its certificate, in half of it.
+const LIFETIME: Duration = Duration::from_secs(16);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_token_is_logged_on_the_console() {
     let plane = ControlPlane::serve([]).await;
@@ -57,7 +60,7 @@ async fn a_server_of_another_authority_gets_no_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_is_renewed_before_it_expires_and_the_new_one_is_used() {
     let plane = ControlPlane::serve([]).await;
-    plane.update(|state| state.lifetime = Some(Duration::from_secs(4)));
+    plane.update(|state| state.lifetime = Some(LIFETIME));
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let _machine = Machine::boot(&plane, &files);
     let (first, renewed) = (Role::worker(plane.hardware), Role::worker(plane.renewed));
@@ -76,7 +79,7 @@ async fn a_certificate_is_renewed_before_it_expires_and_the_new_one_is_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_certificate_expired_reboots() {
     let mut plane = ControlPlane::serve([]).await;
-    plane.update(|state| state.lifetime = Some(Duration::from_secs(5)));
+    plane.update(|state| state.lifetime = Some(LIFETIME));
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     plane.until(|state| !state.polls.is_empty()).await;
@@ -93,7 +96,7 @@ async fn a_running_action_ends_before_a_machine_without_a_valid_certificate_rebo
     let wait = format!("until [ -e {} ]; do sleep 0.1; done", open.display());
     let line = format!(": > {}; {wait}; echo end > {}", begun.display(), end.display());
     let mut plane = ControlPlane::serve([shell("l1", &disk, &line)]).await;
-    plane.update(|state| state.lifetime = Some(Duration::from_secs(5)));
+    plane.update(|state| state.lifetime = Some(LIFETIME));
     let files = Files::serve(plane.ca(), Vec::new()).await;
     let mut machine = Machine::boot(&plane, &files);
     until(|| begun.exists()).await;

@@ -1,10 +1,12 @@
 //! Requests that contradict what there is, or that are too many.
 
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::{GUESS, NOBODY, changed, good};
+use crate::access::calls::SOON;
 use crate::ial::platform::{self, Call, Platform, golden, platform_id};
 use crate::ial::site::IalSite;
 
@@ -286,12 +288,11 @@ pub async fn in_use(site: &IalSite, server: &str) {
     again.refused("403.invalid-state", None, &platform_id(1));
 }
 
-/// R21: the limit of one credential, and that of wrong credentials from one address.
-pub async fn limits(site: &IalSite) {
-    let busy = site.busy.hurried();
+/// Makes a hundred calls at once. Returns how many were answered, and how many were refused because they were too many.
+async fn hurry(platform: &Platform) -> [usize; 2] {
     let calls = (0..100).map(|_| {
-        let busy = busy.clone();
-        tokio::spawn(async move { busy.call(Call::Verify, &Value::Null).await })
+        let platform = platform.clone();
+        tokio::spawn(async move { platform.call(Call::Verify, &Value::Null).await })
     });
     let (mut answered, mut refused) = (0, 0);
     for call in calls.collect::<Vec<_>>() {
@@ -303,6 +304,18 @@ pub async fn limits(site: &IalSite) {
         answer.refused("429.rate-limiting", None, "calls");
         answer.names_a_delay();
         refused += 1;
+    }
+    [answered, refused]
+}
+
+/// R21: the limit of one credential, and that of wrong credentials from one address.
+pub async fn limits(site: &IalSite) {
+    let busy = site.busy.hurried();
+    let (begun, mut answered, mut refused) = (Instant::now(), 0, 0);
+    // A busy host may make fewer calls in a second than the limit allows.
+    while refused == 0 && begun.elapsed() < SOON {
+        let [more, too_many] = hurry(&busy).await;
+        (answered, refused) = (answered + more, refused + too_many);
     }
     assert!(answered >= 20 && refused > 0, "{answered} were answered, {refused} refused");
     let auth = json!({"client_id": GUESS, "secret": GUESS});

@@ -6,7 +6,7 @@ tinwright template create -f docs/examples/debian.yaml
 cd /var/lib/tinwright
 block docs/gateway.md Clients 's/--role operator/& > key/; s/KEY=…/KEY=$(sed -n "s,.*: ,,p" key)/'
 
-curl() { command curl --silent --show-error --fail --max-time 5 --cacert secrets/ca.pem -H "X-Api-Key: $KEY" "$@"; }
+curl() { command curl --silent --show-error --fail --max-time 60 --cacert secrets/ca.pem -H "X-Api-Key: $KEY" "$@"; }
 API=https://127.0.0.1:8080/api/v1
 id() { tinwright "$1" get "$2" -o json | sed -n 's/^ *"id": "\(.*\)",$/\1/p' | head -n 1; }
 ID=$(id hardware node-1)

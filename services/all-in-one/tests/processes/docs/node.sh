@@ -19,7 +19,7 @@ tinwright-node() {
     *https*) set -- --cacert node.pem --cert operator.pem --key operator.key --connect-to node:8443:127.0.0.1:8443 https://node:8443 ;;
     *) set -- http://127.0.0.1:8080 ;;
     esac
-    curl --retry 100 --retry-all-errors --retry-delay 0 --retry-max-time 10 "$@/imageapi/v1/mount"
+    curl --retry 100 --retry-all-errors --retry-delay 0 --retry-max-time 60 "$@/imageapi/v1/mount"
     kill -0 "$SERVER"
 }
 block docs/imageapi.md 'Running it alone'
@@ -34,9 +34,9 @@ chmod +x /run/image/init
 write docs/imageapi.md '2. A read-only directory of an NFS server, and what is written in memory' json scheme.json
 sed -i 's|"kind": "nfs"|"kind": "bind"|; s|"nfs": {[^}]*}|"bind": { "base": "root", "path": "/run/image", "ro": true }|; s|/usr/lib/systemd/systemd|/init|' scheme.json
 
-# Repeats a command until it succeeds, for at most 10 seconds.
+# Repeats a command until it succeeds, for at most 60 seconds.
 wait_until() {
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         if "$@"; then return; fi
         sleep 0.1
     done

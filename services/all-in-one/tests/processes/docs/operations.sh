@@ -20,7 +20,7 @@ block docs/security.md Doors
 block docs/security.md Edges
 etcd --data-dir "$SCRATCH/etcd" 2> /dev/null &
 export ETCDCTL_API=3
-timeout 20 bash -c 'until etcdctl endpoint health; do sleep 0.1; done' 2> /dev/null
+timeout 60 bash -c 'until etcdctl endpoint health; do sleep 0.1; done' 2> /dev/null
 block docs/security.md 'Edges (2)' 's/user add rack-7/& --no-password/'
 rm -r gateway
 stop_server

@@ -25,10 +25,10 @@ ip link set br0 name eth1
 ip link set eth1 up
 ip address add 192.0.2.1/24 dev eth1
 
-# Waits until the server serves, at most 20 seconds.
+# Waits until the server serves, at most 60 seconds.
 ready() {
     { local vitals="${TINWRIGHT_METRICS_LISTEN:-127.0.0.1:9464}"; set +x; } 2> /dev/null
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         if curl --silent --fail "http://$vitals/readyz" > /dev/null; then set -x; return; fi
         kill -0 "$SERVER"
         sleep 0.1

@@ -13,8 +13,8 @@ use super::{Flavour, build};
 
 const MAC: &str = "52:54:00:00:00:11";
 
-/// Timeout of the whole boot under emulation.
-const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout of the whole boot under emulation; long enough for a busy host.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(600);
 
 const WORKER: &str = r#"#!/bin/sh
 say() { echo "worker: $*"; }
