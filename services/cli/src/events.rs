@@ -25,7 +25,7 @@ const MAX_REMEMBERED: usize = 10_000;
 const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The least widths of the columns of followed events: those of most values.
-const WIDTHS: [usize; 8] = [20, 10, 14, 9, 13, 8, 14, 30];
+const LEAST_CHARS: [usize; 8] = [20, 10, 14, 9, 13, 8, 14, 30];
 
 /// Options of the command.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,7 +128,7 @@ async fn follow(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut printed = BTreeSet::new();
-    let mut table = GrowingTable::new(&WIDTHS, output == Format::Wide);
+    let mut table = GrowingTable::new(&LEAST_CHARS, output == Format::Wide);
     if output.is_for_people() {
         print_line(out, &table.line(pb::Event::COLUMNS.iter().copied()))?;
     }

@@ -149,7 +149,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         InstanceCommand::Create(create) => Box::pin(create::run(*create, channel, out)).await,
-        InstanceCommand::Plan(plan) => create::plan(*plan, channel, out).await,
+        InstanceCommand::Plan(plan) => Box::pin(create::plan(*plan, channel, out)).await,
         InstanceCommand::Update(options) => {
             resource::update::<pb::Instance>(options, channel, out).await
         }

@@ -111,13 +111,12 @@ impl<'a> Choice<'a> {
                 return Err(Error::NoMachineFits(self.candidates.counts().clone()));
             };
             if !best.is_checked {
-                match self.availability_elsewhere(&best.id).await? {
-                    Availability::Free => self.candidates.set_checked(&best.id),
-                    reason => {
-                        self.candidates.exclude(&best.id, reason);
-                        continue;
-                    }
+                let availability = self.availability_elsewhere(&best.id).await?;
+                if availability != Availability::Free {
+                    self.candidates.exclude(&best.id, availability);
+                    continue;
                 }
+                self.candidates.set_checked(&best.id);
             }
             let spread = group.map(|group| group.claim(&best.spread_value));
             return Ok((best, spread));

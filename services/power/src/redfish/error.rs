@@ -83,15 +83,16 @@ fn cause(error: &reqwest::Error) -> String {
         if let Some(rustls::Error::InvalidMessage(_)) = tls_error(it) {
             return Some(format!("{host}:{port} does not speak TLS"));
         }
-        match it.downcast_ref::<io::Error>()?.kind() {
-            io::ErrorKind::ConnectionRefused => Some(format!("nothing listens at {host}:{port}")),
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                Some(format!("there is no route to {host}"))
-            }
-            io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
-                Some(format!("{host}:{port} closed the connection"))
-            }
-            _ => None,
+        let kind = it.downcast_ref::<io::Error>()?.kind();
+        let is = |kinds: &[io::ErrorKind]| kinds.contains(&kind);
+        if is(&[io::ErrorKind::ConnectionRefused]) {
+            Some(format!("nothing listens at {host}:{port}"))
+        } else if is(&[io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable]) {
+            Some(format!("there is no route to {host}"))
+        } else if is(&[io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof]) {
+            Some(format!("{host}:{port} closed the connection"))
+        } else {
+            None
         }
     });
     let is_name = chain().any(|it| it.to_string().contains("failed to lookup address"));
