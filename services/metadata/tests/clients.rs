@@ -33,9 +33,9 @@ static PEERS: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The time that cloud-init has to find the service, in seconds.
-const PATIENCE: &str = "60";
+const MAX_WAIT_SECONDS: &str = "60";
 /// The same where it finds nothing, which takes all of it.
-const VAIN_PATIENCE: &str = "5";
+const SHORT_MAX_WAIT_SECONDS: &str = "5";
 
 /// The service, and the machine that is its client.
 struct Lab {
@@ -104,7 +104,7 @@ impl Lab {
 
     /// Returns what cloud-init finds on hardware that it identifies as `platform`.
     fn cloud_init(&self, platform: &str, then: &[&str]) -> Value {
-        self.cloud_init_within(PATIENCE, platform, then)
+        self.cloud_init_within(MAX_WAIT_SECONDS, platform, then)
     }
 
     /// Returns what it finds within so many seconds.
@@ -198,14 +198,14 @@ async fn cloud_init_on_what_looks_like_aws_finds_everything_with_a_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cloud_init_on_bare_metal_finds_nothing_with_required_tokens() {
     let lab = Lab::with_tokens(TokenPolicy::Required);
-    assert_eq!(lab.cloud_init_within(VAIN_PATIENCE, "unknown", &[]), Value::Null);
+    assert_eq!(lab.cloud_init_within(SHORT_MAX_WAIT_SECONDS, "unknown", &[]), Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cloud_init_finds_nothing_in_a_closed_tree() {
     for platform in ["unknown", "aws"] {
         let lab = Lab::with_tokens(TokenPolicy::Disabled);
-        let found = lab.cloud_init_within(VAIN_PATIENCE, platform, &[]);
+        let found = lab.cloud_init_within(SHORT_MAX_WAIT_SECONDS, platform, &[]);
         assert_eq!(found, Value::Null, "{platform}");
     }
 }

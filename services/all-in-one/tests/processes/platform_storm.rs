@@ -54,7 +54,7 @@ const MONTH: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// The time after which the platform is taken to have an answer, and a little more.
 const RECEIVED_AFTER: Duration = Duration::from_secs(12);
 /// The time after which the last of the answers that are lost is given up, at first and at most. It is doubled until an answer was written.
-const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
+const MAX_DELAYS: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
 const SECRET: &str = "w0Jt-RkQ2mZ8-w0Jt-RkQ2mZ8";
 
 /// The platform, whose requests go to these gateways.
@@ -436,7 +436,7 @@ async fn lose_answers(
     servers: &[String],
 ) -> Vec<addr::Grant> {
     let (path, http) = ("infrastructure/ip/allocate", &platform.impatient);
-    let [mut longest, at_most] = PATIENCE;
+    let [mut longest, at_most] = MAX_DELAYS;
     loop {
         let allocated = servers.iter().enumerate().take(20).map(async |(n, server)| {
             let request = allocate(server, n);
