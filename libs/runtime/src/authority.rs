@@ -98,10 +98,12 @@ pub enum Error {
     )]
     Ended(PathBuf),
     /// A rotation was begun before, and is not finished.
-    #[error("a rotation of the {0} is not finished")]
+    #[error("a rotation of the {} is not finished: run `tinwright identity rotate {} --finish` first", .0, rotated(.0))]
     Rotating(&'static str),
     /// The next authority is not used yet, so the former one cannot be dropped.
-    #[error("the authority is prepared, and not replaced yet")]
+    #[error(
+        "the authority is prepared, and not replaced yet: run `tinwright identity rotate ca` first, or copy the new ca-key.pem and ca.pem to this server"
+    )]
     NotReplaced,
     /// TLS refuses an issued certificate.
     #[error("TLS set-up")]
@@ -109,6 +111,11 @@ pub enum Error {
     /// No randomness.
     #[error(transparent)]
     Random(#[from] crate::secret::CryptoError),
+}
+
+/// Returns the command below `identity rotate` that replaces `noun`.
+fn rotated(noun: &str) -> &'static str {
+    if noun == ca::NOUN { "ca" } else { "site-key" }
 }
 
 /// A certificate and its key, in PEM.
@@ -127,6 +134,8 @@ pub struct IssuedCertificate {
     pub certificate: String,
     /// Its serial number.
     pub serial: Serial,
+    /// The name of the authority that issued it.
+    pub authority: String,
     /// The end of its validity.
     pub expires: SystemTime,
 }
@@ -201,7 +210,9 @@ impl SiteAuthority {
         let ends = OffsetDateTime::from(ends);
         let ends = ends.replace_nanosecond(0).unwrap_or(ends);
         let certificate = self.sign(params, &caller.to_string(), &request.public_key, ends)?;
-        Ok(IssuedCertificate { certificate, serial, expires: ends.into() })
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes());
+        let authority = der.map(|der| trust::issuer_name(&der)).unwrap_or_default();
+        Ok(IssuedCertificate { certificate, serial, authority, expires: ends.into() })
     }
 
     /// Issues the operator's certificate into the folder, unless one with enough validity is there.

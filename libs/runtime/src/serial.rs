@@ -19,10 +19,13 @@ pub struct Serial(String);
 
 /// A text that is no serial number.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a serial number: at most 40 hexadecimal digits")]
+#[error("{0:?} is not a serial number: at most 40 hexadecimal digits, not all of them zeros")]
 pub struct ParseSerialError(String);
 
 impl Serial {
+    /// The digits of a serial number that we issue.
+    pub const ISSUED_DIGITS: usize = 2 * ISSUED_BYTES;
+
     /// Draws a new serial number.
     pub fn random() -> Result<Self, CryptoError> {
         let mut bytes = [0; ISSUED_BYTES];
@@ -99,6 +102,7 @@ mod tests {
         let serial = Serial::random().unwrap();
         assert_eq!(Serial::from_bytes(&serial.to_bytes()), serial);
         assert_eq!(serial.to_bytes().len(), ISSUED_BYTES);
+        assert_eq!(serial.to_string().len(), Serial::ISSUED_DIGITS);
         assert_ne!(serial, Serial::random().unwrap());
     }
 }

@@ -27,6 +27,8 @@ use crate::{Commit, Error, Expect, Revision, ScopedStore, Store, Versioned, Writ
 /// The oldest version from which there is a migration.
 pub const FIRST_VERSION: u32 = 2;
 pub(crate) const KEY: &str = "schema";
+/// The value of the key until everything is restored. No program opens such a store.
+pub(crate) const RESTORING: &str = "a restore was interrupted";
 
 /// A step from one version to the next.
 ///
@@ -118,6 +120,12 @@ pub enum SchemaError {
         /// The version of the store.
         found: u32,
     },
+    /// A restore into it was interrupted, or its backup was damaged.
+    #[error(
+        "a restore into this store was not completed: delete the store (DATA/store, or the prefix in etcd), keep the secrets, and \
+         restore again"
+    )]
+    Restoring,
     /// A migration failed. The next start begins it again.
     #[error("migrating the store to schema {to} ({name})")]
     Migration {
@@ -171,6 +179,9 @@ pub async fn migrate(
             set(&**store, Expect::Absent(KEY.into()), known.to_string()).await?;
             continue;
         };
+        if *found.value == *RESTORING.as_bytes() {
+            return Err(SchemaError::Restoring);
+        }
         let state = State::decode(&found)?;
         let (found, newest) = (state.version, state.newest());
         if newest > known {

@@ -10,6 +10,8 @@ mod rotate;
 use std::io::Write;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
+use runtime::serial::Serial;
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tonic::transport::Channel;
@@ -36,7 +38,7 @@ pub enum IdentityCommand {
     },
     /// Revoke certificates: within seconds they are refused, and their connections are closed
     Revoke {
-        /// Their serial numbers in hexadecimal digits, also as openssl prints them
+        /// Their serial numbers in hexadecimal digits, also as openssl prints them, or the beginnings of those in `identity list`
         #[arg(value_name = "SERIAL", required = true)]
         serials: Vec<String>,
     },
@@ -76,34 +78,74 @@ pub async fn run(
         IdentityCommand::Issue(options) => issue::run(options, servers, channel, out).await,
         IdentityCommand::List { tenant, state, output } => {
             let is_all = tenant.is_empty() && state.is_none();
-            let page = async |page_token| {
-                let tenant = tenant.clone();
-                let request =
-                    pb::ListCertificatesRequest { page_size: PAGE_SIZE, page_token, tenant };
-                let page = client(channel).list_certificates(request).await?.into_inner();
-                Ok((page.certificates, page.next_page_token))
-            };
-            let mut certificates = resource::pages(page).await?;
+            let mut certificates = certificates(&tenant, channel).await?;
             certificates.retain(|it| state.is_none_or(|state| state == state_of(it)));
             print(&certificates, is_all, &output, out).await
         }
-        IdentityCommand::Revoke { serials } => {
-            for serial in serials {
-                let request = pb::RevokeCertificateRequest { serial: serial.clone() };
-                let revoked = client(channel).revoke_certificate(request).await?.into_inner();
-                let text = match revoked.certificate {
-                    Some(it) => format!("certificate {serial} of {} revoked", it.subject),
-                    None => format!(
-                        "certificate {serial} revoked; no certificate with this serial number is recorded: compare it with `tinwright identity list`"
-                    ),
-                };
-                print_line(out, &text)?;
-            }
-            Ok(())
-        }
+        IdentityCommand::Revoke { serials } => revoke(&serials, channel, out).await,
         IdentityCommand::Rotate(command) => rotate::run(command, channel, out).await,
         IdentityCommand::Credential(command) => credential::run(command, channel, out).await,
     }
+}
+
+/// Returns the recorded certificates of `tenant`; of all tenants if it is empty.
+async fn certificates(tenant: &str, channel: &Channel) -> anyhow::Result<Vec<pb::Certificate>> {
+    let page = async |page_token| {
+        let tenant = tenant.to_owned();
+        let request = pb::ListCertificatesRequest { page_size: PAGE_SIZE, page_token, tenant };
+        let page = client(channel).list_certificates(request).await?.into_inner();
+        Ok((page.certificates, page.next_page_token))
+    };
+    resource::pages(page).await
+}
+
+/// Revokes certificates. The serial numbers of all are found before the first is revoked.
+async fn revoke(texts: &[String], channel: &Channel, out: &mut dyn Write) -> anyhow::Result<()> {
+    let recorded = certificates("", channel).await?;
+    let serials = texts.iter().map(|text| whole_serial(text, &recorded));
+    for serial in serials.collect::<anyhow::Result<Vec<_>>>()? {
+        let request = pb::RevokeCertificateRequest { serial: serial.clone() };
+        let revoked = client(channel).revoke_certificate(request).await?.into_inner();
+        let text = match revoked.certificate {
+            Some(it) => format!("certificate {serial} of {} revoked", it.subject),
+            None => format!(
+                "certificate {serial} revoked; no certificate with this serial number is recorded: compare it with `tinwright identity list`"
+            ),
+        };
+        print_line(out, &text)?;
+    }
+    Ok(())
+}
+
+/// Returns the serial number that is `text`, or that begins with it and is of one of the `recorded` certificates. A whole serial number
+/// may be missing there: all certificates of the site can be revoked.
+fn whole_serial(text: &str, recorded: &[pb::Certificate]) -> anyhow::Result<String> {
+    let text = output::referenced::<pb::Certificate>(text);
+    let serial = text.parse::<Serial>()?.to_string();
+    let is_recorded = recorded.iter().any(|it| it.serial == serial);
+    if is_recorded || serial.len() >= Serial::ISSUED_DIGITS {
+        return Ok(serial);
+    }
+    let digits = text.replace(':', "").to_ascii_lowercase();
+    let found =
+        beginning_with("serial numbers", recorded.iter().map(|it| it.serial.as_str()), &digits)?;
+    found.map(str::to_owned).with_context(|| {
+        format!(
+            "no serial number in `tinwright identity list` begins with {digits}: give all digits of a certificate that is not recorded"
+        )
+    })
+}
+
+/// Returns the one of `names` that begins with `beginning`; none if there is none. An error, which calls them `noun`, if there are several.
+fn beginning_with<'a>(
+    noun: &str,
+    names: impl Iterator<Item = &'a str>,
+    beginning: &str,
+) -> anyhow::Result<Option<&'a str>> {
+    let found: Vec<&str> = names.filter(|name| name.starts_with(beginning)).collect();
+    let count = found.len();
+    anyhow::ensure!(count <= 1, "{count} {noun} begin with {beginning}: give more of it");
+    Ok(found.first().copied())
 }
 
 /// Prints certificates, which are all if `is_all`.
@@ -129,6 +171,7 @@ impl Row for pb::Certificate {
         let state = match state_of(self) {
             ListedState::Valid => "valid",
             ListedState::Revoked => "revoked",
+            ListedState::Untrusted => "untrusted",
         };
         vec![
             self.serial.clone(),
@@ -149,11 +192,14 @@ pub enum ListedState {
     Valid,
     /// Refused
     Revoked,
+    /// Refused, because its authority was replaced and dropped
+    Untrusted,
 }
 
 fn state_of(certificate: &pb::Certificate) -> ListedState {
     match certificate.revoke_time {
         Some(_) => ListedState::Revoked,
+        None if certificate.authority_dropped => ListedState::Untrusted,
         None => ListedState::Valid,
     }
 }

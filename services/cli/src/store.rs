@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::connect::MAX_MESSAGE_BYTES;
 
 /// Writes a backup of the server's store to `file`, or to standard output for `-`. The file is replaced once the backup is complete, and only
-/// its owner may read it.
+/// its owner may read it. An error leaves no incomplete file.
 pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
     if file == Path::new("-") {
         let mut out = io::stdout();
@@ -24,6 +24,19 @@ pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
     let mut partial = file.as_os_str().to_owned();
     partial.push(".partial");
     let partial = Path::new(&partial);
+    let written = write(channel, partial, file).await;
+    if written.is_err() {
+        // The first error counts: a file that cannot be removed does no harm.
+        drop(fs::remove_file(partial));
+    }
+    let bytes = written?;
+    // A reader that is gone does not need it.
+    let _ = writeln!(io::stdout(), "{}: {bytes} bytes{replaced}", file.display());
+    Ok(())
+}
+
+/// Writes a backup to `partial`, which becomes `file`. Returns its length in bytes.
+async fn write(channel: &Channel, partial: &Path, file: &Path) -> anyhow::Result<u64> {
     let writing = || format!("writing {}", partial.display());
     let mut out = File::options();
     let out = out.write(true).create(true).truncate(true).mode(0o600).open(partial);
@@ -31,10 +44,7 @@ pub async fn backup(channel: &Channel, file: &Path) -> anyhow::Result<()> {
     receive(channel, &mut out).await?;
     out.sync_all().with_context(writing)?;
     fs::rename(partial, file).with_context(|| format!("writing {}", file.display()))?;
-    let bytes = fs::metadata(file).with_context(writing)?.len();
-    // A reader that is gone does not need it.
-    let _ = writeln!(io::stdout(), "{}: {bytes} bytes{replaced}", file.display());
-    Ok(())
+    Ok(fs::metadata(file).with_context(writing)?.len())
 }
 
 async fn receive(channel: &Channel, out: &mut impl Write) -> anyhow::Result<()> {
@@ -45,4 +55,20 @@ async fn receive(channel: &Channel, out: &mut impl Write) -> anyhow::Result<()> 
         out.write_all(&part.data).context("writing the backup")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_failed_backup_leaves_no_incomplete_file_and_the_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.bak");
+        fs::write(&file, "earlier").unwrap();
+        let nobody = Channel::from_static("http://127.0.0.1:1").connect_lazy();
+        assert!(backup(&nobody, &file).await.is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "earlier");
+    }
 }

@@ -153,6 +153,8 @@ impl Certificates {
             revision: 0,
             issued_by: issued_by.to_owned(),
             site_key_id: site_key_id.unwrap_or_default(),
+            authority: issued.authority,
+            authority_dropped: false,
         };
         let tenant = ("tenant", certificate.tenant.as_str());
         let stored =
@@ -184,19 +186,44 @@ impl Certificates {
 
     /// Returns the valid edges whose keys are not derived from the newest site key, each with its subject and serial number.
     pub async fn edges_of_former_keys(&self) -> Result<Vec<String>, Error> {
-        let (newest, now) = (self.authority.edge_key_id()?, self.clock.wall());
+        let newest = self.authority.edge_key_id()?;
+        let is_former =
+            |it: &pb::Certificate| it.role() == pb::Role::Edge && it.site_key_id != newest;
+        self.lasting(is_former).await
+    }
+
+    /// Returns the certificates that neither are revoked nor have expired, and whose authority is not trusted any more, each with its subject
+    /// and serial number. A certificate that was issued before authorities were recorded counts as one of them.
+    pub async fn of_dropped_authorities(&self) -> Result<Vec<String>, Error> {
+        let trusted = self.authority.authority_names();
+        self.lasting(|it: &pb::Certificate| !trusted.contains(&it.authority)).await
+    }
+
+    /// Returns `certificate` as it is shown: with the mark that its authority is not trusted any more.
+    pub fn shown(&self, certificate: pb::Certificate) -> pb::Certificate {
+        let authority = &certificate.authority;
+        let authority_dropped =
+            !authority.is_empty() && !self.authority.authority_names().contains(authority);
+        pb::Certificate { authority_dropped, ..certificate }
+    }
+
+    /// Returns the certificates that neither are revoked nor have expired, and for which `is_wanted` holds, each with its subject and serial
+    /// number.
+    async fn lasting(
+        &self,
+        is_wanted: impl Fn(&pb::Certificate) -> bool,
+    ) -> Result<Vec<String>, Error> {
+        let now = self.clock.wall();
+        let has_ended = |it: &pb::Certificate| {
+            let end = it.expire_time.and_then(|end| SystemTime::try_from(end).ok());
+            it.revoke_time.is_some() || end.is_some_and(|end| end <= now)
+        };
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
             let (page, more) = self.records.page("", &after, PAGE_SIZE).await?;
             after = page.last().map_or(after, |last| last.serial.clone());
-            let has_ended = |it: &pb::Certificate| {
-                let end = it.expire_time.and_then(|end| SystemTime::try_from(end).ok());
-                it.revoke_time.is_some() || end.is_some_and(|end| end <= now)
-            };
-            let is_former =
-                |it: &&pb::Certificate| it.role() == pb::Role::Edge && it.site_key_id != newest;
-            let former = page.iter().filter(is_former).filter(|it| !has_ended(it));
-            found.extend(former.map(|it| format!("{} ({})", it.subject, it.serial)));
+            let wanted = page.iter().filter(|it| is_wanted(it) && !has_ended(it));
+            found.extend(wanted.map(|it| format!("{} ({})", it.subject, it.serial)));
             if !more {
                 return Ok(found);
             }

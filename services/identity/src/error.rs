@@ -36,7 +36,7 @@ pub enum Error {
         status: Box<Status>,
     },
     /// No credential has the fields of the request.
-    #[error("no credential has these fields")]
+    #[error("unknown or deleted API key: no credential has these fields")]
     Unknown,
     /// Only credentials that have expired have the fields of the request.
     #[error("the credential has expired")]

@@ -64,19 +64,17 @@ impl Rotation {
         self.take(step, "site key", work).await
     }
 
-    /// Takes a step of replacing the site's authority.
-    pub async fn authority(&self, step: RotationStep, force: bool) -> Result<(), Error> {
+    /// Takes a step of replacing the site's authority. Returns the client certificates that are refused from now on, each with its subject and
+    /// serial number.
+    pub async fn authority(&self, step: RotationStep, force: bool) -> Result<Vec<String>, Error> {
         let own = self.clone();
         let work = async move {
             match step {
-                RotationStep::Unspecified => {
-                    return Err(Violations::single("step", "is missing").into());
-                }
-                RotationStep::Prepare => own.site.prepare_authority()?,
-                RotationStep::Replace => own.site.use_next_authority()?,
-                RotationStep::Finish => own.finish_authority(force)?,
+                RotationStep::Unspecified => Err(Violations::single("step", "is missing").into()),
+                RotationStep::Prepare => Ok(own.site.prepare_authority().map(|()| Vec::new())?),
+                RotationStep::Replace => Ok(own.site.use_next_authority().map(|()| Vec::new())?),
+                RotationStep::Finish => own.finish_authority(force).await,
             }
-            Ok(())
         };
         self.take(step, "authority", work).await
     }
@@ -124,14 +122,16 @@ impl Rotation {
         Ok(records)
     }
 
-    fn finish_authority(&self, force: bool) -> Result<(), Error> {
+    async fn finish_authority(&self, force: bool) -> Result<Vec<String>, Error> {
         let least = if force { MIN_OVERLAP } else { runtime::authority::MAX_MACHINE_VALIDITY };
         let left = self.site.authority_use_left(least)?;
         if !left.is_zero() {
             return Err(Error::InUseFor(left));
         }
-        self.site.drop_old_authority()?;
-        Ok(())
+        match self.site.drop_old_authority()? {
+            true => self.certificates.of_dropped_authorities().await,
+            false => Ok(Vec::new()),
+        }
     }
 
     async fn reseal(&self) -> Result<usize, Error> {

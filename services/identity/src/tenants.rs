@@ -70,6 +70,11 @@ impl Kind for TenantKind {
         &tenant.name
     }
 
+    /// The mark of a deletion is not: its end is. Neither is the same record, which is written as a lock.
+    fn is_event(old: &pb::Tenant, new: &pb::Tenant) -> bool {
+        !Self::changed_fields(old, new).is_empty()
+    }
+
     fn changed_fields(old: &pb::Tenant, new: &pb::Tenant) -> Vec<String> {
         field_mask::changed_fields(old, new)
     }

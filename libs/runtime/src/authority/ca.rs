@@ -21,6 +21,8 @@ use super::trust::{Trust, is_of_key};
 use super::{AUTHORITY_VALIDITY, BACKDATED, Error, MACHINE_VALIDITY, SiteAuthority, file, write};
 use crate::serial::Serial;
 
+/// What is replaced, in errors.
+pub(super) const NOUN: &str = "authority";
 const KEY: &str = "ca-key.pem";
 const NEXT_KEY: &str = "ca-key.next.pem";
 const CERTIFICATES: &str = "ca.pem";
@@ -30,13 +32,18 @@ const CROSS: &str = "ca-cross.pem";
 pub const MAX_MACHINE_VALIDITY: Duration = MACHINE_VALIDITY.unsigned_abs();
 
 impl SiteAuthority {
-    /// Makes the next authority, unless there is one: it is trusted, and issues nothing.
+    /// Makes the next authority, unless there is one: it is trusted, and issues nothing. An error if a rotation is not finished.
     pub fn prepare_authority(&self) -> Result<(), Error> {
         self.reload_authority()?;
-        let trust = self.trust();
-        if trust.all.len() > 1 {
-            return Ok(());
+        match self.trust().all.len() > 1 {
+            false => self.make_next_authority(),
+            true if self.folder.join(NEXT_KEY).exists() => Ok(()),
+            true => Err(Error::Rotating(NOUN)),
         }
+    }
+
+    fn make_next_authority(&self) -> Result<(), Error> {
+        let trust = self.trust();
         let former = self.issuer()?;
         let key = KeyPair::generate()?;
         let suffix: String = Serial::random()?.to_string().chars().take(8).collect();
@@ -54,13 +61,16 @@ impl SiteAuthority {
 
     /// Lets the next authority issue, and makes one if there is none. The former one is trusted. An error if a rotation is not finished.
     pub fn use_next_authority(&self) -> Result<(), Error> {
-        self.prepare_authority()?;
+        self.reload_authority()?;
+        if self.trust().all.len() == 1 {
+            self.make_next_authority()?;
+        }
         let (next, key) = (self.folder.join(NEXT_KEY), self.folder.join(KEY));
         if next.exists() {
             let moved = fs::rename(&next, &key).and_then(|()| File::open(&self.folder)?.sync_all());
             moved.map_err(file(&key))?;
         } else if self.trust().issuer == 0 {
-            return Err(Error::Rotating("authority"));
+            return Err(Error::Rotating(NOUN));
         }
         let trust = Trust::read(&self.folder)?;
         write(&self.folder.join(CERTIFICATES), trust.pems().concat().as_bytes())?;
@@ -163,7 +173,13 @@ mod tests {
         site.reload_authority().unwrap();
         site.use_next_authority().unwrap();
         assert_eq!(at_start(&folder), (2, second.clone()));
-        assert!(matches!(site.use_next_authority(), Err(Error::Rotating(_))));
+        let refused = [site.prepare_authority(), site.use_next_authority()];
+        for refused in refused.map(Result::unwrap_err) {
+            let hint =
+                "authority is not finished: run `tinwright identity rotate ca --finish` first";
+            assert!(refused.to_string().ends_with(hint), "{refused}");
+        }
+        assert_eq!(site.authority_names().len(), 2);
         assert!(site.authority_use_left(MAX_MACHINE_VALIDITY).unwrap() > Duration::ZERO);
         assert!(site.drop_old_authority().unwrap() && !site.drop_old_authority().unwrap());
         assert_eq!(at_start(&folder), (1, second.clone()));
@@ -185,6 +201,7 @@ mod tests {
         site.prepare_authority().unwrap();
         copy(&["site.key", KEY, CERTIFICATES, CROSS]);
         let replica = SiteAuthority::open(there.path()).unwrap();
+        assert!(matches!(replica.prepare_authority(), Err(Error::Rotating(_))));
         assert!(matches!(replica.use_next_authority(), Err(Error::Rotating(_))));
         assert!(matches!(replica.drop_old_authority(), Err(Error::NotReplaced)));
         site.use_next_authority().unwrap();

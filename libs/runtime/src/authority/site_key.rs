@@ -17,6 +17,8 @@ use super::{Error, SiteAuthority, door, edge, file, remove, write};
 use crate::secret::{KEY_BYTES, SiteKey};
 use crate::site_keys::SiteKeys;
 
+/// What is replaced, in errors.
+const NOUN: &str = "site key";
 pub(super) const CURRENT: &str = "site.key";
 const NEXT: &str = "site.key.next";
 const OLD: &str = "site.key.old";
@@ -94,9 +96,12 @@ impl SiteAuthority {
         Ok(StoredKeys::read(&self.folder)?.old)
     }
 
-    /// Makes the next key, unless there is one: it is accepted, and not used.
+    /// Makes the next key, unless there is one: it is accepted, and not used. An error if a rotation is not finished.
     pub fn prepare_key(&self) -> Result<(), Error> {
         let stored = StoredKeys::read(&self.folder)?;
+        if stored.old.is_some() {
+            return Err(Error::Rotating(NOUN));
+        }
         if stored.next.is_none() {
             write(&self.key_file(NEXT), SiteKey::random()?.expose())?;
         }
@@ -107,7 +112,7 @@ impl SiteAuthority {
     pub fn use_next_key(&self) -> Result<(), Error> {
         let stored = StoredKeys::read(&self.folder)?;
         if stored.old.is_some() {
-            return Err(Error::Rotating("site key"));
+            return Err(Error::Rotating(NOUN));
         }
         let next = match stored.next {
             Some(next) => next,
@@ -185,7 +190,12 @@ mod tests {
         let (used, second) = (site.keys().get(), prepared.others[0].clone());
         assert_eq!(*used, PerKey { newest: second.clone(), others: vec![first.clone()] });
         assert_eq!(at_start(&folder), *used);
-        assert!(matches!(site.use_next_key(), Err(Error::Rotating(_))));
+        for refused in [site.prepare_key(), site.use_next_key()].map(Result::unwrap_err) {
+            let hint =
+                "site key is not finished: run `tinwright identity rotate site-key --finish` first";
+            assert!(refused.to_string().ends_with(hint), "{refused}");
+        }
+        assert!(!folder.path().join(NEXT).exists());
         assert!(site.drop_old_key().unwrap() && !site.drop_old_key().unwrap());
         assert_eq!(*site.keys().get(), PerKey { newest: second, others: vec![] });
     }

@@ -128,6 +128,12 @@ fn names_of(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (parsed.subject().as_raw().to_vec(), parsed.issuer().as_raw().to_vec())
 }
 
+/// Returns the name of the authority that issued the certificate `der`; empty if it cannot be parsed.
+pub(super) fn issuer_name(der: &[u8]) -> String {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(der) else { return String::new() };
+    parsed.issuer().to_string()
+}
+
 /// True if the certificate `der` is of `key`.
 pub(super) fn is_of_key(der: &[u8], key: &KeyPair) -> bool {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(der) else { return false };
@@ -164,6 +170,12 @@ impl SiteAuthority {
     /// Returns the certificates in PEM that all clients trust: the authority's, and during a rotation those of both.
     pub fn authority(&self) -> String {
         self.trust().pem.clone()
+    }
+
+    /// Returns the names of the authorities that are trusted.
+    pub fn authority_names(&self) -> Vec<String> {
+        // Each has signed its own certificate.
+        self.trust().all.iter().map(|own| issuer_name(own)).collect()
     }
 
     /// Returns the SHA-256 of the authority's certificate (DER) in hex. A machine trusts the certificate with it only.

@@ -9,8 +9,6 @@ use sha2::{Digest as _, Sha256};
 use super::{Entry, HEADER, MAX_ENTRY_BYTES, SITE_KEY};
 use crate::{Commit, Error, Expect, Store, Write, limits, schema};
 
-/// The value of the schema's key until everything is restored. No program opens such a store.
-const RESTORING: &str = "a restore was interrupted";
 /// Bytes of values in a commit: half of the limit, so that its keys fit.
 const COMMIT_VALUE_BYTES: usize = limits::MAX_COMMIT_BYTES / 2;
 
@@ -59,7 +57,7 @@ pub async fn restore(
         return Err(RestoreError::NotEmpty);
     }
     let expect = vec![Expect::Absent(schema::KEY.into())];
-    let writes = vec![Write::Put(schema::KEY.into(), RESTORING.into())];
+    let writes = vec![Write::Put(schema::KEY.into(), schema::RESTORING.into())];
     store.commit(Commit { expect, writes }).await?;
     let (mut batch, mut count, mut version) = (Batch::default(), 1, None);
     batch.push(first);

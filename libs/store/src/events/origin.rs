@@ -22,7 +22,7 @@ pub struct Origin {
     pub role: &'static str,
     /// The subject of the door that forwarded the call; none if none did.
     pub via: Option<Arc<str>>,
-    /// True if the call asks for a change: then every change that it makes is an event. Else only changes of state are, such as
+    /// True if the call asks for a change: then every change that it makes is an event, except those that its kind leaves out. Else only changes of state are, such as
     /// those that a worker's reports lead to.
     pub is_change_request: bool,
     /// The objects that the call has changed so far.

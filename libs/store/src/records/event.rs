@@ -13,7 +13,8 @@ pub(super) fn of_change<K: Kind>(
 ) -> Option<Event> {
     let current = new.or(old).filter(|_| K::EVENTS)?;
     let origin = current_origin();
-    let is_requested = origin.as_ref().is_some_and(|origin| origin.is_change_request);
+    let is_requested = origin.as_ref().is_some_and(|origin| origin.is_change_request)
+        && old.zip(new).is_none_or(|(old, new)| K::is_event(old, new));
     let (old_state, new_state) = states::<K>(old, new);
     let is_garbage = new.is_none() && K::has_ended(current);
     let has_moved = old_state != new_state && !is_garbage;

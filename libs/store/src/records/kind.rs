@@ -80,6 +80,11 @@ pub trait Kind: fmt::Debug + 'static {
         String::new()
     }
 
+    /// True if a change that a caller asked for is an event. False for one that only the service itself needs, such as a lock.
+    fn is_event(_old: &Self::Record, _new: &Self::Record) -> bool {
+        true
+    }
+
     /// Returns the names of the fields that a caller changed.
     fn changed_fields(_old: &Self::Record, _new: &Self::Record) -> Vec<String> {
         Vec::new()

@@ -151,6 +151,7 @@ async fn newer_too_old_and_damaged_stores_are_refused_unchanged() {
         ("5", "the store has schema 5, this program knows 4: use the newer"),
         ("4 to 5", "the store has schema 5, this program knows 4: use the newer"),
         ("1", "the store has schema 1, this program knows 2 and later: begin with an empty"),
+        (RESTORING, "a restore into this store was not completed: delete the store (DATA/store, "),
         ("x", "schema of"),
         ("2 to 4", "schema of"),
     ] {

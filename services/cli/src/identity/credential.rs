@@ -9,13 +9,17 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use runtime::Clock;
 use serde::Deserialize as _;
+use tinwright::hardware::v1::Location;
 use tinwright::identity::v1 as pb;
+use tinwright::status;
 use tonic::transport::Channel;
 
-use super::{client, role_word};
+use super::{beginning_with, client, role_word};
+use crate::connect::View;
+use crate::failure;
 use crate::input;
-use crate::output::{self, Format, List, ListOutput, Row, print_line};
-use crate::resource::{self, PAGE_SIZE, required};
+use crate::output::{self, Format, List, ListOutput, Row, Table, print_line};
+use crate::resource::{self, PAGE_SIZE, Resource as _, required};
 
 /// Commands on credentials.
 #[derive(Debug, clap::Subcommand)]
@@ -33,7 +37,7 @@ pub enum CredentialCommand {
     },
     /// Delete credentials: within seconds their holders are refused
     Delete {
-        /// The credentials
+        /// The credentials, by their ids or the beginnings of these
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
@@ -54,8 +58,8 @@ pub struct CreateOptions {
     /// Let its holder act for this hub only; may be repeated
     #[arg(long = "hub", value_name = "ID")]
     hubs: Vec<String>,
-    /// Let its holder use this location only; may be repeated
-    #[arg(long = "location", value_name = "ID")]
+    /// Let its holder use the location with this name or id only; may be repeated. It need not exist yet
+    #[arg(long = "location", value_name = "NAME")]
     locations: Vec<String>,
     /// Have the machines that its holder orders load their system from here, whatever their location says: an http or https URL, or
     /// a path that begins with /platform/
@@ -92,23 +96,42 @@ pub(super) async fn run(
     match command {
         CredentialCommand::Create(options) => create(options, channel, out).await,
         CredentialCommand::List { tenant, output } => {
-            let page = async |page_token| {
-                let (page_size, labels, tenant) = (PAGE_SIZE, BTreeMap::new(), tenant.clone());
-                let request = pb::ListCredentialsRequest { page_size, page_token, labels, tenant };
-                let page = client(channel).list_credentials(request).await?.into_inner();
-                Ok((page.credentials, page.next_page_token))
-            };
-            print(&resource::pages(page).await?, &output, out).await
+            print(&credentials(&tenant, channel).await?, &output, out).await
         }
-        CredentialCommand::Delete { ids } => {
-            for id in ids {
-                let request = pb::DeleteCredentialRequest { id: id.clone(), revision: 0 };
-                client(channel).delete_credential(request).await?;
-                print_line(out, &format!("credential {id} deleted"))?;
-            }
-            Ok(())
+        CredentialCommand::Delete { ids } => delete(&ids, channel, out).await,
+    }
+}
+
+/// Returns the credentials of `tenant`; of all tenants if it is empty.
+async fn credentials(tenant: &str, channel: &Channel) -> anyhow::Result<Vec<pb::Credential>> {
+    let page = async |page_token| {
+        let (page_size, labels, tenant) = (PAGE_SIZE, BTreeMap::new(), tenant.to_owned());
+        let request = pb::ListCredentialsRequest { page_size, page_token, labels, tenant };
+        let page = client(channel).list_credentials(request).await?.into_inner();
+        Ok((page.credentials, page.next_page_token))
+    };
+    resource::pages(page).await
+}
+
+/// Deletes credentials. `names` are their ids, the beginnings of these, or references. All are found before the first is deleted.
+async fn delete(names: &[String], channel: &Channel, out: &mut dyn Write) -> anyhow::Result<()> {
+    let stored = credentials("", channel).await?;
+    let mut ids = Vec::new();
+    for name in names {
+        let name = output::referenced::<pb::Credential>(name).to_ascii_lowercase();
+        anyhow::ensure!(!name.is_empty(), "an empty text is not the id of a credential");
+        let found = beginning_with("ids", stored.iter().map(|it| it.id.as_str()), &name)?;
+        let id = found.ok_or_else(|| status::not_found("credential", &name))?;
+        if !ids.contains(&id) {
+            ids.push(id);
         }
     }
+    for id in ids {
+        let request = pb::DeleteCredentialRequest { id: id.to_owned(), revision: 0 };
+        client(channel).delete_credential(request).await?;
+        print_line(out, &format!("credential {id} deleted"))?;
+    }
+    Ok(())
 }
 
 async fn create(
@@ -116,6 +139,7 @@ async fn create(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    warn_of_missing(&options.locations, channel).await;
     let fields = options.fields_file.as_deref().map(fields).transpose()?.unwrap_or_default();
     let end = options.lifetime.map(|lifetime| Clock::system().wall() + lifetime);
     let credential = pb::Credential {
@@ -139,6 +163,18 @@ async fn create(
     }
 }
 
+/// Warns of locations that do not exist. The server accepts them: it does not know the locations.
+async fn warn_of_missing(locations: &[String], channel: &Channel) {
+    for name in locations {
+        let found = Location::get(channel, name, View::Basic).await;
+        if found.is_err_and(|error| failure::is_not_found(&error)) {
+            eprintln!(
+                "tinwright: warning: there is no location {name}: compare it with `tinwright location list`"
+            );
+        }
+    }
+}
+
 /// Prints credentials.
 async fn print(
     credentials: &[pb::Credential],
@@ -147,7 +183,16 @@ async fn print(
 ) -> anyhow::Result<()> {
     let empty = "no credential: create one with `tinwright identity credential create --role ROLE`";
     let list = List::new(credentials, |credential| &credential.id, empty);
-    list.print_rows(output, out).await
+    let is_wide = output.output == Format::Wide;
+    let table = async |now| {
+        let table = Table::of(credentials, now);
+        let cells = |it: &pb::Credential| vec![it.hubs.join(","), it.locations.join(",")];
+        match is_wide {
+            true => table.with_columns(&["HUBS", "LOCATIONS"], credentials.iter().map(cells)),
+            false => table,
+        }
+    };
+    list.print(output, table, out).await
 }
 
 /// Reads the values of fields. Errors do not quote them.

@@ -3,7 +3,7 @@
 //! The key of a certificate is generated here, and never leaves this computer but in a bundle. The key of an edge comes from the server.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -174,7 +174,14 @@ impl NewFiles {
     /// Creates the file `path`, which only its owner may read. A file that is there is not replaced.
     fn create(&mut self, path: &Path) -> anyhow::Result<File> {
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let created = created.with_context(|| format!("creating {}", path.display()))?;
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        let created = created.map_err(|error| match is_there(&error) {
+            true => anyhow::anyhow!(
+                "{} exists already: give another --out, or remove it",
+                path.display()
+            ),
+            false => anyhow::Error::from(error).context(format!("creating {}", path.display())),
+        })?;
         self.files.push(path.to_owned());
         Ok(created)
     }

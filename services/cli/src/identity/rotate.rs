@@ -61,19 +61,29 @@ async fn rotate_authority(
 ) -> anyhow::Result<()> {
     let step = options.step();
     let request = pb::RotateAuthorityRequest { step: step.into(), force: options.force };
-    client(channel).rotate_authority(request).await?;
+    let response = client(channel).rotate_authority(request).await?.into_inner();
     let text = match step {
         pb::RotationStep::Prepare => {
-            "next authority made; copy ca.pem and ca-cross.pem to the secrets of the other processes, then run this without --prepare"
+            "next authority made; copy ca.pem and ca-cross.pem to the secrets of the other processes, then run this without --prepare".into()
         }
-        pb::RotationStep::Finish => {
-            "former authority dropped; copy ca.pem to everybody who uses it"
-        }
+        pb::RotationStep::Finish => finished(&response.refused_certificates),
         pb::RotationStep::Replace | pb::RotationStep::Unspecified => {
-            "authority replaced; copy the new files to the secrets of the other processes and of clients, and run this with --finish after a day"
+            "authority replaced; copy the new files to the secrets of the other processes and of clients, issue client certificates again, and run this with --finish after a day".into()
         }
     };
-    print_line(out, text)
+    print_line(out, &text)
+}
+
+/// Returns the text for a finished replacement, after which the certificates in `refused` are refused.
+fn finished(refused: &[String]) -> String {
+    let mut text = "former authority dropped; copy ca.pem to everybody who uses it".to_owned();
+    if !refused.is_empty() {
+        text += "\nClient certificates of the former authority are refused: issue them again with `tinwright identity issue`";
+    }
+    for certificate in refused {
+        text += &format!("\n  {certificate}");
+    }
+    text
 }
 
 async fn rotate_site_key(

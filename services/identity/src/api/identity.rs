@@ -101,9 +101,10 @@ impl IdentityService for Api {
     ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
         let pb::ListCertificatesRequest { page_size, page_token, tenant } = request.into_inner();
         let keep = |it: &pb::Certificate| tenant.is_empty() || it.tenant == tenant;
+        let show = |it: pb::Certificate| self.certificates.shown(it);
         let records = self.certificates.records();
         let (certificates, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, |it| it).await?;
+            serving::list(records, page_size, &page_token, keep, show).await?;
         Ok(Response::new(pb::ListCertificatesResponse { certificates, next_page_token }))
     }
 
@@ -134,8 +135,8 @@ impl IdentityService for Api {
         request: Request<pb::RotateAuthorityRequest>,
     ) -> Result<Response<pb::RotateAuthorityResponse>, Status> {
         let request = request.into_inner();
-        self.rotation.authority(request.step(), request.force).await?;
-        Ok(Response::new(pb::RotateAuthorityResponse {}))
+        let refused_certificates = self.rotation.authority(request.step(), request.force).await?;
+        Ok(Response::new(pb::RotateAuthorityResponse { refused_certificates }))
     }
 
     type WatchRevocationsStream = serving::Events<pb::WatchRevocationsResponse>;

@@ -197,3 +197,24 @@ async fn edges_of_a_former_site_key_are_those_that_were_neither_issued_again_nor
     clock.advance(10 * DAY);
     assert_eq!(former().await, [""; 0]);
 }
+
+#[tokio::test]
+async fn certificates_of_a_dropped_authority_are_listed_and_marked() {
+    let Fixture { _folder, certificates, .. } = fixture().await;
+    let issue = async || certificates.issue(anna(), "person:admin").await.unwrap().certificate;
+    let [former, revoked] = [issue().await, issue().await];
+    certificates.revoke(&revoked.serial.parse().unwrap()).await.unwrap();
+    certificates.authority.use_next_authority().unwrap();
+    let new = issue().await;
+    assert!(!former.authority.is_empty() && former.authority != new.authority);
+    assert_eq!(certificates.of_dropped_authorities().await.unwrap(), [""; 0]);
+    assert!(!certificates.shown(former.clone()).authority_dropped);
+    assert!(certificates.authority.drop_old_authority().unwrap());
+    let dropped = certificates.of_dropped_authorities().await.unwrap();
+    assert_eq!(dropped, [format!("person:anna ({})", former.serial)]);
+    assert!(certificates.shown(former.clone()).authority_dropped);
+    assert!(!certificates.shown(new).authority_dropped);
+    // Issued by an earlier version.
+    let unknown = pb::Certificate { authority: String::new(), ..former };
+    assert!(!certificates.shown(unknown).authority_dropped);
+}

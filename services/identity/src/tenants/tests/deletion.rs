@@ -5,8 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use runtime::tenants::TenantDirectory;
+use store::events::{EventLog, Origin, with_origin};
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_server::{GrantService, GrantServiceServer};
+use tinwright::event::v1::EventFilter;
 use tinwright::in_process;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
@@ -356,4 +358,30 @@ async fn a_deletion_that_a_killed_server_left_is_finished_by_repeating_it() {
     assert_eq!(refused.to_string(), "tenant: tenant acme is being deleted");
     tenants.delete(old.id.parse().unwrap(), 0, &no_objects()).await.unwrap();
     assert_eq!(tenants.records().get(&old.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn neither_the_mark_of_a_deletion_nor_a_new_identity_is_an_event_of_the_tenant() {
+    let Fixture { store, tenants, .. } = fixture();
+    let call = "TenantService/DeleteTenant";
+    let origin = Arc::new(Origin { call, is_change_request: true, ..Origin::default() });
+    let owners = Owners::new(None);
+    owners.templates.lock().unwrap().insert("t-1".into());
+    let objects = owners.objects();
+    let work = async {
+        let made = tenants.create(named("acme"), None).await.unwrap();
+        let id = made.id.parse().unwrap();
+        assert!(tenants.delete(id, 0, &objects).await.is_err());
+        let lock = tenants.to_reference("tenant", "acme").await.unwrap();
+        tenants.records().commit(lock).await.unwrap();
+        let update = pb::Tenant { description: "rockets".into(), revision: 0, ..made };
+        tenants.update(update, &["description".into()]).await.unwrap();
+        owners.templates.lock().unwrap().clear();
+        tenants.delete(id, 0, &objects).await.unwrap();
+    };
+    with_origin(Some(origin), work).await;
+    let log = EventLog::new(store, "identity");
+    let events = log.list(&EventFilter::default(), "", 100).await.unwrap().records;
+    let texts: Vec<_> = events.iter().map(|event| event.text.as_str()).collect();
+    assert_eq!(texts, ["created", "changed description", "deleted"]);
 }
