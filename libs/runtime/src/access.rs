@@ -467,9 +467,21 @@ fn refusal(path: &str, caller: Option<&Caller>) -> Option<Status> {
         format!("{} does not make the call {path}", caller.subject())
     } else {
         let with_tenant = if caller.tenant().is_some() { " with a tenant" } else { "" };
-        format!("{}{with_tenant} may not call {path}", caller.role())
+        format!("{}{with_tenant} may not call {}", with_article(caller.role()), short(path))
     };
     Some(Status::permission_denied(text))
+}
+
+/// Returns the name of `role` with its article: `an operator`.
+fn with_article(role: Role) -> String {
+    let name = role.name();
+    let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {name}")
+}
+
+/// Returns the path of a call without the package of its service: `SubnetService/GetRange`.
+fn short(path: &str) -> &str {
+    path.rsplit_once('.').map_or(path, |(_, rest)| rest)
 }
 
 #[cfg(test)]
@@ -654,7 +666,7 @@ mod tests {
         let create = "/tinwright.hardware.v1.HardwareService/CreateHardware";
         let refused = refusal(create, Some(&edge)).unwrap();
         assert_eq!(refused.code(), Code::PermissionDenied);
-        assert_eq!(refused.message(), format!("tinwright:edge may not call {create}"));
+        assert_eq!(refused.message(), "an edge may not call HardwareService/CreateHardware");
     }
 
     #[test]
@@ -677,7 +689,8 @@ mod tests {
         let refused =
             refusal("/tinwright.power.v1.PowerService/CreateBmc", Some(&of_acme)).unwrap();
         assert_eq!(refused.code(), Code::PermissionDenied);
-        assert!(refused.message().contains("with a tenant"), "{refused}");
+        let text = "an admin with a tenant may not call PowerService/CreateBmc";
+        assert_eq!(refused.message(), text);
         assert_eq!(code(delete, Some(Role::Service)), Some(Code::PermissionDenied));
         let instance = Caller::new(Role::Service, "service:instance").unwrap();
         let code = |path| refusal(path, Some(&instance)).map(|status| status.code());

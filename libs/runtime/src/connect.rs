@@ -183,10 +183,12 @@ mod tests {
     use http::Request;
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
+    use tonic::{Code, Status};
     use tower::{Service as _, ServiceExt as _};
 
     use super::*;
     use crate::authority::{RenewableCertificate, SiteAuthority};
+    use crate::retry::describe_broken;
     use crate::serve::{self, Transport};
     use crate::{Caller, Role};
 
@@ -276,5 +278,24 @@ mod tests {
         let secure = "https://127.0.0.1:1".parse().unwrap();
         let error = Servers::new(&[secure], None).unwrap_err();
         assert!(format!("{error:#}").ends_with("https without certificates"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_every_connection_is_unavailable() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let _closing = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(stream);
+            }
+        });
+        let mut channel = Servers::new(&[url], None).unwrap().channel().unwrap();
+        let request = Request::get("/").body(tonic::body::Body::empty()).unwrap();
+        let error = match channel.ready().await {
+            Ok(channel) => channel.call(request).await.err().unwrap(),
+            Err(error) => error,
+        };
+        let status = describe_broken(Status::from_error(Box::new(error)));
+        assert!(matches!(status.code(), Code::Unavailable | Code::Cancelled), "{status:?}");
     }
 }

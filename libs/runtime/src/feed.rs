@@ -10,7 +10,7 @@ use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
-use crate::retry::Backoff;
+use crate::retry::{Backoff, describe_broken};
 
 /// The delays between two attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -40,6 +40,7 @@ pub async fn follow_with_backoff<
         loop {
             let mut live = false;
             let Err(status) = once(open(), &mut handle, &mut live).await;
+            let status = describe_broken(status);
             log_end(noun, &status);
             handle(FeedEvent::Disconnected);
             if live {

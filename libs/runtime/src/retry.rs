@@ -1,4 +1,4 @@
-//! Trying again: [`is_final`] says for which errors it is useless, [`Backoff`] how long to wait.
+//! Trying again: [`is_final`] says for which errors it is useless, [`Backoff`] how long to wait. [`describe_broken`]: the status of a broken connection.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -114,6 +114,18 @@ impl Backoff {
     }
 }
 
+/// Returns `status`; if it is a broken connection, for which the library has no code, as `UNAVAILABLE` with the cause.
+pub fn describe_broken(status: Status) -> Status {
+    // Only a status that was made here has a source.
+    let source = std::error::Error::source(&status).filter(|_| status.code() == Code::Unknown);
+    let Some(cause) = std::iter::successors(source, |error| error.source()).last() else {
+        return status;
+    };
+    Status::unavailable(format!(
+        "the connection to the server broke: {cause}; if the server runs, it may refuse the certificate of its caller: was it revoked?"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +170,17 @@ mod tests {
         let started = tokio::time::Instant::now();
         backoff.wait().await;
         assert!(started.elapsed() <= Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_broken_connection_is_unavailable_with_its_cause_and_an_answer_stays() {
+        let cause = std::io::Error::other("the peer closed it");
+        let broken = describe_broken(Status::from_error(Box::new(cause)));
+        assert_eq!(broken.code(), Code::Unavailable);
+        let expected = "the connection to the server broke: the peer closed it; ";
+        assert!(broken.message().starts_with(expected), "{broken}");
+        for answer in [Status::unknown("odd"), Status::not_found("x")] {
+            assert_eq!(describe_broken(answer.clone()).message(), answer.message());
+        }
     }
 }

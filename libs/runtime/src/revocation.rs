@@ -37,6 +37,8 @@ struct Table {
     revoked: HashSet<String>,
     /// True once the feed has sent everything for the first time.
     is_complete: bool,
+    /// True while the feed is cut.
+    is_cut: bool,
 }
 
 impl Revocations {
@@ -67,6 +69,11 @@ impl Revocations {
         }
     }
 
+    /// True while the feed is cut: what is revoked meanwhile is not known.
+    pub fn is_cut(&self) -> bool {
+        self.0.borrow().is_cut
+    }
+
     /// Resolves once all revocations are known.
     pub async fn ready(&self) {
         let mut tables = self.0.subscribe();
@@ -78,12 +85,16 @@ impl Revocations {
         self.0.send_if_modified(|table| match event {
             FeedEvent::Snapshot(all) => {
                 table.revoked = all.into_iter().map(|revocation| revocation.id).collect();
-                table.is_complete = true;
+                (table.is_complete, table.is_cut) = (true, false);
                 true
             }
             FeedEvent::Put(revocation) => table.revoked.insert(revocation.id),
             FeedEvent::Deleted(id) => table.revoked.remove(&id),
-            FeedEvent::Disconnected => false,
+            FeedEvent::Disconnected => {
+                table.is_cut = true;
+                // Nobody waits for it.
+                false
+            }
         });
     }
 
@@ -159,9 +170,10 @@ mod tests {
         assert!(revocations.ready().now_or_never().is_none());
         revocations.apply(FeedEvent::Snapshot(vec![revocation("credential:1")]));
         assert!(revocations.ready().now_or_never().is_some());
+        assert!(!revocations.is_cut());
         revocations.apply(FeedEvent::Disconnected);
-        assert!(revocations.contains("credential:1"));
+        assert!(revocations.contains("credential:1") && revocations.is_cut());
         revocations.apply(FeedEvent::Snapshot(Vec::new()));
-        assert!(!revocations.contains("credential:1"));
+        assert!(!revocations.contains("credential:1") && !revocations.is_cut());
     }
 }
