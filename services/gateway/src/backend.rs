@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use axum::Router;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use runtime::Caller;
+use runtime::retry::describe_broken;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
@@ -115,7 +116,7 @@ impl Service<http::Request<Body>> for ServiceChannel {
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         match self {
             Self::Local(_) => Poll::Ready(Ok(())),
-            Self::Connected(channel) => channel.poll_ready(context).map_err(Into::into),
+            Self::Connected(channel) => channel.poll_ready(context).map_err(to_status),
         }
     }
 
@@ -132,8 +133,39 @@ impl Service<http::Request<Body>> for ServiceChannel {
             }
             Self::Connected(channel) => {
                 let response = channel.call(request);
-                async { Ok(response.await?) }.boxed()
+                async { response.await.map_err(to_status) }.boxed()
             }
         }
+    }
+}
+
+/// Returns the status of a failed connection, which the clients of services take as it is.
+fn to_status(error: tonic::transport::Error) -> BoxError {
+    describe_broken(Status::from_error(error.into())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tinwright::hardware::v1::ListHardwareRequest;
+    use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+    use tokio::net::TcpListener;
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_closes_connections_is_unavailable() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let _closing = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(stream);
+            }
+        });
+        let channel = Channel::from_shared(url).unwrap().connect_lazy();
+        let mut client = HardwareServiceClient::new(ServiceChannel::from(channel));
+        let listed = client.list_hardware(ListHardwareRequest::default()).await;
+        let status = listed.unwrap_err();
+        assert!(matches!(status.code(), Code::Unavailable | Code::Cancelled), "{status:?}");
     }
 }

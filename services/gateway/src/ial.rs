@@ -46,7 +46,7 @@ use self::routes::Endpoint;
 use self::session::Session;
 use self::wrapper::{Credentials, Wrapper, auth_invalid};
 use crate::layers::Source;
-use crate::unread_body::announce_close;
+use crate::unread_body::finish;
 use crate::{Client, Door, Gateway, Refusal};
 
 /// The largest body of a request.
@@ -131,7 +131,7 @@ async fn answer(State(ial): State<Arc<Ial>>, request: Request) -> Response {
     let answered = tokio::time::timeout(DEADLINE, answered).await;
     let answered = answered.unwrap_or_else(|_| Err(status::slow()));
     let mut response = answered.unwrap_or_else(Fault::into_response);
-    announce_close(body.as_ref(), parts.version, &mut response);
+    finish(body, parts.version, &mut response).await;
     client.map(|client| response.extensions_mut().insert(client));
     response
 }
@@ -148,7 +148,7 @@ impl Ial {
         if route == Endpoint::OpenApi {
             return Ok(responses::respond(http::StatusCode::OK, openapi::document().into()));
         }
-        let body = read(body.take().unwrap_or_default()).await?;
+        let body = read(body).await?;
         check_media_type(&parts.headers, &body)?;
         let source = parts.extensions.get::<Source>().map(|source| source.0);
         if body.is_empty() && (route.is_listing() || parts.method == Method::GET) {
@@ -287,11 +287,16 @@ impl Ial {
     }
 }
 
-/// Reads a body, chunked or not.
-async fn read(body: Body) -> Result<Bytes, Fault> {
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+/// Reads a body, chunked or not, and leaves the rest of one that is too large.
+async fn read(body: &mut Option<Body>) -> Result<Bytes, Fault> {
+    let mut whole = body.take().unwrap_or_default();
+    let read = Limited::new(&mut whole, MAX_BODY_BYTES).collect().await;
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            *body = Some(whole);
+            Err(too_large())
+        }
         Err(_) => Err(Fault::new(Code::InvalidSyntax, "the body is not complete")),
     }
 }

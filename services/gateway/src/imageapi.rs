@@ -35,7 +35,7 @@ use tonic::Status;
 use self::failure::failed;
 use self::target::NodeTarget;
 use crate::layers::Source;
-use crate::unread_body::{announce_close, close};
+use crate::unread_body::{close, finish};
 use crate::{Client, Door, Gateway, Refusal};
 
 /// The header that names the node.
@@ -94,7 +94,7 @@ async fn answer(State(door): State<Arc<ImageApi>>, request: Request) -> Response
     let response = door.respond(&parts, &mut body, &mut client).await;
     let is_cut = matches!(&response, Err(Unanswered::Api(error)) if *error == too_large());
     let mut response = response.unwrap_or_else(Unanswered::into_response).map(Body::from);
-    announce_close(body.as_ref(), parts.version, &mut response);
+    finish(body, parts.version, &mut response).await;
     if is_cut {
         // A part of it was read.
         close(parts.version, &mut response);
@@ -143,7 +143,7 @@ impl ImageApi {
         let target = (self.target)(parts)?;
         let client = self.client(parts).await?;
         *known = Some(client.clone());
-        let body = read(body.take().unwrap_or_default()).await?;
+        let body = read(body).await?;
         let request = ::imageapi::Request {
             method: &parts.method,
             path: &target.path,
@@ -170,11 +170,16 @@ impl ImageApi {
     }
 }
 
-/// Reads the body of a request. Its client may break it off.
-async fn read(body: Body) -> Result<Bytes, ApiError> {
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+/// Reads the body of a request, and leaves the rest of one that is too large. Its client may break it off.
+async fn read(body: &mut Option<Body>) -> Result<Bytes, ApiError> {
+    let mut whole = body.take().unwrap_or_default();
+    let read = Limited::new(&mut whole, MAX_BODY_BYTES).collect().await;
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            *body = Some(whole);
+            Err(too_large())
+        }
         Err(_) => Err(ApiError::new(StatusCode::BAD_REQUEST, "the body is not complete")),
     }
 }

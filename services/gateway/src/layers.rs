@@ -20,7 +20,7 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body::Body as _;
 use runtime::client_address::ClientAddress;
 use runtime::rate_limit::{Rate, RateLimiter};
@@ -158,6 +158,8 @@ impl DoorLayers {
         let now = || self.shared.settings.clock.monotonic();
         let mut place = requests.take(source, now())?;
         if content_length(request.headers()) > Some(self.max_body_bytes as u64) {
+            let version = request.version();
+            unread_body::drain(request.into_body(), version).await;
             return Err(Refusal::TooLarge(self.max_body_bytes));
         }
         let response = tokio::time::timeout(self.deadline, door.run(request)).await;
@@ -214,23 +216,36 @@ async fn logged(
     let mut response = next.run(request).await;
     response.headers_mut().insert(REQUEST_ID, id.clone());
     let elapsed = clock.monotonic().saturating_duration_since(began);
-    let extensions = response.extensions();
-    let door = extensions.get::<DoorName>().map_or("none", |door| door.0);
-    let caller = extensions.get::<Client>().map(|client| &**client.caller.subject());
+    let door = response.extensions().get::<DoorName>().map_or("none", |door| door.0);
+    let caller = response.extensions().get::<Client>().map(|client| &**client.caller.subject());
     let status = response.status().as_u16();
     metrics.record(door, status, elapsed.as_secs_f64());
-    tracing::info!(
-        door,
-        %method,
-        path,
-        status,
-        caller,
-        remote = remote.map(tracing::field::display),
-        request.id = id.to_str().unwrap_or_default(),
-        ?elapsed,
-        "answered"
-    );
+    macro_rules! answered {
+        ($level:ident) => {
+            tracing::$level!(
+                door,
+                %method,
+                path,
+                status,
+                caller,
+                remote = remote.map(tracing::field::display),
+                request.id = id.to_str().unwrap_or_default(),
+                ?elapsed,
+                "answered"
+            )
+        };
+    }
+    if is_plain_read(&method, response.status()) {
+        answered!(debug)
+    } else {
+        answered!(info)
+    }
     response
+}
+
+/// True if the request changed nothing and did not fail: such requests are many.
+fn is_plain_read(method: &Method, status: StatusCode) -> bool {
+    method.is_safe() && !status.is_client_error() && !status.is_server_error()
 }
 
 /// Returns the id that the client chose, or a new one.

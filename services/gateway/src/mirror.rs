@@ -4,11 +4,12 @@
 //! request ─▶ route ─▶ client ─▶ message ─gRPC─▶ service ─▶ message ─▶ JSON, or server-sent events
 //! ```
 //!
-//! - `request`: the message of a request. `call`: the call, whose response stays as its bytes. `transcode`: their JSON. `response`: the
-//!   response with it. `events`: streams.
+//! - `request`: the message of a request, `form`: the forms of its values. `call`: the call, whose response stays as its bytes. `transcode`:
+//!   their JSON. `response`: the response with it. `events`: streams.
 
 mod call;
 mod events;
+mod form;
 mod json;
 mod request;
 mod response;
@@ -33,7 +34,7 @@ use self::transcode::Transcoder;
 use crate::errors::Problem;
 use crate::layers::{Refusal, Source};
 use crate::routes::{CallRoute, MatchedPath, Routes};
-use crate::unread_body::{announce_close, close};
+use crate::unread_body::{close, finish};
 use crate::{Client, Door, Gateway};
 
 /// The largest body of a request: that of a call over gRPC.
@@ -69,11 +70,14 @@ pub fn door(gateway: &Gateway) -> Door {
     }
 }
 
-/// Reads the body of a request. Its client may break it off.
-async fn read(body: Body) -> Result<Bytes, Problem> {
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+/// Reads the body of a request, and leaves the rest of one that is too large. Its client may break it off.
+async fn read(body: &mut Option<Body>) -> Result<Bytes, Problem> {
+    let mut whole = body.take().unwrap_or_default();
+    let read = Limited::new(&mut whole, MAX_BODY_BYTES).collect().await;
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
+            *body = Some(whole);
             Err(too_large_or(&Refusal::TooLarge(MAX_BODY_BYTES)))
         }
         Err(_) => Err(Status::invalid_argument("the body is not complete").into()),
@@ -89,7 +93,7 @@ async fn answer(State(mirror): State<Arc<Mirror>>, request: Request) -> Response
     let (mut body, mut client) = (Some(body), None);
     let response = mirror.respond(&parts, &mut body, &mut client).await;
     let mut response = response.unwrap_or_else(Problem::into_response);
-    announce_close(body.as_ref(), parts.version, &mut response);
+    finish(body, parts.version, &mut response).await;
     if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
         // Of this one a part was read.
         close(parts.version, &mut response);
@@ -112,19 +116,22 @@ impl Mirror {
         let client = self.client(parts).await?;
         *known = Some(client.clone());
         let query = request::query(parts.uri.query().unwrap_or_default());
-        let route = select(&target, &parts.method, &parts.headers, &query)?;
-        let body = read(body.take().unwrap_or_default()).await?;
+        let route = select(&self.routes, &target, &parts.method, &parts.headers, &query)?;
+        let body = read(body).await?;
         let http = request::HttpRequest { key: target.key, query, headers: &parts.headers, body };
-        let message = http.message(route, &self.objects)?;
+        let message = http.message(route, &self.routes, &self.objects)?;
         let package = route.call.parent_service().package_name().to_owned();
         let channel = self.gateway.backend.of_package(&package);
         let channel = channel.ok_or_else(|| Status::unimplemented("no service has this call"))?;
         let channel = client.channel(channel);
         if route.is_stream() {
             let end = self.gateway.authenticator.end(&client);
-            return Ok(self.stream(route, call::stream(channel, route, message).await?, end));
+            let messages = call::stream(channel, route, message).await;
+            let messages = messages.map_err(|status| with_service(status, &package))?;
+            return Ok(self.stream(route, messages, end));
         }
         let answered = call::unary(channel, route, message).await;
+        let answered = answered.map_err(|status| with_service(status, &package));
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
         response::response(&route.call.output(), &answered, &self.transcoder)
     }
@@ -153,18 +160,20 @@ impl Mirror {
     }
 }
 
-/// Returns the route of `target` that this request selects.
+/// Returns the route of `target`, among all `routes`, that this request selects.
 fn select<'a>(
+    routes: &Routes,
     target: &MatchedPath<'a>,
     method: &Method,
     headers: &HeaderMap,
     query: &[(String, String)],
 ) -> Result<&'a CallRoute, Problem> {
     let method = if method == Method::HEAD { &Method::GET } else { method };
+    let verb = || unknown_verb(routes, target).filter(|_| method == Method::POST);
     let routes = target.routes.iter().copied().filter(|route| route.method == *method);
     let routes: Vec<_> = routes.collect();
     if routes.is_empty() {
-        return Err(not_allowed(target));
+        return Err(not_allowed(target, verb()));
     }
     let accepted = Accepted::of(headers);
     let events = routes.iter().find(|route| route.is_alternative());
@@ -218,7 +227,8 @@ impl Accepted {
     }
 }
 
-fn not_allowed(target: &MatchedPath<'_>) -> Problem {
+/// The problem of another method than those of `target`, or of an unknown `verb`.
+fn not_allowed(target: &MatchedPath<'_>, verb: Option<String>) -> Problem {
     let mut methods: Vec<_> = target.routes.iter().map(|route| route.method.as_str()).collect();
     if methods.contains(&"GET") {
         methods.push("HEAD");
@@ -226,12 +236,29 @@ fn not_allowed(target: &MatchedPath<'_>) -> Problem {
     methods.sort_unstable();
     methods.dedup();
     let allowed = methods.join(", ");
-    let text = format!("this path has other methods: {allowed}");
+    let text = verb.unwrap_or_else(|| format!("this path has other methods: {allowed}"));
     let mut problem =
         Problem::with_http(StatusCode::METHOD_NOT_ALLOWED, Status::unimplemented(text));
     let allowed = HeaderValue::from_str(&allowed);
     problem.headers.extend(allowed.ok().map(|allowed| (header::ALLOW, allowed)));
     problem
+}
+
+/// Returns the error of a path that ends with a verb, if the collection has others only.
+fn unknown_verb(routes: &Routes, target: &MatchedPath<'_>) -> Option<String> {
+    let (_, verb) = target.key?.rsplit_once(':')?;
+    let collection = &target.routes.first()?.collection;
+    let of_objects = |it: &&CallRoute| it.collection == *collection && it.key.is_some();
+    let verbs = routes.iter().filter(of_objects).filter_map(|it| it.verb.as_deref());
+    let verbs: Vec<_> = verbs.map(|verb| format!(":{verb}")).collect();
+    if verbs.is_empty() || !verb.chars().all(|letter| letter.is_ascii_alphabetic()) {
+        return None;
+    }
+    let wrong = format!(":{verb}");
+    Some(match verbs.iter().find(|it| it.eq_ignore_ascii_case(&wrong)) {
+        Some(meant) => format!("{collection} has no verb {wrong}: did you mean {meant}?"),
+        None => format!("{collection} has no verb {wrong}; verbs: {}", verbs.join(", ")),
+    })
 }
 
 fn not_acceptable(routes: &[&CallRoute]) -> Problem {
@@ -243,6 +270,20 @@ fn not_acceptable(routes: &[&CallRoute]) -> Problem {
     kinds.dedup();
     let text = format!("Accept: this path has {}", kinds.join(" and "));
     Problem::with_http(StatusCode::NOT_ACCEPTABLE, Status::invalid_argument(text))
+}
+
+/// Names the service that this server does not have: without it, the status has no text.
+fn with_service(status: Status, package: &str) -> Status {
+    if status.code() != Code::Unimplemented || !status.message().is_empty() {
+        return status;
+    }
+    Status::unimplemented(match package {
+        "tinwright.netboot.v1" => {
+            "this server does not boot machines: use the one with --netboot-interface".to_owned()
+        }
+        "tinwright.metadata.v1" => "this server serves no metadata: use the one with --metadata-listen or --metadata-link-local".to_owned(),
+        _ => format!("this server does not have the call: no service of {package} answers"),
+    })
 }
 
 /// A revision that is not the stored one is a failed precondition of HTTP, if the client sent it as one.

@@ -13,7 +13,11 @@ pub fn failed(status: &Status) -> Response<Bytes> {
     let http = http(status);
     let error = match status.code() {
         Code::Unavailable => ApiError::unavailable(status.message()),
-        Code::NotFound => ApiError::new(http, format!("not found: {}", status.message())),
+        Code::NotFound => {
+            let message = status.message();
+            let object = message.strip_suffix(" not found").unwrap_or(message);
+            ApiError::new(http, format!("not found: {object}"))
+        }
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
@@ -76,7 +80,9 @@ mod tests {
         let several = failed_precondition("SEVERAL_NODES", "node/", "there are several nodes");
         assert_eq!(answer(&several).0, 400);
         let (http, text, _) = answer(&not_found("node", "n9"));
-        assert_eq!((http, text.as_str()), (404, "not found: node n9 not found"));
+        assert_eq!((http, text.as_str()), (404, "not found: node n9"));
+        let (_, text, _) = answer(&Status::not_found("no node has connected yet"));
+        assert_eq!(text, "not found: no node has connected yet");
         assert_eq!(answer(&Status::deadline_exceeded("x")).0, 504);
         assert_eq!(answer(&Status::permission_denied("x")).0, 403);
         let (http, _, retry) = answer(&overloaded("x", Duration::from_secs(3)));

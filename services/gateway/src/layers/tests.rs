@@ -215,6 +215,29 @@ async fn a_refusal_whose_body_was_not_read_announces_the_end_of_the_connection()
 }
 
 #[tokio::test]
+async fn a_body_of_http_2_that_is_too_large_is_read_before_the_refusal() {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let end = async {
+        let _is_awaited = sender.send(());
+        Ok::<_, axum::Error>(Bytes::new())
+    };
+    let body = Body::from_stream(futures_util::stream::once(end));
+    let request = Request::post("/t/body").version(http::Version::HTTP_2);
+    let request = request.header(header::CONTENT_LENGTH, "11").body(body).unwrap();
+    let refused = router(Duration::from_secs(1)).oneshot(request).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(receiver.await, Ok(()));
+}
+
+#[test]
+fn reads_that_succeed_are_plain() {
+    assert!(is_plain_read(&Method::GET, StatusCode::OK));
+    assert!(is_plain_read(&Method::HEAD, StatusCode::NOT_MODIFIED));
+    assert!(!is_plain_read(&Method::GET, StatusCode::NOT_FOUND));
+    assert!(!is_plain_read(&Method::POST, StatusCode::OK));
+}
+
+#[tokio::test]
 async fn streams_of_events_have_places_of_their_own() {
     let router = router(Duration::from_secs(1));
     let own = ["192.0.2.1:1"];

@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 use tinwright::options::is_set;
 use tonic::Status;
 
+use super::form;
 use super::json::JsonObjects;
 use crate::errors::Problem;
-use crate::routes::{CallRoute, InputSource, Parameter};
+use crate::routes::{CallRoute, InputSource, Parameter, Routes};
 
 /// The header with the `request_id` of a call.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -42,25 +43,27 @@ impl HttpRequest<'_> {
     pub(super) fn message(
         &self,
         route: &CallRoute,
+        routes: &Routes,
         objects: &JsonObjects,
     ) -> Result<DynamicMessage, Problem> {
         let mut request = Object::new();
         self.add_query(route, &mut request)?;
-        self.add_body(route, &mut request)?;
+        self.add_body(route, routes, &mut request)?;
         self.add_path(route, &mut request)?;
         self.add_headers(route, &mut request)?;
         let mut request = Value::Object(request);
         let input = route.call.input();
         // Errors name a field of the body, which is the object itself.
         let object = body_field(route).map(FieldDescriptor::name);
-        check_names(&input, &request, String::new(), object)?;
+        check_names(&input, &mut request, String::new(), object)?;
         objects.encode(&input, &mut request);
         let mut track = serde_path_to_error::Track::new();
         let json = serde_path_to_error::Deserializer::new(request, &mut track);
-        let message = DynamicMessage::deserialize(input, json);
+        let message = DynamicMessage::deserialize(input.clone(), json);
         message.map_err(|error| {
-            let path = track.path().to_string();
-            Problem::field(&within(&path, object), error)
+            let path = track.path();
+            let reason = form::reason(&input, &path, &error.to_string());
+            Problem::field(&within(&path.to_string(), object), reason)
         })
     }
 
@@ -89,14 +92,19 @@ impl HttpRequest<'_> {
         }
     }
 
-    fn add_body(&self, route: &CallRoute, request: &mut Object) -> Result<(), Problem> {
+    fn add_body(
+        &self,
+        route: &CallRoute,
+        routes: &Routes,
+        request: &mut Object,
+    ) -> Result<(), Problem> {
         let body = self.json()?;
         if let Some(field) = body_field(route) {
             let Some(Value::Object(object)) = body else {
                 return Err(Problem::field(field.name(), "is missing: the body is this object"));
             };
             if route.method == Method::PATCH {
-                add_mask(route, field, &object, request)?;
+                add_mask(route, routes, field, &object, request)?;
             }
             request.insert(field.name().to_owned(), Value::Object(object));
             return Ok(());
@@ -294,6 +302,7 @@ fn camel_paths(paths: &str) -> String {
 /// Without a mask, an update is of the fields in the body that can be updated.
 fn add_mask(
     route: &CallRoute,
+    routes: &Routes,
     field: &FieldDescriptor,
     object: &Object,
     request: &mut Object,
@@ -312,17 +321,36 @@ fn add_mask(
     let paths: Vec<_> = fields.map(|field| camel_paths(field.name())).collect();
     if paths.is_empty() {
         // An empty mask would replace all fields.
-        return Err(Problem::field(UPDATE_MASK, "is missing, and the body has no field to update"));
+        let mut fixed = object.keys().filter_map(by_key);
+        let fixed = fixed
+            .find(|field| field.name() != REVISION && route.key.as_deref() != Some(field.name()));
+        return Err(match fixed {
+            Some(field) => fixed_field(route, routes, &field),
+            None => Problem::field(UPDATE_MASK, "is missing, and the body has no field to update"),
+        });
     }
     request.insert(UPDATE_MASK.to_owned(), paths.join(",").into());
     Ok(())
 }
 
-/// Fails if the JSON of a `message` has a key that is no field. Its path within the request is `path`; the object in the body is the
-/// field `object`.
+/// The problem of an update of a `field` that no update changes. It names the call that sets the field, if there is one.
+fn fixed_field(route: &CallRoute, routes: &Routes, field: &FieldDescriptor) -> Problem {
+    let verb = camel_paths(&format!("set_{}", field.name()));
+    let setter = routes.iter().find(|other| {
+        other.collection == route.collection
+            && other.key.is_some()
+            && other.verb.as_deref() == Some(verb.as_str())
+    });
+    let hint = setter.map(|it| format!(": use {} {}", it.method, it.template()));
+    let text = format!("cannot be changed by an update{}", hint.unwrap_or_default());
+    Problem::field(field.name(), text)
+}
+
+/// Fails if the JSON of a `message` has a key that is not a field. Its path within the request is `path`; the object in the body is the
+/// field `object`. Short words of enums are replaced by their names.
 fn check_names(
     message: &MessageDescriptor,
-    json: &Value,
+    json: &mut Value,
     path: String,
     object: Option<&str>,
 ) -> Result<(), Problem> {
@@ -330,27 +358,24 @@ fn check_names(
         return Ok(());
     }
     let Value::Object(members) = json else { return Ok(()) };
-    for (name, value) in members {
+    for (name, value) in members.iter_mut() {
         let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let field = message.get_field_by_name(name);
-        let field = field.or_else(|| message.get_field_by_json_name(name));
-        let Some(field) = field else {
+        let Some(field) = form::named(message, name) else {
             let text = format!("is not a field of {}", message.name());
             return Err(Problem::field(&within(&below, object), text));
         };
+        if let Kind::Enum(words) = field.kind() {
+            form::expand(&words, value);
+        }
         let Kind::Message(inner) = field.kind() else { continue };
         match value {
             Value::Array(items) => {
-                for (n, item) in items.iter().enumerate() {
+                for (n, item) in items.iter_mut().enumerate() {
                     check_names(&inner, item, format!("{below}[{n}]"), object)?;
                 }
             }
             Value::Object(entries) if field.is_map() => {
-                let value_field = inner.map_entry_value_field();
-                let Kind::Message(inner) = value_field.kind() else { continue };
-                for (key, entry) in entries {
-                    check_names(&inner, entry, format!("{below}[{key}]"), object)?;
-                }
+                check_entries(&inner.map_entry_value_field(), entries, &below, object)?;
             }
             Value::Null
             | Value::Bool(_)
@@ -358,6 +383,20 @@ fn check_names(
             | Value::String(_)
             | Value::Object(_) => check_names(&inner, value, below, object)?,
         }
+    }
+    Ok(())
+}
+
+/// Does the same with the entries of a map, whose values are those of `field`.
+fn check_entries(
+    field: &FieldDescriptor,
+    entries: &mut Object,
+    path: &str,
+    object: Option<&str>,
+) -> Result<(), Problem> {
+    let Kind::Message(inner) = field.kind() else { return Ok(()) };
+    for (key, entry) in entries.iter_mut() {
+        check_names(&inner, entry, format!("{path}[{key}]"), object)?;
     }
     Ok(())
 }

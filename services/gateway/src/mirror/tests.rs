@@ -81,6 +81,13 @@ impl Site {
         (name.to_owned(), serde_json::from_slice(&json).unwrap())
     }
 
+    /// Sends a request that is refused, and returns the error's text.
+    async fn refusal(&self, sent: Sent<'_>) -> String {
+        let (_, _, body) = self.send(sent).await;
+        assert_eq!(*self.made.lock().unwrap(), None, "{body}");
+        body["detail"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// Sends a request that is refused, and returns the HTTP status, the code and the field. No call is made.
     async fn refused(&self, sent: Sent<'_>) -> (u16, String, String) {
         let (status, headers, body) = self.send(sent).await;
@@ -204,6 +211,78 @@ async fn wrong_input_is_refused_before_a_call_and_the_field_is_named() {
 }
 
 #[tokio::test]
+async fn an_error_of_a_value_names_the_form_that_it_needs() {
+    let site = site();
+    let states = "STATE_ENROLLED, STATE_PROVISIONABLE, STATE_FAILED, STATE_MAINTENANCE";
+    let wrong = site.refusal(Sent("GET", "hardware?state=provisional", &[], "")).await;
+    assert!(wrong.starts_with(&format!("state: is not one of {states}, ")), "{wrong}");
+    for (query, text) in [
+        (
+            "hardware?page_size=ten",
+            "page_size: is not a whole number from -2147483648 to 2147483647",
+        ),
+        (
+            "events?filter.start_time=today",
+            "filter.start_time: is not a time (RFC 3339), such as 2026-01-02T03:04:05Z",
+        ),
+    ] {
+        assert_eq!(site.refusal(Sent("GET", query, &[], "")).await, text);
+    }
+    for (body, text) in [
+        (r#"{"name": 5}"#, "name: is not a text"),
+        (r#"{"labels": "a"}"#, "labels: is not an object"),
+        (r#"{"labels": {"a": 1}}"#, "labels.a: is not a text"),
+        (r#"{"interfaces": {}}"#, "interfaces: is not a list"),
+        (r#"{"interfaces": [5]}"#, "interfaces[0]: is not an object"),
+        (
+            r#"{"interfaces": [{"dhcp": {"lease_time": 600}}]}"#,
+            "interfaces[0].dhcp.lease_time: is not a duration in seconds, such as 600s or 1.5s",
+        ),
+    ] {
+        assert_eq!(site.refusal(Sent("POST", "hardware", &[JSON], body)).await, text, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_short_words_of_files_are_read() {
+    let site = site();
+    let full = site.call(Sent("GET", &format!("hardware/{ID}?view=full"), &[], "")).await;
+    assert_eq!(full, made("GetHardware", json!({"id": ID, "view": "VIEW_FULL"})));
+    let path = format!("hardware/{ID}:setState");
+    let set = site.call(Sent("POST", &path, &[JSON], r#"{"state": "Maintenance"}"#)).await;
+    assert_eq!(set, made("SetHardwareState", json!({"id": ID, "state": "STATE_MAINTENANCE"})));
+}
+
+#[tokio::test]
+async fn a_field_that_no_update_changes_and_a_misspelt_verb_name_the_right_call() {
+    let site = site();
+    let (path, body) = (format!("hardware/{ID}"), r#"{"state": "STATE_FAILED"}"#);
+    assert_eq!(
+        site.refusal(Sent("PATCH", &path, &[JSON], body)).await,
+        "state: cannot be changed by an update: use POST /api/v1/hardware/{id}:setState"
+    );
+    let (path, body) = (format!("hardware/{ID}:setstate"), r#"{"state": "STATE_FAILED"}"#);
+    assert_eq!(
+        site.refusal(Sent("POST", &path, &[JSON], body)).await,
+        "hardware has no verb :setstate: did you mean :setState?"
+    );
+    let path = format!("hardware/{ID}:grow");
+    let wrong = site.refusal(Sent("POST", &path, &[JSON], "{}")).await;
+    assert!(wrong.starts_with("hardware has no verb :grow; verbs: :"), "{wrong}");
+}
+
+#[test]
+fn a_service_that_this_server_does_not_have_is_named() {
+    let text = |status, package| with_service(status, package).message().to_owned();
+    let none = || Status::unimplemented("");
+    assert!(text(none(), "tinwright.netboot.v1").contains("--netboot-interface"));
+    assert!(text(none(), "tinwright.metadata.v1").contains("--metadata-listen"));
+    assert!(text(none(), "tinwright.power.v1").contains("tinwright.power.v1"));
+    assert_eq!(text(Status::unimplemented("x"), "tinwright.netboot.v1"), "x");
+    assert_eq!(text(Status::not_found(""), "tinwright.netboot.v1"), "");
+}
+
+#[tokio::test]
 async fn a_wrong_path_is_not_found_and_a_wrong_method_is_told_the_others() {
     let site = site();
     for path in ["", "machines", "hardware/", "hardware/a/b", "hardware:grow"] {
@@ -230,7 +309,7 @@ async fn without_a_client_there_is_no_call() {
 
 #[tokio::test]
 async fn a_body_that_is_broken_off_is_not_too_large() {
-    let code = async |body| read(body).await.map_err(|problem| problem.http.as_u16());
+    let code = async |body| read(&mut Some(body)).await.map_err(|problem| problem.http.as_u16());
     let part = Ok(Bytes::from_static(b"{"));
     let broken = Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
     let broken = Body::from_stream(futures_util::stream::iter([part, broken]));
