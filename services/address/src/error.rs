@@ -54,7 +54,7 @@ pub enum Error {
         delay: Option<Duration>,
     },
     /// The tenant has as many grants as it may have.
-    #[error("tenant {tenant} has {quota} grants in subnet {subnet}, and may have no more")]
+    #[error("tenant {tenant} has {} in subnet {subnet}, and may have no more", grants(*quota))]
     Quota {
         /// The tenant.
         tenant: String,
@@ -91,6 +91,11 @@ pub enum Error {
     /// The record is missing, has changed, or cannot be read or written.
     #[error(transparent)]
     Records(#[from] records::Error),
+}
+
+/// Returns `count` with its noun.
+fn grants(count: i64) -> String {
+    if count == 1 { "1 grant".into() } else { format!("{count} grants") }
 }
 
 impl From<store::Error> for Error {
@@ -187,6 +192,23 @@ impl From<Error> for Status {
             Error::Unavailable { .. } => Self::unavailable(text),
             Error::Busy => Self::aborted(text),
             Error::Records(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_said_with_its_noun_in_the_right_number() {
+        for (quota, grants) in [(0, "0 grants"), (1, "1 grant"), (2, "2 grants")] {
+            let (tenant, subnet) = ("acme".to_owned(), "lab".to_owned());
+            let text = Error::Quota { tenant, subnet, quota }.to_string();
+            assert_eq!(
+                text,
+                format!("tenant acme has {grants} in subnet lab, and may have no more")
+            );
         }
     }
 }

@@ -51,12 +51,13 @@ impl InterfaceDirectory {
         }
     }
 
-    /// Passes if there is a location with this id.
-    pub async fn require_location(&self, id: LocationId) -> Result<(), Error> {
+    /// Returns the name of the location with this id, which has to exist.
+    pub async fn require_location(&self, id: LocationId) -> Result<String, Error> {
         let by = Some(LocationBy::Id(id.to_string()));
         let request = hw::GetLocationRequest { by };
         let found = response("hardware", self.location.clone().get_location(request)).await?;
-        found.map(drop).ok_or_else(|| missing("location", &id.to_string()))
+        let location = found.and_then(|found| found.location);
+        location.map(|it| it.name).ok_or_else(|| missing("location", &id.to_string()))
     }
 
     /// Returns the interface that `wanted` names, if its instance is one that `tenant` may see and occupies a machine.

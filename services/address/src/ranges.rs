@@ -155,7 +155,10 @@ impl Ranges {
         Err(Error::Precondition {
             reason: "RANGE_IN_USE",
             subject: format!("grant/{}", claim.object_id),
-            text: format!("grant {} has {}", claim.object_id, claim.block),
+            text: format!(
+                "a dynamic range must not have granted addresses: {} is granted (grant {})",
+                claim.block, claim.object_id
+            ),
         })
     }
 }

@@ -9,6 +9,7 @@
 //! A range is created in a commit that writes its subnet's record again, and a grant in one that expects it unchanged. So a subnet that
 //! is being deleted, and was marked as draining, gets neither.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use prost_types::Timestamp;
@@ -21,8 +22,9 @@ use tinwright::status::Violations;
 use tinwright::{Object as _, SubnetId, TenantName, check, field_mask};
 
 use crate::Error;
-use crate::block::{Block, Family, InvalidBlock, Span};
+use crate::block::{Block, Family, InvalidBlock, Span, bits};
 use crate::claims::{Claims, Holder};
+use crate::ranges::RangeKind;
 
 /// The index of subnets by name.
 pub const NAME_INDEX: &str = "subnet-name";
@@ -36,7 +38,8 @@ const TABLE: &str = "subnets";
 /// The time for which a released address is held back, if its subnet does not say.
 pub const DEFAULT_HOLD: Duration = Duration::from_secs(10 * 60);
 const MAX_EXCLUDED: usize = 64;
-const MAX_TENANT_QUOTAS: usize = 1000;
+/// The most tenants with a quota of their own.
+pub(crate) const MAX_TENANT_QUOTAS: usize = 1000;
 const PAGE_RECORDS: usize = 500;
 
 /// The kind of these records.
@@ -98,7 +101,7 @@ impl Subnets {
         subnet: pb::Subnet,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Subnet, Error> {
-        let mut subnet = checked(subnet)?;
+        let mut subnet = checked(subnet, "")?;
         subnet.draining = false;
         subnet.initialize("subnet.id", self.clock.wall())?;
         if let Some(made) = self.records.previous_result(request.as_ref()).await? {
@@ -119,7 +122,7 @@ impl Subnets {
     /// Replaces the fields of a subnet that `paths` name.
     pub async fn update(&self, update: pb::Subnet, paths: &[String]) -> Result<pb::Subnet, Error> {
         let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
+        let merged = checked(field_mask::merge(&old, &update, paths)?, &old.gateway)?;
         if merged == old {
             return Ok(old);
         }
@@ -198,14 +201,22 @@ impl Subnets {
             let found = self.records.store().list(&prefix, "", 1).await?;
             if let Some((key, _)) = found.pairs.first() {
                 let id = key.strip_prefix(&prefix).unwrap_or_default();
+                let title =
+                    if index == RANGE_INDEX { self.range_title(id).await? } else { id.to_owned() };
                 return Err(Error::Precondition {
                     reason: "SUBNET_IN_USE",
                     subject: format!("{noun}/{id}"),
-                    text: format!("subnet {} has {noun} {id}", subnet.name),
+                    text: format!("subnet {} has {noun} {title}", subnet.name),
                 });
             }
         }
         Ok(())
+    }
+
+    /// Returns the name of the range `id`; its id if it was deleted meanwhile.
+    async fn range_title(&self, id: &str) -> Result<String, Error> {
+        let ranges = Records::<RangeKind>::new(self.records.store().clone());
+        Ok(ranges.get(id).await?.map_or_else(|| id.to_owned(), |range| range.name))
     }
 
     /// Returns the change by which no other subnet is created meanwhile.
@@ -263,24 +274,48 @@ fn with_prefix_length(text: &str) -> Result<Block, String> {
     let block: Block = text.parse().map_err(|error: InvalidBlock| error.to_string())?;
     match text.contains('/') {
         true => Ok(block),
-        false => Err(format!(
-            "{text} has no prefix length, such as {text}/{}",
-            if text.contains(':') { 64 } else { 24 }
-        )),
+        false => {
+            let example = if text.contains(':') { "2001:db8::/64" } else { "192.0.2.0/24" };
+            Err(format!("{text} has no prefix length, as {example} has"))
+        }
     }
 }
 
-/// Returns `subnet` in its stored form, if its fields are valid.
-fn checked(mut subnet: pb::Subnet) -> Result<pb::Subnet, Violations> {
+/// Passes if hosts of `network` can have `gateway` as their gateway. A /31 or /32 has no address for one (RFC 3021), and an IPv6 network may
+/// have a link-local one: it is outside then.
+fn check_gateway(network: Block, gateway: IpAddr) -> Result<(), String> {
+    if network.family() != Family::of(gateway) {
+        return Err(format!("{gateway} is not of the family of {network}"));
+    }
+    if network.family() != Family::V4 || network.length() > 30 {
+        return Ok(());
+    }
+    let (first, last) = network.span().bounds();
+    match bits(gateway) {
+        outside if outside < first || outside > last => {
+            Err(format!("{gateway} is outside of {network}"))
+        }
+        address if address == first => {
+            Err(format!("{gateway} is the network address of {network}"))
+        }
+        address if address == last => {
+            Err(format!("{gateway} is the broadcast address of {network}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns `subnet` in its stored form, if its fields are valid. Its gateway may be the `stored` one, also of an earlier version.
+fn checked(mut subnet: pb::Subnet, stored: &str) -> Result<pb::Subnet, Violations> {
     let mut wrong = Violations::default();
     wrong.take("subnet.name", subnet.name.parse::<TenantName>().map_err(|_| name_rule()));
     wrong.take("subnet.labels", check::labels(&subnet.labels));
     let network = wrong.normalize("subnet.cidr", &mut subnet.cidr, with_prefix_length);
     let gateway = wrong.normalize_optional("subnet.gateway", &mut subnet.gateway, check::address);
     if let (Some(network), Some(gateway)) = (network, gateway)
-        && network.family() != Family::of(gateway)
+        && subnet.gateway != stored
     {
-        wrong.add("subnet.gateway", format!("{gateway} is not of the family of {network}"));
+        wrong.take("subnet.gateway", check_gateway(network, gateway));
     }
     wrong.each("subnet.excluded", &mut subnet.excluded, MAX_EXCLUDED, |text, wrong| {
         let span = wrong.take("", text.parse::<Span>());

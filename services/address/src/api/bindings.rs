@@ -10,6 +10,7 @@ use tinwright::{LocationBindingId, LocationId, Object as _, TenantName};
 use tonic::{Request, Response, Status};
 
 use super::Api;
+use crate::Error;
 use crate::bindings::BindingKind;
 
 #[tonic::async_trait]
@@ -25,13 +26,15 @@ impl LocationBindingService for Api {
         let binding = Violations::require("location_binding", request.location_binding)?;
         let location: LocationId =
             Violations::parse("location_binding.location_id", &binding.location_id)?;
-        self.machines.require_location(location).await?;
+        let location = self.machines.require_location(location).await?;
         self.tenants
             .require("location_binding.tenant", &binding.tenant)
             .await
-            .map_err(crate::Error::from)?;
-        let binding = Some(self.grants.bindings().create(binding, idempotent).await?);
-        Ok(Response::new(pb::CreateLocationBindingResponse { location_binding: binding }))
+            .map_err(Error::from)?;
+        let taken = |error| with_location_name(error, &location, &binding);
+        let created = self.grants.bindings().create(binding.clone(), idempotent).await;
+        let location_binding = Some(created.map_err(taken)?);
+        Ok(Response::new(pb::CreateLocationBindingResponse { location_binding }))
     }
 
     #[tracing::instrument(skip_all)]
@@ -118,6 +121,19 @@ impl LocationBindingService for Api {
     ) -> Result<Response<Self::WatchLocationBindingsStream>, Status> {
         serving::watch_by_id(&self.binding_mirror, &request.get_ref().id, &self.stop, |it| it)
     }
+}
+
+/// Returns `error` of the creation of `binding`. If the location, which has the name `location`, has such a binding, the text says so: the
+/// index has ids.
+fn with_location_name(error: Error, location: &str, binding: &pb::LocationBinding) -> Error {
+    let Error::Records(records::Error::Taken { by: id, .. }) = error else { return error };
+    let of = match (binding.tenant.as_str(), binding.group.as_str()) {
+        ("", _) => String::new(),
+        (tenant, "") => format!(" for tenant {tenant}"),
+        (tenant, group) => format!(" for group {group} of tenant {tenant}"),
+    };
+    let text = format!("location {location} has a binding{of} already: {id}");
+    Error::Overlaps { noun: BindingKind::NOUN, id, text }
 }
 
 /// True if a caller who may be limited to the objects of `tenant` sees `binding`.

@@ -109,8 +109,13 @@ impl Api {
         self.leases.withhold(name, blocks, macs).await
     }
 
-    /// Returns `error` with the name of the object that has the address, if it is a machine or a subnet with a name.
+    /// Returns `error` with the name of the object that has the address, if it is a machine or a subnet with a name, or with the name of the
+    /// exhausted location.
     pub(super) async fn named(&self, error: Error) -> Error {
+        if let Error::Exhausted { name, taken, total, delay } = error {
+            let name = self.with_location_name(name).await;
+            return Error::Exhausted { name, taken, total, delay };
+        }
         let Error::Taken { block, by, .. } = error else { return error };
         let name = match by.noun.as_str() {
             Holder::HARDWARE => self.machines.machine_name(&by.object_id).await,
@@ -121,6 +126,16 @@ impl Api {
             _ => None,
         };
         Error::Taken { block, by, name: name.unwrap_or_default() }
+    }
+
+    /// Returns `text`, which may be `location ID`, with the name of the location, if the hardware service answers.
+    async fn with_location_name(&self, text: String) -> String {
+        let id = text.strip_prefix("location ").and_then(|id| id.parse().ok());
+        let Some(id) = id else { return text };
+        match self.machines.require_location(id).await {
+            Ok(name) => format!("location {name}"),
+            Err(_) => text,
+        }
     }
 
     fn events(&self) -> EventLog {

@@ -6,11 +6,12 @@ use store::serving;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::subnet_service_server::SubnetService;
 use tinwright::status::Violations;
-use tinwright::{Object as _, RangeId, SubnetId};
+use tinwright::{Object as _, RangeId, SubnetId, TenantName, field_mask};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::{ranges, subnets};
+use crate::subnets::MAX_TENANT_QUOTAS;
+use crate::{Error, ranges, subnets};
 
 #[tonic::async_trait]
 impl SubnetService for Api {
@@ -23,6 +24,7 @@ impl SubnetService for Api {
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let subnet = Violations::require("subnet", request.subnet)?;
+        self.check_quota_tenants(&subnet, &pb::Subnet::default()).await?;
         match self.subnets.create(subnet, idempotent).await {
             Ok(subnet) => Ok(Response::new(pb::CreateSubnetResponse { subnet: Some(subnet) })),
             Err(error) => Err(self.named(error).await.into()),
@@ -66,7 +68,10 @@ impl SubnetService for Api {
         let pb::UpdateSubnetRequest { subnet, update_mask } = request.into_inner();
         let mut update = Violations::require("subnet", subnet)?;
         update.id = Violations::parse::<SubnetId>("subnet.id", &update.id)?.to_string();
-        match self.subnets.update(update, &update_mask.unwrap_or_default().paths).await {
+        let paths = update_mask.unwrap_or_default().paths;
+        let stored = self.subnets.records().require(&update.id).await?;
+        self.check_quota_tenants(&field_mask::merge(&stored, &update, &paths)?, &stored).await?;
+        match self.subnets.update(update, &paths).await {
             Ok(subnet) => Ok(Response::new(pb::UpdateSubnetResponse { subnet: Some(subnet) })),
             Err(error) => Err(self.named(error).await.into()),
         }
@@ -167,6 +172,26 @@ impl SubnetService for Api {
         request: Request<pb::WatchRangesRequest>,
     ) -> Result<Response<Self::WatchRangesStream>, Status> {
         serving::watch_by_id(&self.mirrors.1, &request.get_ref().id, &self.stop, |range| range)
+    }
+}
+
+impl Api {
+    /// Passes if the tenants that have a quota of their own in `subnet`, and had none in the `stored` one, exist.
+    async fn check_quota_tenants(
+        &self,
+        subnet: &pb::Subnet,
+        stored: &pb::Subnet,
+    ) -> Result<(), Error> {
+        let tenants = subnet.tenant_quotas.keys();
+        let new = tenants.filter(|tenant| !stored.tenant_quotas.contains_key(*tenant));
+        // More of them, and texts that are not names, are refused with the other wrong fields.
+        let new: Vec<&String> = new.take(MAX_TENANT_QUOTAS).collect();
+        for tenant in new {
+            if tenant.parse::<TenantName>().is_ok() {
+                self.tenants.require(&format!("subnet.tenant_quotas[{tenant}]"), tenant).await?;
+            }
+        }
+        Ok(())
     }
 }
 

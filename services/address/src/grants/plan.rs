@@ -57,8 +57,8 @@ impl Grants {
         if !wanted.subnet_id.is_empty() && wanted.subnet_id != subnet.id {
             return Err(invalid(format!("{block} is not in the wanted subnet")));
         }
-        if !is_grantable(&subnet, block)? {
-            return Err(invalid(format!("{block} is excluded in its subnet")));
+        if let Some(reason) = not_grantable(&subnet, block)? {
+            return Err(invalid(format!("{block} {reason}")));
         }
         let mut in_range = None;
         for range in self.ranges.of_subnet(&subnet.id).await? {
@@ -125,7 +125,8 @@ impl Grants {
         let gateway: Option<Block> = subnet.gateway.parse().ok();
         let has_gateway =
             |block: Block| gateway.is_some_and(|gateway| block.span().contains(gateway.span()));
-        let is_usable = |block| !has_gateway(block) && is_grantable(subnet, block).unwrap_or(false);
+        let is_usable =
+            |block| !has_gateway(block) && matches!(not_grantable(subnet, block), Ok(None));
         let search = Search::new(store, span(range)?, range.prefix_length, is_usable);
         // The last bytes of a new id are random.
         let seed = u128::from_be_bytes(GrantId::new().to_bytes());
@@ -163,18 +164,24 @@ impl Grants {
     }
 }
 
-/// True if `block` may be granted in `subnet`: it is not excluded. A single address is none that no host of the network may have.
-fn is_grantable(subnet: &pb::Subnet, block: Block) -> Result<bool, Error> {
+/// Returns the reason for which `block` is never granted in `subnet`, if there is one: it is excluded, or is a single address that no host
+/// of the network may have.
+fn not_grantable(subnet: &pb::Subnet, block: Block) -> Result<Option<String>, Error> {
     let network = network(subnet)?;
     let (first, last) = network.span().bounds();
     let has_reserved = network.family().width() - network.length() > 1;
     if block.is_single() && has_reserved {
         // RFC 4291 §2.6.1: the first address of an IPv6 network is any router of it. There is no broadcast address.
-        let is_broadcast = network.family() == Family::V4 && block.base() == last;
-        if block.base() == first || is_broadcast {
-            return Ok(false);
+        let is_v4 = network.family() == Family::V4;
+        if block.base() == first {
+            let role = if is_v4 { "network address" } else { "address of any router" };
+            return Ok(Some(format!("is the {role} of {network}")));
+        }
+        if is_v4 && block.base() == last {
+            return Ok(Some(format!("is the broadcast address of {network}")));
         }
     }
     let excluded = subnet.excluded.iter().filter_map(|text| text.parse::<Span>().ok());
-    Ok(!excluded.into_iter().any(|span| span.overlaps(block.span())))
+    let is_excluded = excluded.into_iter().any(|span| span.overlaps(block.span()));
+    Ok(is_excluded.then(|| "is excluded in its subnet".to_owned()))
 }

@@ -183,7 +183,8 @@ async fn what_cannot_be_granted_is_refused_by_field() {
     for (wanted, text) in [
         (exactly("198.51.100.1"), "198.51.100.1/32 is in no subnet"),
         (exactly("192.0.0.0/16"), "192.0.0.0/16 is in no subnet"),
-        (exactly("192.0.2.255"), "192.0.2.255/32 is excluded in its subnet"),
+        (exactly("192.0.2.0"), "192.0.2.0/32 is the network address of 192.0.2.0/24"),
+        (exactly("192.0.2.255"), "192.0.2.255/32 is the broadcast address of 192.0.2.0/24"),
         (exactly("192.0.2.150"), "192.0.2.150/32 is for leases, in range r192-0-2-100"),
         (exactly("192.0.2.128/25"), "192.0.2.128/25 is for leases, in range r192-0-2-100"),
         (of_range(&dynamic), "range r192-0-2-100 is for leases"),
@@ -213,7 +214,9 @@ async fn subnets_and_ranges_do_not_overlap_and_a_used_one_is_not_deleted() {
     let overlapping = bench.try_range(&subnet, "192.0.2.20-192.0.2.30", 0, pb::RangeKind::Static);
     assert_eq!(code(overlapping.await).0, Code::AlreadyExists);
     let id = subnet.id.parse().unwrap();
-    assert_eq!(code(bench.grants.subnets().delete(id, 0).await).0, Code::FailedPrecondition);
+    let (code_of, text) = code(bench.grants.subnets().delete(id, 0).await);
+    let wanted = format!("subnet lab has range {}", range.name);
+    assert_eq!((code_of, text), (Code::FailedPrecondition, wanted));
     bench.grants.ranges().delete(range.id.parse().unwrap(), 0).await.unwrap();
     let (code_of, text) = code(bench.grants.subnets().delete(id, 0).await);
     assert_eq!(
@@ -224,7 +227,13 @@ async fn subnets_and_ranges_do_not_overlap_and_a_used_one_is_not_deleted() {
     let (code_of, text) = code(dynamic.await);
     assert_eq!(
         (code_of, text),
-        (Code::FailedPrecondition, format!("grant {} has 192.0.2.10/32", grant.id))
+        (
+            Code::FailedPrecondition,
+            format!(
+                "a dynamic range must not have granted addresses: 192.0.2.10/32 is granted (grant {})",
+                grant.id
+            )
+        )
     );
     bench.release(&grant).await;
     assert_eq!(bench.after(10).await, 1);
@@ -252,4 +261,37 @@ async fn a_gateway_is_nobody_elses_and_moves() {
     update("192.0.2.3").await.unwrap();
     bench.grant(exactly("192.0.2.2")).await.unwrap();
     assert_eq!(code(bench.grant(exactly("192.0.2.0/30")).await).0, Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn the_gateway_of_an_ipv4_network_is_an_address_of_a_host_in_it() {
+    let bench = Bench::new();
+    let subnet = |cidr: &str, gateway: &str| pb::Subnet {
+        name: format!("n{}", cidr.replace(['.', ':', '/'], "-")),
+        cidr: cidr.into(),
+        gateway: gateway.into(),
+        ..pb::Subnet::default()
+    };
+    for (cidr, gateway, text) in [
+        ("192.0.2.0/24", "198.51.100.1", "198.51.100.1 is outside of 192.0.2.0/24"),
+        ("192.0.2.0/24", "192.0.2.0", "192.0.2.0 is the network address of 192.0.2.0/24"),
+        ("192.0.2.0/30", "192.0.2.3", "192.0.2.3 is the broadcast address of 192.0.2.0/30"),
+        ("192.0.2.0/24", "fe80::1", "fe80::1 is not of the family of 192.0.2.0/24"),
+    ] {
+        let refused = bench.grants.subnets().create(subnet(cidr, gateway), None).await;
+        let wanted = (Code::InvalidArgument, format!("subnet.gateway: {text}"));
+        assert_eq!(code(refused), wanted);
+    }
+    // These have no address for a gateway, or have a link-local one.
+    for (cidr, gateway) in [
+        ("203.0.113.7/32", "198.51.100.1"),
+        ("203.0.113.8/31", "203.0.113.8"),
+        ("2001:db8::/64", "fe80::1"),
+    ] {
+        bench.create_subnet(subnet(cidr, gateway)).await;
+    }
+    let lab = bench.create_subnet(subnet("192.0.2.0/24", "192.0.2.1")).await;
+    let update = pb::Subnet { id: lab.id, gateway: "198.51.100.1".into(), ..Default::default() };
+    let refused = bench.grants.subnets().update(update, &["gateway".into()]).await;
+    assert_eq!(code(refused).0, Code::InvalidArgument);
 }
