@@ -36,6 +36,16 @@ pub enum InvalidValue {
         /// Entries allowed.
         max: usize,
     },
+    /// The key or the value of a label is longer than allowed.
+    #[error("the {part} {key:?} {cause}")]
+    Label {
+        /// The part of the label that is too long.
+        part: &'static str,
+        /// The key, shortened.
+        key: String,
+        /// The reason.
+        cause: Box<InvalidValue>,
+    },
     /// The value has the wrong form.
     #[error("{value:?} is not {wanted}")]
     Form {
@@ -190,8 +200,15 @@ pub fn file_name(value: &str) -> Result<(), InvalidValue> {
 pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), InvalidValue> {
     count(labels.len(), 64)?;
     for (key, value) in labels {
-        length(key, 255)?;
-        length(value, 255)?;
+        let too_long = |part| {
+            move |cause| InvalidValue::Label {
+                part,
+                key: key.chars().take(80).collect(),
+                cause: Box::new(cause),
+            }
+        };
+        length(key, 255).map_err(too_long("key"))?;
+        length(value, 255).map_err(too_long("value of"))?;
         if key.is_empty() || key.chars().chain(value.chars()).any(char::is_control) {
             return Err(wrong_form(key, "a label key"));
         }
@@ -214,6 +231,18 @@ mod tests {
             Err(InvalidValue::TooLong { length: 254, max: 253 }),
             "long"
         );
+    }
+
+    #[test]
+    fn a_label_that_is_too_long_is_named() {
+        let refused = |key: &str, value: &str| {
+            labels(&BTreeMap::from([(key.to_owned(), value.to_owned())])).unwrap_err().to_string()
+        };
+        let long = "x".repeat(300);
+        let wanted = "the value of \"rack\" has 300 bytes, at most 255 are allowed";
+        assert_eq!(refused("rack", &long), wanted);
+        assert!(refused(&long, "a").starts_with("the key \"xxx"));
+        assert!(refused(&long, "a").ends_with("\" has 300 bytes, at most 255 are allowed"));
     }
 
     #[test]

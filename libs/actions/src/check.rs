@@ -12,10 +12,12 @@ pub type Environment = BTreeMap<String, String>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownAction {
     /// No action has this image.
-    #[error("no action {name}{}; actions: {}", hint(name), images().join(", "))]
+    #[error("no action {name}{}{}; actions: {}", of(name, image), hint(name), images().join(", "))]
     Image {
         /// The last part of the image's path.
         name: String,
+        /// The image.
+        image: String,
     },
     /// The image has no such command.
     #[error("{image} {}", commands(image, command))]
@@ -68,7 +70,7 @@ pub fn find(image: &str, command: &[String]) -> Result<&'static Action, UnknownA
     let command = words.join(" ");
     let mut of_image = ACTIONS.iter().filter(|action| action.image == name).peekable();
     let Some(first) = of_image.peek() else {
-        return Err(UnknownAction::Image { name: name.to_owned() });
+        return Err(UnknownAction::Image { name: name.to_owned(), image: image.to_owned() });
     };
     let unknown = UnknownAction::Command { image: first.image, command: command.clone() };
     of_image.find(|action| action.command == command).ok_or(unknown)
@@ -109,6 +111,11 @@ fn images() -> Vec<&'static str> {
     let mut images: Vec<_> = ACTIONS.iter().map(|action| action.image).collect();
     images.dedup();
     images
+}
+
+/// Returns the image, if it is more than the name.
+fn of(name: &str, image: &str) -> String {
+    if image == name { String::new() } else { format!(" (image {image})") }
 }
 
 fn hint(name: &str) -> String {

@@ -55,7 +55,10 @@ fn an_unknown_action_names_the_one_that_may_be_meant_and_all_others() {
         refused("imagetodisk"),
         format!("no action imagetodisk: did you mean image2disk?; {all}")
     );
-    assert_eq!(refused("quay.io/acme/ownthing:v1"), format!("no action ownthing; {all}"));
+    assert_eq!(
+        refused("quay.io/acme/ownthing:v1"),
+        format!("no action ownthing (image quay.io/acme/ownthing:v1); {all}")
+    );
     assert!(refused("waitdaemon").starts_with("no action waitdaemon: did you mean reboot?"));
 }
 

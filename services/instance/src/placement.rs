@@ -1,7 +1,7 @@
 //! Choice of a free machine for an order by placement.
 //!
 //! ```text
-//! read the machines that fit ─▶ choose one ─▶ has it a workflow, or no BMC? ─yes─▶ choose the next
+//! read the machines that fit ─▶ choose one ─▶ no BMC, or a workflow there? ─yes─▶ choose the next
 //!                                  ▲              └no─▶ commit the instance with its claim
 //!                                  └──────── another order was first ◀──┘
 //! ```
@@ -123,19 +123,14 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Returns what the workflow and power services know of the machine `id`. While the power service does not answer, the machine counts as one with a
-    /// BMC: the reconciler finds out.
+    /// Returns what the power and workflow services know of the machine `id`.
     async fn availability_elsewhere(&self, id: &str) -> Result<Availability, peers::Error> {
-        if self.peers.has_open_workflow(id).await? {
-            return Ok(Availability::Busy);
-        }
-        if !self.needs_bmc {
-            return Ok(Availability::Free);
-        }
-        match self.peers.has_bmc(id).await {
-            Ok(false) => Ok(Availability::WithoutBmc),
-            Ok(true) | Err(peers::Error::Unavailable { .. }) => Ok(Availability::Free),
-            Err(error) => Err(error),
+        if self.needs_bmc && !self.peers.has_bmc(id).await? {
+            Ok(Availability::WithoutBmc)
+        } else if self.peers.has_open_workflow(id).await? {
+            Ok(Availability::Busy)
+        } else {
+            Ok(Availability::Free)
         }
     }
 

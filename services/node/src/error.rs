@@ -35,6 +35,9 @@ pub enum Error {
         /// The version.
         number: i64,
     },
+    /// There is no node that a call without a name could mean.
+    #[error("no node has connected yet")]
+    NoNode,
     /// The machine has no record.
     #[error("hardware {0} not found")]
     NoMachine(String),
@@ -101,6 +104,7 @@ impl From<Error> for Status {
             Error::NoVersion { stack, number } => {
                 status::not_found("stack version", &format!("{stack}/{number}"))
             }
+            Error::NoNode => Self::not_found(text),
             Error::NoMachine(id) => status::not_found("hardware", &id),
             Error::Replaced(_) => Self::permission_denied(text),
             Error::NotConnected(id) => not_connected(&id, text),

@@ -108,8 +108,7 @@ impl Nodes {
 
     async fn only_one(&self) -> Result<Node, Error> {
         let (mut first, more) = self.records.page("", "", 1).await?;
-        let missing = || records::Error::Missing { noun: "node", name: String::new() };
-        let node = first.pop().ok_or_else(missing)?;
+        let node = first.pop().ok_or(Error::NoNode)?;
         if more {
             let text = "there are several nodes: name one";
             return Err(Error::precondition("SEVERAL_NODES", "node", "", text));
@@ -132,12 +131,12 @@ impl Nodes {
         Ok(found.pop().ok_or_else(missing)?)
     }
 
-    /// Returns the id of a node with this desired stack, if there is one.
+    /// Returns the name of a node with this desired stack, or its id if it has no name, if there is such a node.
     pub async fn one_with_stack(&self, stack: &str) -> Result<Option<String>, Error> {
         for id in self.indexed(STACK_INDEX, stack, PAGE_RECORDS).await? {
             let node = self.records.get(&id).await?;
-            if node.is_some_and(|node| node.stack_id == stack) {
-                return Ok(Some(id));
+            if let Some(node) = node.filter(|node| node.stack_id == stack) {
+                return Ok(Some(if node.name.is_empty() { id } else { node.name }));
             }
         }
         Ok(None)

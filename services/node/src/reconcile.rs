@@ -60,6 +60,17 @@ pub(crate) struct Reconciler {
     streams: Streams,
 }
 
+/// Logs an assignment before it is stored.
+fn log(id: &str, assignment: &Assignment) {
+    let Assignment { stack_id, version, reason, .. } = assignment;
+    if stack_id.is_empty() {
+        let reason = Some(reason.as_str()).filter(|reason| !reason.is_empty());
+        tracing::info!(node.id = id, reason, "no stack assigned");
+    } else {
+        tracing::info!(node.id = id, stack = stack_id, version, "stack assigned");
+    }
+}
+
 impl Reconciler {
     /// Assigns `stacks` to `nodes` as `directory` says, and reports to `peers`.
     pub(crate) fn new(
@@ -187,8 +198,7 @@ impl Reconciler {
             }
             return Ok(node);
         };
-        let (stack, version) = (&assignment.stack_id, assignment.version);
-        tracing::info!(node.id = id, stack, version, reason = assignment.reason, "stack assigned");
+        log(id, &assignment);
         self.nodes.assign(id, machine, &assignment).await.map(Some)
     }
 

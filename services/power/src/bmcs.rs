@@ -87,6 +87,7 @@ impl Bmcs {
         if let Some(created) = self.records.previous_result(request.as_ref()).await? {
             return Ok(created);
         }
+        self.check_without_bmc(&bmc.hardware_id).await?;
         let password = Secret::new(std::mem::take(&mut bmc.password));
         if login == Login::Try {
             log_in(&mut bmc, password.clone()).await?;
@@ -95,6 +96,20 @@ impl Bmcs {
         let password = self.encrypt(&bmc.id, password.expose())?;
         let password = self.passwords.to_create(&password);
         Ok(self.records.create(&bmc, password, request.as_ref()).await?)
+    }
+
+    /// Fails if the machine with this id has a BMC: then there is no reason to log in to another one.
+    async fn check_without_bmc(&self, hardware: &str) -> Result<(), Error> {
+        let Some(bmc) = self.records.find("hardware", hardware).await? else { return Ok(()) };
+        let (index, value) = ("hardware".to_owned(), hardware.to_owned());
+        let taken = records::Error::Taken {
+            noun: Bmc::NOUN,
+            index,
+            value,
+            by: bmc.id,
+            name: String::new(),
+        };
+        Err(taken.into())
     }
 
     /// Returns `bmc`, whose machine is not created yet, in its stored form, but with its password.

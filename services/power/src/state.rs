@@ -84,11 +84,19 @@ pub fn after(job: &PowerJob, event: Event, now: SystemTime) -> Result<PowerJob, 
     Ok(next)
 }
 
+/// Returns `text` on the present operation of `job`, with the number of the operation, from 1, if the job has several.
+pub fn of_operation(job: &PowerJob, text: &str) -> String {
+    match job.operations.len() {
+        0 | 1 => text.to_owned(),
+        _ => format!("operation {}: {text}", job.completed_operations.saturating_add(1)),
+    }
+}
+
 /// Completes the present operation, and the job with its last one.
 fn next_operation(job: &mut PowerJob, downgrades: Vec<String>) {
-    let done = job.completed_operations;
-    job.downgrades.extend(downgrades.into_iter().map(|text| format!("operation {done}: {text}")));
-    job.completed_operations = done.saturating_add(1);
+    let downgrades: Vec<_> = downgrades.iter().map(|text| of_operation(job, text)).collect();
+    job.downgrades.extend(downgrades);
+    job.completed_operations = job.completed_operations.saturating_add(1);
     job.attempt = 0;
     job.state_reason.clear();
     if usize::try_from(job.completed_operations).is_ok_and(|done| done >= job.operations.len()) {
@@ -157,7 +165,14 @@ mod tests {
             job = after(&job, event, UNIX_EPOCH).unwrap();
         }
         assert_eq!((job.state(), job.completed_operations), (State::Success, 2));
-        assert_eq!(job.downgrades, ["operation 1: x"]);
+        assert_eq!(job.downgrades, ["operation 2: x"]);
+    }
+
+    #[test]
+    fn the_only_operation_of_a_job_has_no_number() {
+        let running = after(&job(1), Event::Begin, UNIX_EPOCH).unwrap();
+        let ended = after(&running, Event::Verified(vec!["x".into()]), UNIX_EPOCH).unwrap();
+        assert_eq!(ended.downgrades, ["x"]);
     }
 
     #[test]

@@ -147,13 +147,14 @@ pub enum WorkflowOutcome {
     },
 }
 
-/// An event in the life of a workflow. The name of its variant is the one in the log.
+/// An event in the life of a workflow. Those that the reconciler applies have a text for the log.
 #[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Event {
     /// Its creator, who held it back, lets it take its place in the queue.
     Release,
     /// It is first in its machine's queue.
+    #[strum(serialize = "the turn of the workflow began")]
     BeginTurn,
     /// The BMC reported the machine as off in its preparation: with it, this boot epoch begins. It must be stored in the same
     /// commit.
@@ -162,8 +163,10 @@ pub enum Event {
         epoch: u64,
     },
     /// The BMC is set up, and its state was read back.
+    #[strum(serialize = "machine prepared")]
     Prepared,
     /// The BMC could not be set up.
+    #[strum(serialize = "preparing the machine failed")]
     PrepareFailed(String),
     /// The machine's worker requests an action; the call has just arrived.
     RequestAction {
@@ -219,12 +222,16 @@ pub enum Event {
     /// worker count from now.
     Suspend,
     /// A caller cancels the workflow.
+    #[strum(serialize = "workflow cancelled")]
     Cancel,
     /// Time has passed.
+    #[strum(serialize = "time limit checked")]
     Tick,
     /// The clean-up is complete.
+    #[strum(serialize = "clean-up after the workflow ended")]
     PostDone,
     /// The clean-up failed.
+    #[strum(serialize = "clean-up after the workflow failed")]
     PostFailed(String),
 }
 

@@ -65,6 +65,16 @@ pub struct Reconciler {
     pub clock: Clock,
 }
 
+/// Logs an event before it is applied. Some return again and again.
+fn log(event: &Event) {
+    let text: &'static str = event.into();
+    if *event == Event::Tick {
+        tracing::debug!("{text}");
+    } else if *event != Event::Suspend {
+        tracing::info!(reason = event.failure(), "{text}");
+    }
+}
+
 impl Reconciler {
     /// Runs until `stop`. Running tasks are aborted then: the next start continues from the stored state.
     pub async fn run(self, stop: CancellationToken) {
@@ -135,10 +145,7 @@ impl Reconciler {
         let Some(event) = self.next_event(id, &record, &workflow).await? else {
             return Ok(Outcome::Done);
         };
-        if event != Event::Suspend {
-            let name: &'static str = (&event).into();
-            tracing::info!(event = name, reason = event.failure(), "workflow event");
-        }
+        log(&event);
         match self.workflows.apply(id, &event).await {
             Ok(_) if event == Event::Suspend => Ok(Outcome::After(machine_gate::POLL_INTERVAL)),
             // The change that came first is reconciled on its own.

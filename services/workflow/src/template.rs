@@ -7,7 +7,8 @@
 //!
 //! [`Template::parse`] checks the placeholders (grammar, functions), [`Template::check`] the YAML around them, so that most
 //! mistakes are found when a template is created. A text with placeholders outside of quotes (`{{range .disks}}` on a line
-//! of its own) is not YAML before it is rendered: its actions cannot be checked, only rendered ([`Template::check_readable`]).
+//! of its own) is not YAML before it is rendered: its actions cannot be checked, only rendered ([`Template::check_readable`]). If they stand for
+//! single values (`DEST_DISK: {{ .disk }}`), the rest of the actions is checked ([`Template::with_open_values`]).
 //! `actions` compares the actions with the table of built-in ones.
 //!
 //! An error names the template, the line and the field or function at fault, and never quotes values. The functions and
@@ -109,6 +110,15 @@ impl Template {
             }),
         };
         stays.map_or(Ok(None), |error| Err(Error::Yaml(error)))
+    }
+
+    /// Returns the definition of a text that becomes YAML by rendering single values, which are open in it. None of any other text, and if an open
+    /// value would have to be a number.
+    pub fn with_open_values(&self) -> Option<Definition> {
+        match placeholders::loose_with(&self.text, placeholders::OPEN) {
+            Loose::Values { text, .. } => Definition::parse(&text).ok(),
+            Loose::None | Loose::Parts => None,
+        }
     }
 
     /// Renders the template with `values`.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A template is checked when it is created, not only when a machine waits for it. A text that becomes YAML only by rendering
-//! is checked then.
+//! is checked then, as far as it is not readable before.
 
 use std::error::Error as _;
 
@@ -131,15 +131,15 @@ fn checked(mut template: pb::Template, with_actions: bool) -> Result<pb::Templat
     };
     let shown = if shown.is_empty() { "template" } else { shown };
     let parsed = Template::parse(shown, &template.data).map_err(template::Error::from);
-    let definition = parsed.and_then(|parsed| parsed.check_readable());
-    let definition =
-        definition.map_err(|error| Violations::single("template.data", one_line(&error)))?;
+    let read = parsed.and_then(|it| Ok((it.check_readable()?, it.with_open_values())));
+    let (definition, with_open_values) =
+        read.map_err(|error| Violations::single("template.data", of_data(&error)))?;
     let mut wrong = Violations::default();
     if template.name.is_empty() {
         let lenient = || template::top_level_name(&template.data).unwrap_or_default();
         template.name = definition.as_ref().map_or_else(lenient, |it| &it.name).to_owned();
     }
-    if let Some(definition) = &definition {
+    if let Some(definition) = definition.as_ref().or(with_open_values.as_ref()) {
         let errors = definition.action_errors(template::Stage::Unrendered);
         for error in errors.into_iter().filter(|_| with_actions) {
             wrong.add("template.data", error);
@@ -173,7 +173,25 @@ pub(crate) fn one_line(error: &template::Error) -> String {
         text = format!("{text}: {source}");
         cause = source.source();
     }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    with_suggestion(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Describes an error in the text of a template. A line in it is not one of the file that an operator has.
+fn of_data(error: &template::Error) -> String {
+    let text = one_line(error);
+    let is_place = matches!(error, template::Error::Yaml(_)) && text.contains(" at line ");
+    if is_place { format!("{text} of the data") } else { text }
+}
+
+/// Replaces the names that an unknown field could have, which the parser lists, by the one that is meant.
+fn with_suggestion(text: &str) -> String {
+    let unknown = text.split_once("unknown field `").and_then(|(before, rest)| {
+        let (field, after) = rest.split_once("`, expected ")?;
+        let (names, place) = after.split_at(after.rfind(" at line ").unwrap_or(after.len()));
+        let meant = actions::suggest(field, names.split('`').skip(1).step_by(2))?;
+        Some(format!("{before}unknown field `{field}`: did you mean `{meant}`?{place}"))
+    });
+    unknown.unwrap_or_else(|| text.to_owned())
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ async fn without_a_name_the_only_node_is_meant() {
     let replica = Replica::start(&store, "a", &Clock::system()).await;
     let unnamed = || CallNodeRequest { node_id: String::new(), ..request(HardwareId::new(), "") };
     let none = result(begin(replica.operator("anna"), unnamed())).await.unwrap_err();
-    assert_eq!(none.code(), Code::NotFound);
+    assert_eq!((none.code(), none.message()), (Code::NotFound, "no node has connected yet"));
     let machine = HardwareId::new();
     let mut agent = replica.connect(machine).await;
     let name = format!("n-{}", &machine.to_string()[..4]);

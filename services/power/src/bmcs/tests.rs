@@ -68,8 +68,12 @@ async fn a_machine_has_one_bmc() {
     let hardware = HardwareId::new();
     let made = bmcs.create(bmc(hardware), Login::Skip, None).await.unwrap();
     assert_eq!(bmcs.get_by_hardware(&hardware.to_string()).await.unwrap(), made);
-    let second = bmcs.create(bmc(hardware), Login::Skip, None).await.unwrap_err().to_string();
-    assert_eq!(second, format!("hardware {hardware} is taken by BMC {}", made.id));
+    // Nothing listens at the address of the second one.
+    let unreachable = pb::Bmc { protocol: Some(redfish("https://127.0.0.1:1")), ..bmc(hardware) };
+    for (second, login) in [(bmc(hardware), Login::Skip), (unreachable, Login::Try)] {
+        let refused = bmcs.create(second, login, None).await.unwrap_err().to_string();
+        assert_eq!(refused, format!("hardware {hardware} is taken by BMC {}", made.id));
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::claim::{ClaimOwner, ClaimView};
 use crate::jobs::{Head, Jobs};
 use crate::plan::{self, DriveKind, Next, Request, Timing};
 use crate::redfish::System;
-use crate::state::Event;
+use crate::state::{Event, of_operation};
 use crate::stored::{Progress, Queue};
 
 /// The delays after errors of the store.
@@ -275,7 +275,7 @@ impl Worker {
     }
 
     async fn fail(&mut self, head: &Head, reason: String) -> Result<Option<Duration>, Error> {
-        let reason = format!("operation {}: {reason}", head.job.completed_operations);
+        let reason = of_operation(&head.job, &reason);
         tracing::warn!(job.id = head.job.id, reason, "power job failed");
         self.record(head, Event::Fail(reason), None).await.map(at_once)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use std::{io, iter};
 
 use reqwest::{StatusCode, Url};
+use rustls::InvalidMessage;
 
 use super::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
 
@@ -80,7 +81,9 @@ fn cause(error: &reqwest::Error) -> String {
     let port = error.url().and_then(Url::port_or_known_default).unwrap_or(443);
     let chain = || iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
     let known = chain().find_map(|it| {
-        if let Some(rustls::Error::InvalidMessage(_)) = tls_error(it) {
+        if let Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) =
+            tls_error(it)
+        {
             return Some(format!("{host}:{port} does not speak TLS"));
         }
         let kind = it.downcast_ref::<io::Error>()?.kind();
@@ -88,7 +91,7 @@ fn cause(error: &reqwest::Error) -> String {
         if is(&[io::ErrorKind::ConnectionRefused]) {
             Some(format!("nothing listens at {host}:{port}"))
         } else if is(&[io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable]) {
-            Some(format!("there is no route to {host}"))
+            Some(format!("{host} is not reachable: is it connected, and on?"))
         } else if is(&[io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof]) {
             Some(format!("{host}:{port} closed the connection"))
         } else {
@@ -96,7 +99,7 @@ fn cause(error: &reqwest::Error) -> String {
         }
     });
     let is_name = chain().any(|it| it.to_string().contains("failed to lookup address"));
-    let unnamed = is_name.then(|| format!("the name {host} has no address"));
+    let unnamed = is_name.then(|| format!("the name {host} could not be resolved"));
     let last = || chain().last().map_or_else(String::new, ToString::to_string);
     known.or(unnamed).unwrap_or_else(last)
 }

@@ -69,7 +69,7 @@ async fn a_lost_response_repeats_the_request_at_most_once() {
     let job = rig.success(vec![boot(Device::Cdrom)]).await;
     // The emulator reads back "Continuous", which counts only for an accepted request. So the request is sent once more.
     assert_eq!(rig.proxy.requests(), ["PATCH Cd", "PATCH Cd"]);
-    assert_eq!(job.downgrades, ["operation 0: boot once reads back as continuous"]);
+    assert_eq!(job.downgrades, ["boot once reads back as continuous"]);
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn a_failed_job_quotes_the_refusal_of_the_bmc() {
     }
     let job = rig.job(vec![power(Power::On)], TIMING).await;
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 0));
-    let reason = "operation 0: the BMC refused On, ForceOn; ForceOn: the BMC answered 400 Bad Request: The chassis is locked.";
+    let reason = "the BMC refused On, ForceOn; ForceOn: the BMC answered 400 Bad Request: The chassis is locked.";
     assert_eq!(job.state_reason, reason);
 }
 
@@ -163,7 +163,7 @@ async fn a_system_that_ignores_a_shutdown_is_forced_off() {
     rig.proxy.fail(Method::POST, Fault::Ignored);
     let timing = Timing { shutdown_timeout: Duration::from_secs(4), ..TIMING };
     let job = rig.success_in(vec![power(Power::SoftOff)], timing).await;
-    let cut = "operation 0: no graceful shutdown in time: the power was cut";
+    let cut = "no graceful shutdown in time: the power was cut";
     assert_eq!(job.downgrades, [cut]);
 }
 
@@ -186,6 +186,6 @@ async fn an_operation_fails_at_its_deadline_unless_its_effect_is_there() {
     work(&rig.jobs, rig.hardware, late).await.unwrap();
     let job = rig.jobs.list("", 1, &Default::default()).await.unwrap().records.remove(0);
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 1));
-    assert!(job.state_reason.starts_with("operation 1: not done in 0 seconds"));
+    assert!(job.state_reason.starts_with("operation 2: not done in 0 seconds"));
     assert!(rig.proxy.requests().is_empty());
 }

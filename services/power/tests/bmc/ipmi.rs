@@ -214,7 +214,7 @@ async fn a_wrong_password_fails_the_job_at_once() {
         let wrong = pb::Bmc { password: "wrong".into(), ..right };
         let job = failed_job(wrong, TIMING).await;
         assert_eq!(job.attempt, 0);
-        let text = "operation 0: the BMC refuses the user name or the password: RAKP";
+        let text = "the BMC refuses the user name or the password: RAKP";
         assert!(job.state_reason.starts_with(text), "{}", job.state_reason);
     }
 }

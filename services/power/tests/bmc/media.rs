@@ -118,7 +118,7 @@ async fn an_image_that_cannot_be_fetched_fails_the_job_and_its_url_is_not_in_the
     let missing = format!("{}/SecretToken/none.iso", images().await);
     let job = rig.job(vec![insert(missing, Drive::Cd)]).await;
     assert_eq!(job.state(), State::Failed);
-    assert!(job.state_reason.starts_with("operation 0: "), "{}", job.state_reason);
+    assert!(!job.state_reason.starts_with("operation "), "{}", job.state_reason);
     assert!(!job.state_reason.contains("SecretToken"), "{}", job.state_reason);
     assert_eq!(rig.image("Cd").await, None);
 }

@@ -83,10 +83,10 @@ async fn a_bmc_that_hangs_fails_a_job_at_its_deadline() {
         ended(redfish("https"), power(Power::On), timing),
         ended(ipmi, power(Power::On), timing),
     );
-    assert_failed(&plain, "operation 0: the BMC did not answer in 10 seconds", LATE_REQUEST);
+    assert_failed(&plain, "the BMC did not answer in 10 seconds", LATE_REQUEST);
     // The limits of the request and of the connection are both ten seconds: either may be the first.
     assert_failed(&tls, " in 10 seconds", LATE_REQUEST);
-    assert_failed(&ipmi, "operation 0: the BMC d", LATE_REQUEST);
+    assert_failed(&ipmi, "the BMC d", LATE_REQUEST);
     assert!(ipmi.0.state_reason.contains("not answer"), "{}", ipmi.0.state_reason);
 }
 
@@ -118,7 +118,7 @@ async fn a_bmc_that_stops_answering_in_a_job_fails_it_at_its_deadline() {
     let timing = Timing { operation_timeout: Duration::from_secs(1), ..TIMING };
     let bmc = site::bmc(HardwareId::new(), &proxy.url, "");
     let job = ended(bmc, power(Power::On), timing).await;
-    assert_failed(&job, "operation 0: the BMC did not answer in 10 seconds", LATE_REQUEST);
+    assert_failed(&job, "the BMC did not answer in 10 seconds", LATE_REQUEST);
     assert_eq!(proxy.sessions(), 1, "it answered the login");
 }
 
@@ -153,8 +153,7 @@ async fn a_bmc_that_accepts_changes_and_does_nothing_fails_a_job_after_its_attem
     let timing = Timing { effect_timeout, max_attempts: 2, ..TIMING };
     for (job, [_, second]) in ignored(timing).await {
         assert_failed(&job, "", Duration::from_secs(1));
-        let reason =
-            format!("operation 0: failed 2 times; the BMC accepted {second}, which had no effect");
+        let reason = format!("failed 2 times; the BMC accepted {second}, which had no effect");
         assert_eq!(job.0.state_reason, reason);
     }
 }
@@ -165,9 +164,8 @@ async fn a_bmc_that_accepts_changes_and_does_nothing_fails_a_job_at_its_deadline
     let timing = Timing { operation_timeout: Duration::from_secs(15), ..TIMING };
     for (job, [first, _]) in ignored(timing).await {
         assert_failed(&job, "", timing.operation_timeout);
-        let reason = format!(
-            "operation 0: not done in 15 seconds; the BMC accepted {first}, which had no effect"
-        );
+        let reason =
+            format!("not done in 15 seconds; the BMC accepted {first}, which had no effect");
         assert_eq!(job.0.state_reason, reason);
     }
 }

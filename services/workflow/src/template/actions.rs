@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use actions::{UnknownAction, VariableError};
 
 use super::definition::{Action, Definition, Stage};
+use super::placeholders::OPEN;
 
 /// A mistake in an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +54,8 @@ fn action_errors(
     of_task: &BTreeMap<String, String>,
     stage: Stage,
 ) -> Vec<ActionError> {
-    let is_open = |text: &String| stage == Stage::Unrendered && text.contains("{{");
+    let has_placeholder = |text: &String| text.contains("{{") || text.contains(OPEN);
+    let is_open = |text: &String| stage == Stage::Unrendered && has_placeholder(text);
     if is_open(&action.image) || action.command.iter().any(is_open) {
         return Vec::new();
     }

@@ -17,7 +17,7 @@ const NAME_BYTES_LIMIT: usize = 200;
 
 /// A whole template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "the keys of a template, such as name and tasks")]
 pub struct Definition {
     /// `0.1` or absent.
     pub version: Option<String>,
@@ -34,7 +34,7 @@ pub struct Definition {
 
 /// The actions for one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "the keys of a task, such as name and actions")]
 pub struct Task {
     /// Unique among the tasks.
     pub name: String,
@@ -53,7 +53,12 @@ pub struct Task {
 
 /// One step: an image, or the built-in action of its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "the keys of an action, such as name and image"
+)]
 pub struct Action {
     /// Unique inside the task.
     pub name: String,
@@ -97,7 +102,7 @@ pub struct Action {
 
 /// The host's namespaces an action runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "the keys of namespaces: network and pid")]
 pub struct Namespaces {
     /// The network namespace, as `host`.
     pub network: String,

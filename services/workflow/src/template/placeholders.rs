@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The words with which a placeholder begins that renders a part of the text repeatedly, or not at all.
 const CONTROLS: [&str; 8] = ["if", "range", "with", "else", "end", "define", "block", "template"];
 
+/// Stands for a loose placeholder in [`loose_with`], where no template has it.
+pub(super) const OPEN: char = '¤';
+
 /// The loose placeholders of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Loose {
@@ -15,7 +18,7 @@ pub(super) enum Loose {
     None,
     /// Each stands for a value in its line.
     Values {
-        /// The text with `0` in the place of each.
+        /// The text with a mark in the place of each.
         text: String,
         /// Their lines, from 1.
         lines: BTreeSet<usize>,
@@ -26,7 +29,12 @@ pub(super) enum Loose {
 
 /// Finds the loose placeholders in `text`.
 pub(super) fn loose(text: &str) -> Loose {
-    let mut scanner = Scanner { quote: None, block: None };
+    loose_with(text, '0')
+}
+
+/// Does the same, with `mark` in the place of each one that stands for a value.
+pub(super) fn loose_with(text: &str, mark: char) -> Loose {
+    let mut scanner = Scanner { mark, quote: None, block: None };
     let (mut replaced, mut lines, mut number) = (String::new(), BTreeSet::new(), 0);
     let mut rest = text;
     while !rest.is_empty() {
@@ -66,6 +74,8 @@ fn line_end(text: &str) -> usize {
 
 /// The state between two lines.
 struct Scanner {
+    /// It is put in the place of a loose placeholder.
+    mark: char,
     /// The quote of the text that has begun.
     quote: Option<char>,
     /// The indentation of the line that began a block.
@@ -76,7 +86,7 @@ struct Scanner {
 enum Line {
     /// It has no loose placeholder.
     Plain,
-    /// It, with `0` in the place of each loose placeholder.
+    /// It, with the mark in the place of each loose placeholder.
     Values(String),
     /// It has a loose placeholder that is more than a value.
     Part,
@@ -130,8 +140,8 @@ impl Scanner {
                 return Line::Part;
             }
             is_loose = true;
-            replaced.push('0');
-            before = '0';
+            replaced.push(self.mark);
+            before = self.mark;
         }
         if is_loose { Line::Values(replaced) } else { Line::Plain }
     }

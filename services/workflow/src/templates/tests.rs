@@ -71,6 +71,35 @@ async fn a_text_that_is_yaml_only_after_rendering_has_its_name_in_a_line_of_its_
 }
 
 #[tokio::test]
+async fn actions_are_checked_although_a_value_is_rendered_outside_of_quotes() {
+    let loose = DATA.replace("WIPE_DISKS: all", "WIPE_DISKS: {{ index .Hardware.Disks 0 }}");
+    let own = loose.replace("image: wipe", "image: registry.example/own/action:v1");
+    let text = refusal(&own).await;
+    let wanted = "template.data: action \"wipe\": no action action (image registry.example/own/action:v1); actions: ";
+    assert!(text.starts_with(wanted), "{text}");
+    let misspelt = loose.replace("WIPE_DISKS:", "WIPE_DISK:");
+    assert!(refusal(&misspelt).await.contains("did you mean WIPE_DISKS?"));
+    let open = loose.replace("image: wipe", "image: \"{{ .image }}\"");
+    assert!(templates().create(template(&open), None).await.is_ok());
+    let open = loose.replace("image: wipe", "image: a/{{ .image }}");
+    assert!(templates().create(template(&open), None).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_mistyped_key_has_the_one_that_is_meant_and_types_have_no_names_of_the_program() {
+    let text = refusal(&DATA.replace("image: wipe", "image: wipe, tiemout: 5")).await;
+    assert!(
+        text.contains(": unknown field `tiemout`: did you mean `timeout`? at line 7"),
+        "{text}"
+    );
+    assert!(text.ends_with(" of the data"), "{text}");
+    let text = refusal(&DATA.replace("image: wipe", "image: wipe, colour: 5")).await;
+    assert!(text.contains("unknown field `colour`, expected one of `name`"), "{text}");
+    let text = refusal("tasks").await;
+    assert!(text.contains("expected the keys of a template, such as name and tasks"), "{text}");
+}
+
+#[tokio::test]
 async fn yaml_that_no_value_mends_is_refused_with_its_line_and_column() {
     let loose = DATA.replace("\"{{.device_1}}\"", "{{.device_1}}");
     for data in [DATA, &loose] {
