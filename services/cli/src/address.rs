@@ -12,9 +12,11 @@ use tinwright::address::v1::get_grant_request::By;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::hardware::v1::Location;
 use tinwright::instance::v1::Instance;
+use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::connect::View;
+use crate::failure::{self, Missing};
 use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, ListOutput, Row, print_line};
@@ -173,7 +175,8 @@ pub async fn run(
                 let grant = pb::Grant::find(channel, &name, View::Basic).await?;
                 let request = pb::DetachGrantRequest { id: grant.id.clone(), ..Default::default() };
                 client(channel).detach_grant(request).await?;
-                print_line(out, &format!("grant {} of {} detached", grant.id, grant.block))?;
+                let done = if grant.attachment.is_some() { "detached" } else { "was not attached" };
+                print_line(out, &format!("grant {} of {} {done}", grant.id, grant.block))?;
             }
             Ok(())
         }
@@ -206,12 +209,14 @@ async fn grant(
     let GrantOptions { tenant, key, labels, pending, output, .. } = options;
     let range_id = match range {
         None => String::new(),
-        Some(name) => pb::Range::find(channel, &name, View::Basic).await?.id,
+        Some(name) => {
+            pb::Range::find(channel, &name, View::Basic).await.map_err(with_tenant_hint)?.id
+        }
     };
     let wanted = pb::Grant {
         block: block.unwrap_or_default(),
         range_id,
-        subnet_id: subnet_id(channel, subnet.as_deref()).await?,
+        subnet_id: subnet_id(channel, subnet.as_deref()).await.map_err(with_tenant_hint)?,
         location_id: Location::find_optional_id(channel, location.as_deref()).await?,
         group,
         family: family.map_or(0, |family| family as i32),
@@ -224,6 +229,16 @@ async fn grant(
     let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
     let granted = if pending { granted } else { confirmed(channel, granted).await? };
     resource::print(std::slice::from_ref(&granted), output, channel, out).await
+}
+
+/// Replaces the refusal of a caller that may not read subnets and ranges by what it can name in place of them.
+fn with_tenant_hint(error: anyhow::Error) -> anyhow::Error {
+    let text =
+        "this caller may not read subnets and ranges: a tenant names --location or an address";
+    match failure::code(&error) == Some(Code::PermissionDenied) {
+        true => anyhow::anyhow!(text),
+        false => error,
+    }
 }
 
 async fn attach(
@@ -295,7 +310,12 @@ impl Resource for pb::Grant {
     async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         let by = match name.parse::<GrantId>() {
             Ok(_) => By::Id(name.into()),
-            Err(_) => By::Block(name.into()),
+            Err(_) if name.contains(['.', ':']) => By::Block(name.into()),
+            // It may be the beginning of an id.
+            Err(_) => {
+                let text = format!("{name:?} is neither an address nor the id of a grant");
+                return Err(Missing(text).into());
+            }
         };
         let request = pb::GetGrantRequest { by: Some(by) };
         required(client(channel).get_grant(request).await?.into_inner().grant)
@@ -327,4 +347,18 @@ impl Resource for pb::Grant {
 
 fn client(channel: &Channel) -> GrantServiceClient<Channel> {
     GrantServiceClient::new(channel.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Status;
+
+    #[test]
+    fn a_caller_that_may_not_read_ranges_is_told_what_a_tenant_names() {
+        let refused = with_tenant_hint(Status::permission_denied("no").into()).to_string();
+        assert!(refused.ends_with("a tenant names --location or an address"), "{refused}");
+        let missing = with_tenant_hint(Status::not_found("no range a").into());
+        assert_eq!(failure::line(&missing), "no range a");
+    }
 }

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use tinwright::hardware::v1::Hardware;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
@@ -83,7 +84,7 @@ pub enum BootCommand {
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct RequestOptions {
-    /// Explain a request of this program [default: ipxe, with the reply that PXE in firmware gets before]
+    /// Explain a request of this program [default: ipxe, and the DHCP reply to the firmware, which asks first]
     #[arg(long)]
     class: Option<ClientClass>,
     /// Set the client's architecture (DHCP option 93), such as 0 for BIOS and 7 for UEFI on x86-64 [default: UEFI of the
@@ -125,13 +126,16 @@ pub async fn run(
     match command {
         BootCommand::Explain { machine, request, output } => {
             let by = by(channel, &machine).await?;
-            let is_beside = request.class.is_none() && output.is_for_people();
+            let with_firmware =
+                request.class.is_none() && request.architecture.is_none() && output.is_for_people();
             let firmware = RequestOptions { class: Some(ClientClass::Pxe), ..request.clone() };
             let response = explain(channel, explain_request(by.clone(), request)).await?;
-            let firmware = match is_beside {
-                true => explain(channel, explain_request(by, firmware)).await?.dhcp,
+            let firmware = match with_firmware {
+                // Without this answer, the other one is printed.
+                true => explain(channel, explain_request(by, firmware)).await.ok(),
                 false => None,
             };
+            let firmware = firmware.and_then(|response| response.dhcp);
             print_one(out, &response, &output, |it| {
                 explain_text::explanation(it, firmware.as_ref())
             })
@@ -206,6 +210,7 @@ async fn boots(
 
 /// Returns the boot with the id `name`, or the latest boot of the machine `name`.
 async fn find(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
+    let name = output::referenced::<pb::Boot>(name);
     if host(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
         let request = pb::GetBootRequest { id: name.to_owned() };
         let response = client(channel).get_boot(request).await.map_err(add_hint)?;
@@ -262,6 +267,7 @@ async fn by(channel: &Channel, name: &str) -> anyhow::Result<By> {
 }
 
 fn host(name: &str) -> anyhow::Result<By> {
+    let name = output::referenced::<Hardware>(name);
     if name.parse::<HardwareId>().is_ok() {
         Ok(By::HardwareId(name.into()))
     } else if name.parse::<Mac>().is_ok() {

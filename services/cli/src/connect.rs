@@ -10,13 +10,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches};
 use runtime::Clock;
 use runtime::connect::{Servers, client_config};
 use rustls::ClientConfig;
 use tinwright::common::v1 as common;
-use tonic::Code;
 use tonic::transport::{Channel, Uri};
 
 use crate::context::{Contexts, Site};
@@ -61,16 +61,25 @@ impl clap::Args for Connection {
 }
 
 impl FromArgMatches for Connection {
-    /// A context on the command line precedes variables of the environment, which would replace parts of it.
+    /// A context on the command line precedes variables of the environment, which would replace parts of it. One in a variable precedes those
+    /// that name other certificates.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ConnectionOptions { context, server, secrets, data } =
             ConnectionOptions::from_arg_matches(matches)?;
         let is = |id: &str, source| matches.value_source(id) == Some(source);
         let is_named = is("context", ValueSource::CommandLine);
-        let is_preceded = |id: &str| is_named && is(id, ValueSource::EnvVariable);
+        for (id, option) in [("connection_secrets", "--secrets"), ("connection_data", "--data")] {
+            if is_named && is(id, ValueSource::CommandLine) {
+                let text =
+                    format!("give --context or {option}, not both: each names a certificate");
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
+            }
+        }
+        let has_context = context.is_some();
+        let is_preceded = |id: &str| has_context && is(id, ValueSource::EnvVariable);
         Ok(Self {
             context,
-            server: if is_preceded("server") { Vec::new() } else { server },
+            server: if is_named && is_preceded("server") { Vec::new() } else { server },
             secrets: secrets.filter(|_| !is_preceded("connection_secrets")),
             data: data.filter(|_| !is_preceded("connection_data")),
         })
@@ -86,8 +95,8 @@ impl FromArgMatches for Connection {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connection")]
 struct ConnectionOptions {
-    /// Connect to the server of this context, with its certificates [default: the one in use, unless --server, --secrets or
-    /// --data is given]
+    /// Connect to the server of this context, with its certificates; neither with --secrets nor with --data [default: the one in
+    /// use, unless --server, --secrets or --data is given]
     #[arg(long, global = true, env = "TINWRIGHT_CONTEXT", value_name = "NAME")]
     context: Option<String>,
     /// Connect to the first of these URLs that answers; http:// for a server without TLS [default: https://127.0.0.1:42113]
@@ -179,13 +188,14 @@ impl Connection {
         Ok(self.site(Contexts::open)?.servers)
     }
 
-    /// Returns `error`; if it is a broken connection, its cause in place of it.
+    /// Returns `error`; if it is a broken connection, or a response that is not one of gRPC, its cause in place of it.
     pub async fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let is_broken = error.chain().any(|cause| cause.is::<tonic::transport::Error>());
-        // Such as the response of a server that is not one of gRPC.
-        let is_odd = matches!(failure::code(&error), Some(Code::Internal | Code::Unknown));
         match self.site(Contexts::open) {
-            Ok(site) if is_broken || is_odd => cause_of(&site, error).await,
+            Ok(site) if is_broken => cause_of(&site, error).await,
+            Ok(site) if failure::is_without_grpc(&error) && site.servers.len() == 1 => {
+                diagnose::other_server(&site).await.map_or(error, |cause| anyhow::anyhow!(cause))
+            }
             Ok(_) | Err(_) => error,
         }
     }
@@ -268,6 +278,7 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
 
     fn stored() -> anyhow::Result<Contexts> {
         let mut contexts = Contexts::default();
@@ -295,6 +306,26 @@ mod tests {
             let words: Vec<_> = move_options(arguments);
             assert_eq!(words.join(OsStr::new(" ")), OsString::from(moved), "{given}");
         }
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct ConnectionLine {
+        #[command(flatten)]
+        connection: Connection,
+    }
+
+    #[test]
+    fn a_context_and_another_place_of_certificates_are_not_given_together() {
+        for (option, value) in [("--data", "site"), ("--secrets", "other")] {
+            let words = ["t", "--context", "lab", option, value];
+            let refused = ConnectionLine::try_parse_from(words).unwrap_err().to_string();
+            let text = format!("give --context or {option}, not both");
+            assert!(refused.contains(&text), "{refused}");
+        }
+        let words = ["t", "--context", "lab", "--server", "https://a:1"];
+        let connection = ConnectionLine::try_parse_from(words).unwrap().connection;
+        assert_eq!(connection.context.as_deref(), Some("lab"));
+        assert_eq!(connection.server, ["https://a:1"]);
     }
 
     fn words(list: &str) -> Vec<String> {

@@ -4,6 +4,7 @@
 //! certificates and keys, and no secrets. Only its owner can read it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,10 @@ use crate::output::{Table, fields, print_line};
 const FILE_NAME: &str = "contexts.yaml";
 /// The text in place of contexts.
 const NO_CONTEXTS: &str = "there are no contexts: create one with `tinwright context add`";
+/// The variable of the environment that names a context.
+const CONTEXT_VARIABLE: &str = "TINWRIGHT_CONTEXT";
+/// The variables in place of which no context is used.
+const PART_VARIABLES: [&str; 3] = ["TINWRIGHT_SERVER", "TINWRIGHT_SECRETS", "TINWRIGHT_DATA"];
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 63;
 
@@ -133,12 +138,14 @@ fn run_in(file: &Path, command: ContextCommand, out: &mut dyn Write) -> anyhow::
             contexts.add(&name, arguments.site(&folder)?)?;
             if select {
                 contexts.select(&name)?;
+                format!("{name} added{}", preceded(&name, variable))
+            } else {
+                format!("{name} added")
             }
-            format!("{name} added")
         }
         ContextCommand::Use { name } => {
             contexts.select(&name)?;
-            format!("{name} is in use")
+            format!("{name} is in use{}", preceded(&name, variable))
         }
         ContextCommand::Remove { name } => {
             contexts.remove(&name)?;
@@ -147,6 +154,23 @@ fn run_in(file: &Path, command: ContextCommand, out: &mut dyn Write) -> anyhow::
     };
     contexts.write(file)?;
     print_line(out, &done)
+}
+
+/// Returns the value of a variable of the environment that is set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Returns a note on a variable of the environment that precedes the context `name` in use; empty if none does. `variable` returns the
+/// value of one that is set.
+fn preceded(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> String {
+    let set = match variable(CONTEXT_VARIABLE) {
+        Some(value) if value == name => None,
+        Some(_) => Some(CONTEXT_VARIABLE),
+        None => PART_VARIABLES.into_iter().find(|part| variable(part).is_some()),
+    };
+    let note = |set| format!("; {set} is set and precedes it: unset it, or give --context {name}");
+    set.map_or_else(String::new, note)
 }
 
 impl AddArguments {
@@ -311,8 +335,7 @@ impl Contexts {
 
 /// Returns the file of this user's contexts.
 fn file() -> anyhow::Result<PathBuf> {
-    let in_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".config"));
-    let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(in_home);
+    let base = crate::user_directory("XDG_CONFIG_HOME", ".config");
     let base =
         base.context("neither XDG_CONFIG_HOME nor HOME is set: they name the place of contexts")?;
     Ok(base.join("tinwright").join(FILE_NAME))

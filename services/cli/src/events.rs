@@ -25,7 +25,7 @@ const MAX_REMEMBERED: usize = 10_000;
 const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The least widths of the columns of followed events: those of most values.
-const LEAST_CHARS: [usize; 8] = [20, 10, 14, 9, 13, 8, 14, 30];
+const LEAST_CHARS: [usize; 8] = [20, 10, 14, 9, 18, 8, 14, 30];
 
 /// Options of the command.
 #[derive(Clone, Debug, clap::Args)]

@@ -17,6 +17,8 @@ pub struct Missing(pub String);
 #[derive(Debug)]
 pub struct Failures {
     errors: Vec<anyhow::Error>,
+    /// The number of errors that were printed before.
+    printed: usize,
     /// The number of objects, with those that did not fail.
     total: usize,
 }
@@ -24,7 +26,7 @@ pub struct Failures {
 impl Failures {
     /// Returns the errors of a command on `total` objects, none so far.
     pub fn new(total: usize) -> Self {
-        Self { errors: Vec::new(), total }
+        Self { errors: Vec::new(), printed: 0, total }
     }
 
     /// Adds the error of an object.
@@ -34,12 +36,21 @@ impl Failures {
 
     /// True if there was no error.
     pub fn is_empty(&self) -> bool {
-        self.errors.is_empty()
+        self.errors.is_empty() && self.printed == 0
+    }
+
+    /// Prints the errors so far on standard error, before something that takes long. At the end they are only counted.
+    pub fn report_now(&mut self) {
+        for error in self.errors.drain(..) {
+            eprintln!("tinwright: {}", line(&error));
+            self.printed += 1;
+        }
     }
 
     /// Returns an error if there was one.
     pub fn into_result(mut self) -> anyhow::Result<()> {
         match self.errors.pop() {
+            None if self.printed > 0 => Err(self.into()),
             None => Ok(()),
             Some(only) if self.errors.is_empty() && self.total <= 1 => Err(only),
             Some(last) => {
@@ -52,7 +63,7 @@ impl Failures {
 
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} objects failed", self.errors.len(), self.total)
+        write!(f, "{} of {} objects failed", self.printed + self.errors.len(), self.total)
     }
 }
 
@@ -78,6 +89,13 @@ pub fn if_unimplemented(status: Status, message: &str) -> Status {
 /// Returns the status code in `error`.
 pub fn code(error: &anyhow::Error) -> Option<Code> {
     error.chain().find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code)
+}
+
+/// True if `error` is of the library, for a response that is not one of gRPC.
+pub fn is_without_grpc(error: &anyhow::Error) -> bool {
+    let status = error.chain().find_map(|cause| cause.downcast_ref::<Status>());
+    let texts = ["protocol error", "grpc-status header missing"];
+    status.is_some_and(|status| texts.iter().any(|text| status.message().starts_with(text)))
 }
 
 /// Renders `error` in one line for each object that failed, and one for their number.
@@ -120,6 +138,10 @@ fn hint(status: &Status) -> Option<String> {
         let command = list_command(&info.resource_type)
             .filter(|_| !status.message().contains("tinwright "))?;
         return Some(format!("see `tinwright {command}`"));
+    }
+    // A BMC that does not answer is not repaired by waiting a moment.
+    if status.message().starts_with("the BMC cannot be reached") {
+        return None;
     }
     general_hint(status.code()).map(str::to_owned)
 }
@@ -188,6 +210,8 @@ mod tests {
         assert_eq!(line(&error), "rack.yaml:2: hardware.mac: wrong");
         let unavailable = anyhow::Error::from(Status::unavailable("no store"));
         assert_eq!(line(&unavailable), "no store (try again in a moment)");
+        let bmc = "the BMC cannot be reached: nothing listens at 192.0.2.1:443";
+        assert_eq!(line(&Status::unavailable(bmc).into()), bmc);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Object {
     /// Returns the name of the object of `kind` for people: `hardware/node-1`, or only its kind if it has no name.
     pub fn label(&self, kind: &str) -> String {
         const NAMES: [&str; 6] =
-            ["name", "hostname", "hardware_id", "hardware", "location_id", "location"];
+            ["name", "hardware_id", "hardware", "hostname", "location_id", "location"];
         let name = NAMES.into_iter().chain(["id"]).find_map(|name| self.key(name));
         let mac = || self.value.pointer("/interfaces/0/mac").and_then(Value::as_str);
         // A template need not be YAML before it is rendered.

@@ -308,8 +308,8 @@ impl Resource for pb::Hardware {
         effective_state::describe(channel, self).await
     }
 
-    async fn table(channel: &Channel, machines: &[Self], now: SystemTime) -> Table {
-        effective_state::table(channel, machines, now).await
+    async fn table(channel: &Channel, machines: &[Self], now: SystemTime, wide: bool) -> Table {
+        effective_state::table(channel, machines, now, wide).await
     }
 
     fn title(&self) -> String {
@@ -352,8 +352,9 @@ impl FromFiles for pb::Hardware {
         &self.name
     }
 
-    fn ignored(&self, stored: &Self) -> Option<String> {
-        let (wanted, name) = (own_state(self), stored.title());
+    fn unchanged_part(&self, stored: &Self) -> Option<String> {
+        let wanted = own_state(self);
+        let name = if self.name == stored.name { stored.title() } else { stored.id.clone() };
         let command = match (stored.state(), self.state()) {
             (_, pb::State::Unspecified | pb::State::Deleting) => return None,
             (old, new) if old == new => return None,

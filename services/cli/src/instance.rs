@@ -281,6 +281,11 @@ impl Resource for pb::Instance {
         if self.hostname.is_empty() { self.id.clone() } else { self.hostname.clone() }
     }
 
+    /// Its id: another instance may be on a machine whose name is its host name.
+    fn reference_name(&self) -> String {
+        self.id.clone()
+    }
+
     fn deletion(&self, options: &DeleteInstanceOptions) -> String {
         let what = match (options.force, options.wait) {
             (true, _) => "released without erasing disks; its machine is in maintenance",
@@ -296,7 +301,7 @@ impl Resource for pb::Instance {
     }
 
     /// Shows the host name and the address of the machine where the instance has none of its own.
-    async fn table(channel: &Channel, instances: &[Self], now: SystemTime) -> Table {
+    async fn table(channel: &Channel, instances: &[Self], now: SystemTime, _: bool) -> Table {
         let ids = instances.iter().map(|it| it.hardware_id.as_str());
         let machines = hardware::machines(channel, ids).await;
         let row = |instance: &Self| row(instance, machines.get(&instance.hardware_id), now);

@@ -81,7 +81,8 @@ pub async fn run(
             // All are found before the first is deleted.
             let mut leases = Vec::new();
             for name in &names {
-                let request = pb::GetLeaseRequest { by: Some(by(name)) };
+                let request =
+                    pb::GetLeaseRequest { by: Some(by(output::referenced::<pb::Lease>(name))) };
                 let found = client.get_lease(request).await.map_err(add_hint)?.into_inner();
                 let lease = required(found.lease)?;
                 check_ended(&lease, force)?;

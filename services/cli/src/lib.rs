@@ -249,11 +249,17 @@ fn base_directory(
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from(system).join("tinwright"));
     }
-    let in_home = || std::env::var_os("HOME").map(|directory| PathBuf::from(directory).join(home));
-    let base = std::env::var_os(variable).map(PathBuf::from).or_else(in_home);
+    let base = user_directory(variable, home);
     let base =
         base.with_context(|| format!("neither {variable} nor HOME is set: give {option}"))?;
     Ok(base.join("tinwright"))
+}
+
+/// Returns the directory in the environment `variable`, or else the directory `home` in the user's home. An empty variable is as one that is not set
+/// (XDG Base Directory Specification).
+fn user_directory(variable: &str, home: &str) -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    of(variable).map(PathBuf::from).or_else(|| Some(PathBuf::from(of("HOME")?).join(home)))
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ async fn create(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let change = async |model: &mut pb::Model| settings.write(channel, model).await.map(drop);
-    from_files::create_with(files, change, channel, out).await?.failures.into_result()
+    from_files::create_with(files, change, channel, out).await?.into_result()
 }
 
 async fn update(
@@ -163,7 +163,7 @@ impl Resource for pb::Model {
     }
 
     /// Shows the numbers of machines, if the caller may see them.
-    async fn table(channel: &Channel, models: &[Self], now: SystemTime) -> Table {
+    async fn table(channel: &Channel, models: &[Self], now: SystemTime, _: bool) -> Table {
         let print = |error: &anyhow::Error| {
             eprintln!("tinwright: without numbers of machines: {}", failure::line(error));
         };

@@ -1,9 +1,9 @@
 //! Commands on ranges of subnets.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use prost_types::FieldMask;
 use tinwright::RangeId;
 use tinwright::address::v1 as pb;
@@ -28,8 +28,8 @@ pub enum RangeCommand {
         /// Its name: lower-case letters, digits and inner hyphens, at most 63
         name: String,
         /// Its first and last address
-        #[arg(value_name = "FIRST-LAST")]
-        addresses: String,
+        #[arg(value_name = "FIRST-LAST", value_parser = first_and_last)]
+        addresses: (String, String),
         /// Create it in this subnet
         #[arg(long, value_name = "NAME|ID")]
         subnet: String,
@@ -61,6 +61,13 @@ pub struct RangeFilter {
     subnet: Option<String>,
 }
 
+/// Parses the first and the last address of a range.
+fn first_and_last(text: &str) -> Result<(String, String), String> {
+    let wrong = "not of the form FIRST-LAST, such as 192.0.2.32-192.0.2.63";
+    let (first, last) = text.split_once('-').ok_or(wrong)?;
+    Ok((first.trim().into(), last.trim().into()))
+}
+
 /// Runs `command`.
 pub async fn run(
     command: RangeCommand,
@@ -77,13 +84,13 @@ pub async fn run(
             labels,
             output,
         } => {
-            let (first, last) = addresses.split_once('-').context("not of the form FIRST-LAST")?;
+            let (first, last) = addresses;
             let kind = if dynamic { pb::RangeKind::Dynamic } else { pb::RangeKind::Static };
             let range = pb::Range {
                 name,
                 subnet_id: pb::Subnet::find(channel, &subnet, View::Basic).await?.id,
-                first: first.trim().into(),
-                last: last.trim().into(),
+                first,
+                last,
                 kind: kind.into(),
                 prefix_length,
                 labels: labels.into_iter().collect(),
@@ -98,14 +105,14 @@ pub async fn run(
 
 impl Row for pb::Range {
     const COLUMNS: &'static [&'static str] =
-        &["ID", "NAME", "FIRST", "LAST", "KIND", "BITS", "AGE"];
+        &["ID", "NAME", "SUBNET", "FIRST", "LAST", "KIND", "BITS", "AGE"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         let kind = output::word(self.kind().as_str_name(), "RANGE_KIND_");
-        let [id, name, first, last] =
-            [&self.id, &self.name, &self.first, &self.last].map(Clone::clone);
+        let [id, name, subnet, first, last] =
+            [&self.id, &self.name, &self.subnet_id, &self.first, &self.last].map(Clone::clone);
         let age = output::age(self.create_time, now);
-        vec![id, name, first, last, kind, self.prefix_length.to_string(), age]
+        vec![id, name, subnet, first, last, kind, self.prefix_length.to_string(), age]
     }
 }
 
@@ -141,6 +148,10 @@ impl Resource for pb::Range {
 
     fn title(&self) -> String {
         self.name.clone()
+    }
+
+    async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
+        resource::all_names::<pb::Subnet>(channel).await
     }
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {

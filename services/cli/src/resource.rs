@@ -107,9 +107,14 @@ pub trait Resource: Watchable + Row {
         self.id().to_owned()
     }
 
+    /// Returns the name in references to it: one by which it is found, and no other.
+    fn reference_name(&self) -> String {
+        self.title()
+    }
+
     /// Returns what a deletion does, for people.
     fn deletion(&self, _: &Self::DeleteOptions) -> String {
-        format!("{} {} deleted", Self::RESOURCE, self.id())
+        format!("{} {} deleted", Self::RESOURCE, self.title())
     }
 
     /// Describes the object for people.
@@ -117,8 +122,8 @@ pub trait Resource: Watchable + Row {
         output::one(self, &Format::Yaml)
     }
 
-    /// Returns `objects` as a table.
-    async fn table(channel: &Channel, objects: &[Self], now: SystemTime) -> Table {
+    /// Returns `objects` as a table, which will be a `wide` one or not.
+    async fn table(channel: &Channel, objects: &[Self], now: SystemTime, _wide: bool) -> Table {
         Table::of(objects, now).with_names(Self::names(channel, objects).await)
     }
 
@@ -201,7 +206,7 @@ pub async fn run<R: Resource>(
             let object = R::find(channel, &name, view).await?;
             match &output {
                 Format::Table | Format::Wide => print_line(out, &object.describe(channel).await?),
-                Format::Name => print_line(out, &output::reference::<R>(&object.title())),
+                Format::Name => print_line(out, &output::reference::<R>(&object.reference_name())),
                 Format::Json | Format::Yaml | Format::JsonPath(_) => {
                     print_line(out, &output::one(&object, &output)?)
                 }

@@ -44,6 +44,9 @@ pub enum SubnetCommand {
         /// The subnet
         #[arg(value_name = "NAME|ID")]
         name: String,
+        /// Rename it
+        #[arg(long = "rename", value_name = "NAME")]
+        new_name: Option<String>,
         /// Its settings
         #[command(flatten)]
         settings: Settings,
@@ -73,18 +76,23 @@ pub struct Settings {
     /// Allow each tenant this many grants; 0 for any number [default: 0]
     #[arg(long, value_name = "COUNT")]
     quota: Option<i64>,
-    /// Allow this tenant so many grants; may be repeated
+    /// Allow this tenant so many grants, in place of --quota, and 0 for none; TENANT= without a count ends that; may be repeated. Other
+    /// tenants keep theirs
     #[arg(long = "tenant-quota", value_name = "TENANT=COUNT", value_parser = quota)]
-    tenant_quotas: Vec<(String, i64)>,
+    tenant_quotas: Vec<(String, Option<i64>)>,
     /// Refuse to delete the subnet, or allow it again
     #[arg(long, value_name = "BOOL")]
     protect: Option<bool>,
 }
 
-fn quota(text: &str) -> Result<(String, i64), String> {
+/// Parses the quota of a tenant; without a number, it has none of its own.
+fn quota(text: &str) -> Result<(String, Option<i64>), String> {
     let (tenant, count) = input::pair(text)?;
+    if count.is_empty() {
+        return Ok((tenant, None));
+    }
     let count = count.parse().map_err(|_| format!("{count:?} is not a number"))?;
-    Ok((tenant, count))
+    Ok((tenant, Some(count)))
 }
 
 impl Settings {
@@ -103,7 +111,12 @@ impl Settings {
         subnet.excluded = excluded;
         subnet.hold = hold.map(TryInto::try_into).transpose()?;
         subnet.quota = quota.unwrap_or_default();
-        subnet.tenant_quotas = tenant_quotas.into_iter().collect();
+        for (tenant, count) in tenant_quotas {
+            match count {
+                Some(count) => subnet.tenant_quotas.insert(tenant, count),
+                None => subnet.tenant_quotas.remove(&tenant),
+            };
+        }
         subnet.protect = protect.unwrap_or_default();
         Ok(is_given.into_iter().filter(|it| it.1).map(|it| it.0.to_owned()).collect())
     }
@@ -122,11 +135,9 @@ pub async fn run(
             settings.write(&mut subnet)?;
             resource::print(&[subnet.create(channel).await?], output, channel, out).await
         }
-        SubnetCommand::Update { name, settings, output } => {
-            let id = pb::Subnet::find(channel, &name, View::Basic).await?.id;
-            let mut subnet = pb::Subnet { id, ..pb::Subnet::default() };
-            let paths = settings.write(&mut subnet)?;
-            anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
+        SubnetCommand::Update { name, new_name, settings, output } => {
+            let stored = pb::Subnet::find(channel, &name, View::Basic).await?;
+            let (subnet, paths) = changed(stored, new_name, settings)?;
             let updated = subnet.update(channel, Some(FieldMask { paths })).await?;
             resource::print(&[updated], output, channel, out).await
         }
@@ -135,14 +146,35 @@ pub async fn run(
     }
 }
 
+/// Returns `subnet` with the settings that are given, and the names of their fields. With quotas of tenants it is changed at its revision
+/// only: those of other tenants are those that were read.
+fn changed(
+    mut subnet: pb::Subnet,
+    new_name: Option<String>,
+    settings: Settings,
+) -> anyhow::Result<(pb::Subnet, Vec<String>)> {
+    if settings.tenant_quotas.is_empty() {
+        subnet.revision = 0;
+    }
+    let mut paths = settings.write(&mut subnet)?;
+    if let Some(name) = new_name {
+        subnet.name = name;
+        paths.push("name".into());
+    }
+    anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
+    Ok((subnet, paths))
+}
+
 impl Row for pb::Subnet {
-    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "NETWORK", "GATEWAY", "AGE"];
+    const COLUMNS: &'static [&'static str] =
+        &["ID", "NAME", "NETWORK", "GATEWAY", "PROTECTED", "AGE"];
 
     fn row(&self, now: SystemTime) -> Vec<String> {
         let age = output::age(self.create_time, now);
         let [id, name, cidr, gateway] =
             [&self.id, &self.name, &self.cidr, &self.gateway].map(Clone::clone);
-        vec![id, output::with_protection(name, self.protect), cidr, gateway, age]
+        let protected = if self.protect { "yes" } else { "no" };
+        vec![id, name, cidr, gateway, protected.into(), age]
     }
 }
 
@@ -220,4 +252,36 @@ impl FromFiles for pb::Subnet {
 /// Returns a client of the service of subnets and ranges.
 pub(crate) fn client(channel: &Channel) -> SubnetServiceClient<Channel> {
     SubnetServiceClient::new(channel.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct SettingsLine {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn settings(line: &str) -> Settings {
+        SettingsLine::try_parse_from(["update"].into_iter().chain(line.split(' ')))
+            .unwrap()
+            .settings
+    }
+
+    #[test]
+    fn quotas_of_other_tenants_stay_and_are_those_that_were_read() {
+        let quotas = [("acme".to_owned(), 5), ("old".to_owned(), 1)];
+        let stored = pb::Subnet { revision: 7, tenant_quotas: quotas.into(), ..Default::default() };
+        let change = settings("--tenant-quota new=3 --tenant-quota old=");
+        let (subnet, paths) = changed(stored.clone(), None, change).unwrap();
+        let expected = [("acme".to_owned(), 5), ("new".to_owned(), 3)].into();
+        assert_eq!((subnet.tenant_quotas, subnet.revision), (expected, 7));
+        assert_eq!(paths, ["tenant_quotas"]);
+        let (subnet, paths) = changed(stored, Some("lan".into()), settings("--quota 2")).unwrap();
+        assert_eq!((subnet.name.as_str(), subnet.quota, subnet.revision), ("lan", 2, 0));
+        assert_eq!(paths, ["quota", "name"]);
+    }
 }

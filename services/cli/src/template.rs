@@ -110,7 +110,7 @@ async fn create_named(
         anyhow::Ok(())
     };
     let sent = from_files::create_objects(objects, output, rename, channel, out);
-    sent.await?.failures.into_result()
+    sent.await?.into_result()
 }
 
 /// Options of a deletion.

@@ -128,12 +128,22 @@ fn convert(object: &Value, site: &Site) -> anyhow::Result<Conversion> {
         ("Workflow", "v1alpha1") => vec![work::v1alpha1(&mut fields)?],
         ("Workflow", "v1alpha2") => vec![work::v1alpha2(&mut fields)?],
         _ => anyhow::bail!(
-            "Tinkerbell's {kind} of {version} has no counterpart here: docs/migration-tinkerbell.md"
+            "Tinkerbell's {kind} of {version} has no counterpart here{}: docs/migration-tinkerbell.md",
+            in_its_place(kind)
         ),
     };
     let mut leftovers = Some(fields.leftovers());
     let converted = |value| Converted { value, leftovers: leftovers.take().unwrap_or_default() };
     Ok(Conversion::Converted(values.into_iter().map(converted).collect()))
+}
+
+/// Returns a hint on what does here what an object of this `kind` does for Tinkerbell; empty if nothing does.
+fn in_its_place(kind: &str) -> &'static str {
+    match kind {
+        "Job" | "Task" => ", use power jobs (`tinwright power`)",
+        "WorkflowRuleSet" => ", use enrolment and models (`tinwright hardware accept`)",
+        _ => "",
+    }
 }
 
 /// Returns group, version and kind of a Kubernetes object.

@@ -150,7 +150,11 @@ pub async fn run(
             let request = pb::ConfirmRestartRequest { hardware_id };
             let confirmed = client(channel).confirm_restart(request).await?.into_inner();
             let epoch = confirmed.boot_epoch;
-            print_line(out, &format!("restart of {hardware} confirmed: boot epoch {epoch}"))
+            let waits = match confirmed.workflow {
+                Some(_) => "",
+                None => "; no workflow waits for it",
+            };
+            print_line(out, &format!("restart of {hardware} confirmed: boot epoch {epoch}{waits}"))
         }
         WorkflowCommand::Logs { id, action, follow } => {
             let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
@@ -210,7 +214,7 @@ pub(crate) async fn apply(object: &Object, apply: &Apply<'_>) -> anyhow::Result<
 
 async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied> {
     let (channel, diff) = (apply.channel, String::new());
-    let applied = |word| Ok(Applied { former_name: None, ignored: None, word, diff });
+    let applied = |word| Ok(Applied { former_name: None, unchanged_part: None, word, diff });
     if let Some(id) = object.key("id") {
         // As `get -o yaml` prints it. Nothing of it can be changed.
         pb::Workflow::get(channel, id, View::Basic).await?;

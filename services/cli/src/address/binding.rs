@@ -10,6 +10,7 @@ use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_location_binding_request::By;
 use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
 use tinwright::hardware::v1::Location;
+use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::connect::View;
@@ -188,8 +189,13 @@ impl Resource for pb::LocationBinding {
             return only_binding(channel, name).await;
         };
         let request = pb::GetLocationBindingRequest { by: Some(By::Id(id.to_string())) };
-        let found = client(channel).get_location_binding(request).await?.into_inner();
-        required(found.location_binding)
+        match client(channel).get_location_binding(request).await {
+            // It may be the id of a location.
+            Err(status) if status.code() == Code::NotFound => {
+                only_binding(channel, name).await.map_err(|_| status.into())
+            }
+            found => required(found?.into_inner().location_binding),
+        }
     }
 
     async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
@@ -272,8 +278,9 @@ async fn of_location(channel: &Channel, id: &str) -> anyhow::Result<Vec<pb::Loca
 
 /// Returns the binding of the location `name`, if it has one only.
 async fn only_binding(channel: &Channel, name: &str) -> anyhow::Result<pb::LocationBinding> {
-    let location = Location::get(channel, name, View::Basic).await;
-    let Some(location) = resource::optional(location)? else {
+    let name = output::referenced::<Location>(name);
+    // Without an answer, it may still be the beginning of a binding's id.
+    let Ok(location) = Location::get(channel, name, View::Basic).await else {
         return Err(resource::no_name(name, pb::LocationBinding::RESOURCE));
     };
     let mut bindings = of_location(channel, &location.id).await?;

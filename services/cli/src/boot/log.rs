@@ -31,18 +31,24 @@ pub(super) async fn print(
         },
     };
     let mut request = pb::ReadBootLogRequest { by: Some(of), lines, follow, after: 0 };
+    let mut is_empty = true;
     while_unavailable(follow, async |failures| {
         let response = client(channel).read_boot_log(request.clone()).await.map_err(add_hint)?;
         let mut lines = response.into_inner();
         while let Some(line) = lines.next().await {
             let line = line?;
             print_line(out, &text(&line))?;
+            is_empty = false;
             // A repeated request continues after the last line.
             (request.after, request.lines, *failures) = (line.sequence, 0, 0);
         }
         Ok(())
     })
-    .await
+    .await?;
+    if is_empty {
+        eprintln!("tinwright: no lines of {} are stored", machine.unwrap_or("unknown machines"));
+    }
+    Ok(())
 }
 
 /// Renders `line`.

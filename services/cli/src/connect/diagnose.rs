@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -33,11 +33,8 @@ const TLS_ALERT: u8 = 21;
 
 /// Returns the cause why the first server of `site` cannot be used at `now`; none if it can be, or if the cause is unknown.
 pub(super) async fn cause(site: &Site, now: SystemTime) -> Option<String> {
-    let url = site.servers.first()?;
-    let parsed: Uri = url.parse().ok()?;
-    let is_secure = parsed.scheme_str() == Some("https");
-    let host = parsed.host()?.trim_matches(['[', ']']).to_owned();
-    let port = parsed.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+    let server = Server::first(site)?;
+    let Server { url, is_secure, .. } = server;
     if let Some(end) = is_secure.then(|| end(&site.certificate)).flatten().filter(|it| *it <= now) {
         let file = site.certificate.display();
         let days = now.duration_since(end).unwrap_or_default().as_secs() / 86_400;
@@ -45,26 +42,32 @@ pub(super) async fn cause(site: &Site, now: SystemTime) -> Option<String> {
             "the certificate {file} expired {days} days ago: issue another one with `tinwright identity issue` on the server"
         ));
     }
-    let server = Server { site, url, host: &host, port };
+    if let Some(cause) = other_server(site).await {
+        return Some(cause);
+    }
     let stream = match server.open().await {
         Ok(stream) => stream,
         Err(error) => return Some(unreachable(url, &error)),
     };
-    let step = async {
-        if server.is_other_http(is_secure).await == Some(true) {
-            return Some(not_the_api(url));
-        }
-        if is_secure { server.with_tls(stream).await } else { plain(url, stream).await }
-    };
+    let step =
+        async { if is_secure { server.with_tls(stream).await } else { plain(url, stream).await } };
     tokio::time::timeout(STEP_TIMEOUT + REFUSAL_TIMEOUT, step).await.ok().flatten()
 }
 
+/// Returns the cause if the first server of `site` is one of HTTP that is not the API.
+pub(super) async fn other_server(site: &Site) -> Option<String> {
+    let server = Server::first(site)?;
+    let is_other = tokio::time::timeout(STEP_TIMEOUT, server.is_other_http()).await;
+    (is_other.ok().flatten() == Some(true)).then(|| not_the_api(server.url))
+}
+
 /// The server that is called.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Server<'a> {
     site: &'a Site,
     url: &'a str,
-    host: &'a str,
+    is_secure: bool,
+    host: String,
     port: u16,
 }
 
@@ -128,21 +131,31 @@ fn not_the_api(url: &str) -> String {
     )
 }
 
-impl Server<'_> {
+impl<'a> Server<'a> {
+    /// Returns the first server of `site`, if it has one with a right URL.
+    fn first(site: &'a Site) -> Option<Self> {
+        let url = site.servers.first()?;
+        let parsed: Uri = url.parse().ok()?;
+        let is_secure = parsed.scheme_str() == Some("https");
+        let host = parsed.host()?.trim_matches(['[', ']']).to_owned();
+        let port = parsed.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        Some(Self { site, url, is_secure, host, port })
+    }
+
     async fn open(&self) -> io::Result<TcpStream> {
-        let opened = TcpStream::connect((self.host, self.port));
+        let opened = TcpStream::connect((self.host.as_str(), self.port));
         tokio::time::timeout(STEP_TIMEOUT, opened).await?
     }
 
     /// True if it is a server of HTTP, with TLS or without, that does not serve gRPC; none if that is unknown.
-    async fn is_other_http(&self, with_tls: bool) -> Option<bool> {
+    async fn is_other_http(&self) -> Option<bool> {
         let stream = self.open().await.ok()?;
-        if !with_tls {
+        if !self.is_secure {
             return is_http_without_grpc(stream).await;
         }
         let mut config = self.site.tls().ok()?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let name = ServerName::try_from(self.host.to_owned()).ok()?;
+        let name = ServerName::try_from(self.host.clone()).ok()?;
         match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
             Ok(stream) => is_http_without_grpc(stream).await,
             // It may be one without TLS.
@@ -154,9 +167,9 @@ impl Server<'_> {
     }
 
     async fn with_tls(&self, stream: TcpStream) -> Option<String> {
-        let Self { site, url, host, port: _ } = *self;
+        let Self { site, url, host, .. } = self;
         let config = Arc::new(site.tls().ok()?);
-        let name = ServerName::try_from(host.to_owned()).ok()?;
+        let name = ServerName::try_from(host.clone()).ok()?;
         let handshake = TlsConnector::from(config).connect(name, stream).await;
         let error = match handshake {
             Err(error) => error,
@@ -179,21 +192,29 @@ impl Server<'_> {
 
 /// True if the other side answers a request of HTTP/1.1 as a server without gRPC does; none if nothing comes in time.
 async fn is_http_without_grpc(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<bool> {
+    let mut head = Vec::new();
     let exchange = async {
         stream.write_all(HTTP1_REQUEST).await?;
         stream.flush().await?;
-        let mut head = Vec::new();
-        stream.take(MAX_HEAD_BYTES).read_to_end(&mut head).await?;
-        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
-        io::Result::Ok(head.starts_with("http/1.") && !head.contains("application/grpc"))
+        let mut stream = stream.take(MAX_HEAD_BYTES);
+        while stream.read_buf(&mut head).await? > 0 && !head.windows(4).any(|it| it == b"\r\n\r\n")
+        {
+        }
+        io::Result::Ok(())
     };
-    tokio::time::timeout(REFUSAL_TIMEOUT, exchange).await.ok()?.ok()
+    // What came before an end without ceremony counts, too.
+    let ended = tokio::time::timeout(REFUSAL_TIMEOUT, exchange).await;
+    if head.is_empty() && !matches!(ended, Ok(Ok(()))) {
+        return None;
+    }
+    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    Some(head.starts_with("http/1.") && !head.contains("application/grpc"))
 }
 
 /// True if the other side of a handshake does not speak TLS.
 fn is_other_protocol(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
-    matches!(cause, Some(Error::InvalidMessage(_)))
+    matches!(cause, Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
 }
 
 #[expect(
@@ -203,7 +224,7 @@ fn is_other_protocol(error: &io::Error) -> bool {
 fn of_tls(error: &Error, site: &Site, url: &str, host: &str) -> Option<String> {
     let (ca, own) = (site.ca.display(), site.certificate.display());
     Some(match error {
-        Error::InvalidMessage(_) => {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             let other = url.replacen("https://", "http://", 1);
             format!("the server at {url} does not speak TLS: --server {other}")
         }
@@ -237,7 +258,7 @@ fn of_tls(error: &Error, site: &Site, url: &str, host: &str) -> Option<String> {
             | AlertDescription::DecryptError
             | AlertDescription::AccessDenied,
         ) => format!(
-            "the server at {url} refuses the certificate {own}: it was revoked, or is of another site"
+            "the server at {url} refuses the certificate {own}: it was revoked, or its authority was dropped, or it is of another site: have another one issued with `tinwright identity issue`"
         ),
         _ => return None,
     })

@@ -133,3 +133,17 @@ fn a_context_that_cannot_work_is_refused_with_the_reason() {
     std::fs::write(user.file(), "other: 1").unwrap();
     assert!(user.run("list").unwrap_err().starts_with("parsing "));
 }
+
+#[test]
+fn a_variable_that_precedes_the_context_in_use_is_named() {
+    let note = |variables: &[(&str, &str)]| {
+        preceded("lab", |name| {
+            variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into())
+        })
+    };
+    let of = |set: &str| format!("; {set} is set and precedes it: unset it, or give --context lab");
+    assert_eq!(note(&[]), "");
+    assert_eq!(note(&[("TINWRIGHT_DATA", "/d")]), of("TINWRIGHT_DATA"));
+    assert_eq!(note(&[("TINWRIGHT_CONTEXT", "prod")]), of("TINWRIGHT_CONTEXT"));
+    assert_eq!(note(&[("TINWRIGHT_CONTEXT", "lab"), ("TINWRIGHT_DATA", "/d")]), "");
+}

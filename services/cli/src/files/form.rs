@@ -66,6 +66,17 @@ pub(crate) fn did_you_mean<'a>(name: &str, names: impl Iterator<Item = &'a str>)
     meant.map_or_else(String::new, |meant| format!(": did you mean {meant}?"))
 }
 
+/// Returns the hint for `kind`, as the ImageAPI has it, in a `message` that has the field of that name with the definition in its place.
+fn in_place_of_kind(message: &MessageDescriptor, key: &str, kind: &Value) -> Option<String> {
+    let definition = message.oneofs().find(|it| it.name() == "definition" && key == "kind")?;
+    let names: Vec<_> = definition.fields().map(|field| field.name().to_owned()).collect();
+    let named = kind.as_str().filter(|kind| names.iter().any(|name| name == kind));
+    Some(match named {
+        Some(kind) => format!(": leave it out, the field {kind} with the definition says it"),
+        None => format!(": leave it out, one of the fields {} says it", names.join(", ")),
+    })
+}
+
 /// A conversion, and where it is.
 #[derive(Default)]
 struct Form {
@@ -110,7 +121,8 @@ impl Form {
             let Some(field) = find(message, &key) else {
                 let names: Vec<_> = message.fields().map(|it| it.name().to_owned()).collect();
                 let names = names.iter().flat_map(|name| [name.trim_end_matches("_id"), name]);
-                let hint = did_you_mean(&key, names);
+                let hint = in_place_of_kind(message, &key, &value);
+                let hint = hint.unwrap_or_else(|| did_you_mean(&key, names));
                 self.path.push(Step::Key(key));
                 self.problem(format!("unknown field{hint}"));
                 self.path.pop();

@@ -24,14 +24,22 @@ use crate::instance::{InstanceFilter, get, state_word};
 use crate::output::{self, Format, Row, Table};
 use crate::resource::{self, ListQuery, Resource as _};
 
-/// Returns `machines` as a table.
-pub(super) async fn table(channel: &Channel, machines: &[pb::Hardware], now: SystemTime) -> Table {
+/// Returns `machines` as a table, with the columns of a `wide` one only there.
+pub(super) async fn table(
+    channel: &Channel,
+    machines: &[pb::Hardware],
+    now: SystemTime,
+    wide: bool,
+) -> Table {
     let occupants = or_print(occupants(channel).await).unwrap_or_default();
     let rows = machines.iter().map(|machine| {
         super::row(machine, effective_state(machine, occupants.get(&machine.id)), now)
     });
     let table = Table::new(pb::Hardware::COLUMNS, rows);
-    let table = table.with_wide_columns(&WIDE_COLUMNS, machines.iter().map(wide_cells));
+    if !wide {
+        return table;
+    }
+    let table = table.with_columns(&WIDE_COLUMNS, machines.iter().map(wide_cells));
     match machines.iter().any(|machine| !machine.location_id.is_empty()) {
         true => table.with_names(resource::all_names::<pb::Location>(channel).await),
         false => table,

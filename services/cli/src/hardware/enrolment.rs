@@ -65,7 +65,7 @@ pub(super) async fn print(
     output: &ListOutput,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let empty = "no unknown machine has asked for a boot; those in the networks of a server with --netboot-interface are listed";
+    let empty = "no unknown machine has asked for a boot: machines are seen once a server boots their network (serve --netboot-interface)";
     let list = List::new(machines, |machine| &machine.mac, empty);
     list.print_rows(output, out).await
 }
@@ -77,7 +77,8 @@ pub(super) async fn forget(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     for mac in macs {
-        let request = pb::DeleteUnknownMachineRequest { mac: mac.clone(), revision: 0 };
+        let mac = output::referenced::<pb::UnknownMachine>(mac);
+        let request = pb::DeleteUnknownMachineRequest { mac: mac.to_owned(), revision: 0 };
         unknown_machines(channel).delete_unknown_machine(request).await?;
         writeln!(out, "unknown machine {mac} forgotten")?;
     }

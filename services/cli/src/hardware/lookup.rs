@@ -9,6 +9,7 @@ use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure::{self, Missing};
+use crate::output;
 use crate::resource::{self, Query, Resource as _};
 
 /// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
@@ -56,8 +57,9 @@ pub(crate) fn address(machine: &pb::Hardware) -> String {
     address.unwrap_or_default()
 }
 
-/// Returns what the machine `name` is looked up by.
+/// Returns what the machine `name`, or the machine of this reference, is looked up by.
 pub(super) fn by(name: &str) -> anyhow::Result<By> {
+    let name = output::referenced::<pb::Hardware>(name);
     if name.parse::<HardwareId>().is_ok() {
         Ok(By::Id(name.into()))
     } else if name.parse::<Mac>().is_ok() {
@@ -83,5 +85,6 @@ mod tests {
         let wrong = by("rack 1").unwrap_err().to_string();
         assert_eq!(wrong, "\"rack 1\" is not the id, name, MAC or address of a machine");
         assert_eq!(by("Rack1").unwrap(), By::Name("rack1".into()));
+        assert_eq!(by("hardware/node-1").unwrap(), By::Name("node-1".into()));
     }
 }

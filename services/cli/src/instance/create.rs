@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use tinwright::hardware::v1::{DiskHint, Hardware};
+use prost::Name;
+use tinwright::hardware::v1::{DiskHint, Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::{PlannedErasure, Template};
 use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
-use crate::failure::Failures;
+use crate::failure::{self, Failures};
 use crate::files::Object;
 use crate::input;
-use crate::output::{Format, List, Row};
+use crate::output::{self, Format, List, Row};
 use crate::resource::from_files::{self, Sent};
 use crate::resource::{self, FileOptions, FromFiles as _, Names, Resource as _};
 
@@ -128,15 +129,18 @@ impl Order {
     /// Returns the instance with the ids that the server looks up; none without a machine or a placement.
     async fn instance(&self, channel: &Channel) -> anyhow::Result<Option<pb::Instance>> {
         let placement = pb::Placement {
-            model_id: self.model.clone().unwrap_or_default(),
-            location_id: self.location.clone().unwrap_or_default(),
+            model_id: named::<Model>(self.model.as_deref()),
+            location_id: named::<Location>(self.location.as_deref()),
             labels: self.machine_labels.iter().cloned().collect(),
             spread_label: self.spread.clone().unwrap_or_default(),
             zone: self.zone.clone().unwrap_or_default(),
         };
         let mut instance = from_options(self)?;
         match &self.machine {
-            Some(machine) => instance.hardware_id = Hardware::find_id(channel, machine).await?,
+            Some(machine) => {
+                let found = Hardware::find_id(channel, machine).await;
+                instance.hardware_id = found.map_err(with_tenant_hint)?;
+            }
             None if placement == pb::Placement::default() => return Ok(None),
             None => instance.placement = Some(Box::new(placement)),
         }
@@ -145,6 +149,22 @@ impl Order {
         }
         Ok(Some(instance))
     }
+}
+
+/// Adds to the error that there is no such machine what a caller gives who sees none.
+fn with_tenant_hint(error: anyhow::Error) -> anyhow::Error {
+    match failure::is_not_found(&error) {
+        true => anyhow::anyhow!(
+            "{}; a caller with a tenant gives --model or --location instead",
+            failure::line(&error)
+        ),
+        false => error,
+    }
+}
+
+/// Returns the name in an option, which has a name or a reference; empty without it.
+fn named<M: Name>(option: Option<&str>) -> String {
+    option.map_or_else(String::new, |text| output::referenced::<M>(text).to_owned())
 }
 
 /// Creates the instances that `create` describes.
@@ -165,6 +185,9 @@ pub(super) async fn run(
             Sent { objects, failures: Failures::new(1) }
         }
     };
+    if until_active {
+        failures.report_now();
+    }
     for instance in created.iter().filter(|_| until_active) {
         let reached = wait::until(channel, &instance.id, &instance.title(), Goal::Active).await;
         if let Err(error) = reached {
@@ -289,6 +312,14 @@ mod tests {
     fn a_file_of_keys_is_read_as_sshd_reads_it() {
         let text = "# mine\nssh-ed25519 AAAA me@here\n\n  ssh-rsa BBBB\r\n";
         assert_eq!(keys(text).unwrap(), ["ssh-ed25519 AAAA me@here", "ssh-rsa BBBB"]);
+    }
+
+    #[test]
+    fn a_machine_that_is_not_found_is_reported_with_what_a_tenant_gives() {
+        let missing = tinwright::status::not_found("hardware", "n1");
+        let text = with_tenant_hint(missing.into()).to_string();
+        let hint = "; a caller with a tenant gives --model or --location instead";
+        assert!(text.starts_with("hardware n1 not found") && text.ends_with(hint), "{text}");
     }
 
     #[test]

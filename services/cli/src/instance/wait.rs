@@ -32,6 +32,7 @@ pub(super) async fn run(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    let name = output::referenced::<pb::Instance>(name);
     match pb::Instance::find(channel, name, View::Basic).await {
         Ok(instance) => {
             let waiting = until(channel, &instance.id, name, goal);

@@ -25,7 +25,7 @@ pub enum Format {
 /// The words for formats, and what they are.
 static WORDS: [(&str, &str, Format); 5] = [
     ("table", "Table or text, for people", Format::Table),
-    ("wide", "Table with whole ids, and more columns of machines", Format::Wide),
+    ("wide", "Table with whole ids and more columns", Format::Wide),
     ("name", "References such as hardware/node-1, which commands take", Format::Name),
     ("json", "One JSON document", Format::Json),
     ("yaml", "One YAML document, which apply takes", Format::Yaml),

@@ -35,19 +35,19 @@ pub struct List<'a, M> {
     objects: &'a [M],
     id: fn(&M) -> &str,
     /// Returns the name of an object in references; without it references have ids.
-    title: Option<fn(&M) -> String>,
+    reference_name: Option<fn(&M) -> String>,
     empty: &'a str,
 }
 
 impl<'a, M: Message + Name> List<'a, M> {
     /// Returns the list of `objects`. Each is found by its `id`. `empty` is printed in place of an empty table.
     pub fn new(objects: &'a [M], id: fn(&M) -> &str, empty: &'a str) -> Self {
-        Self { objects, id, title: None, empty }
+        Self { objects, id, reference_name: None, empty }
     }
 
     /// Sets the names of the objects in references.
-    pub fn with_titles(self, title: fn(&M) -> String) -> Self {
-        Self { title: Some(title), ..self }
+    pub fn with_reference_names(self, name: fn(&M) -> String) -> Self {
+        Self { reference_name: Some(name), ..self }
     }
 
     /// Prints the list. `table` returns its table at a time; it is called only if the table is printed.
@@ -89,7 +89,7 @@ impl<'a, M: Message + Name> List<'a, M> {
     }
 
     fn reference(&self, object: &M) -> String {
-        let title = self.title.map(|title| title(object));
-        reference::<M>(title.as_deref().unwrap_or_else(|| (self.id)(object)))
+        let name = self.reference_name.map(|name| name(object));
+        reference::<M>(name.as_deref().unwrap_or_else(|| (self.id)(object)))
     }
 }

@@ -11,6 +11,9 @@ use super::Row;
 /// The shortest id in characters: up to the milliseconds in which its object was made.
 const MIN_ID: usize = 13;
 
+/// The shortened id in characters in a table that grows: those of objects of one millisecond hardly ever have the same.
+const ROW_ID: usize = 18;
+
 /// A table for people.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -18,15 +21,13 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// Names of other objects by their ids.
     names: HashMap<String, String>,
-    /// The number of columns, counted from the last, that only a wide table has.
-    wide_columns: usize,
 }
 
 impl Table {
     /// Returns a table with the names of its `columns`.
     pub fn new(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Self {
         let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-        Self { columns, rows: rows.collect(), names: HashMap::new(), wide_columns: 0 }
+        Self { columns, rows: rows.collect(), names: HashMap::new() }
     }
 
     /// Returns the table of `objects`.
@@ -39,8 +40,8 @@ impl Table {
         Self { names, ..self }
     }
 
-    /// Adds `columns` to a wide table, with the `cells` of each row.
-    pub fn with_wide_columns(
+    /// Adds `columns`, with the `cells` of each row.
+    pub fn with_columns(
         mut self,
         columns: &[&str],
         cells: impl Iterator<Item = Vec<String>>,
@@ -49,7 +50,7 @@ impl Table {
         for (row, cells) in self.rows.iter_mut().zip(cells) {
             row.extend(cells);
         }
-        Self { wide_columns: columns.len(), ..self }
+        self
     }
 
     /// Renders the table. In a `wide` table the id follows the name, and ids are whole; else they are as short as they can be without
@@ -57,9 +58,6 @@ impl Table {
     pub fn render(mut self, wide: bool, headers: bool) -> String {
         self.replace_ids(wide);
         if !wide {
-            let columns = self.columns.len() - self.wide_columns;
-            self.columns.truncate(columns);
-            self.rows.iter_mut().for_each(|row| row.truncate(columns));
             self.shorten_ids();
         }
         let mut table = comfy_table::Table::new();
@@ -123,7 +121,8 @@ impl GrowingTable {
         let mut line = String::new();
         for (column, cell) in cells.enumerate() {
             let is_short = !self.wide && is_id(cell);
-            let cell = cell.get(..MIN_ID).filter(|_| is_short).unwrap_or(cell);
+            let cell = cell.get(..ROW_ID).filter(|_| is_short).unwrap_or(cell);
+            let cell = cell.split_whitespace().collect::<Vec<_>>().join(" ");
             if self.widths.len() == column {
                 self.widths.push(0);
             }
@@ -196,21 +195,18 @@ mod tests {
         let mut table = GrowingTable::new(&[5], false);
         let mut line = |cells: [&str; 3]| table.line(cells.into_iter());
         assert_eq!(line(["ID", "STATE", "TEXT"]), "ID     STATE  TEXT");
-        assert_eq!(line([IDS[0], "on", ""]), "01a21617-1061  on");
-        assert_eq!(line(["x", "", "y"]), "x                     y");
+        assert_eq!(line([IDS[0], "on", ""]), "01a21617-1061-751f  on");
+        assert_eq!(line(["x", "", "y\nz"]), "x                          y z");
         let wide = GrowingTable::new(&[], true).line([IDS[0], "x"].into_iter());
         assert_eq!(wide, format!("{}  x", IDS[0]));
     }
 
     #[test]
-    fn some_columns_are_in_a_wide_table_only() {
+    fn columns_are_added_with_their_cells() {
         let rows = || [vec!["a".to_owned()], vec!["b".to_owned()]].into_iter();
-        let table = Table::new(&["NAME"], rows()).with_wide_columns(&["SAME"], rows());
-        let lines = |wide| {
-            let text = table.clone().render(wide, true);
-            text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(lines(false), ["NAME", "a", "b"]);
-        assert_eq!(lines(true), ["NAME  SAME", "a     a", "b     b"]);
+        let table = Table::new(&["NAME"], rows()).with_columns(&["SAME"], rows());
+        let text = table.render(true, true);
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+        assert_eq!(lines, ["NAME  SAME", "a     a", "b     b"]);
     }
 }

@@ -148,8 +148,16 @@ async fn create(
             signed_by_root: options.signed_by_root,
         }),
     };
+    let hardware_id = Hardware::find_id(channel, &options.hardware).await?;
+    // Else the password would be asked for first.
+    if get(channel, By::HardwareId(hardware_id.clone())).await.is_ok_and(|bmc| bmc.is_some()) {
+        let machine = &options.hardware;
+        anyhow::bail!(
+            "{machine} has a BMC already: to change it: tinwright power bmc update {machine}"
+        );
+    }
     let bmc = pb::Bmc {
-        hardware_id: Hardware::find_id(channel, &options.hardware).await?,
+        hardware_id,
         protocol: Some(protocol),
         username: options.username,
         password: password::read(options.password_file.as_deref())?,

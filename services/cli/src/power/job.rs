@@ -132,9 +132,19 @@ pub(super) async fn cancel(
     output: Format,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let id = pb::PowerJob::find(channel, &id, View::Basic).await?.id;
-    let cancelled = client(channel).cancel_power_job(pb::CancelPowerJobRequest { id }).await?;
+    let job = pb::PowerJob::find(channel, &id, View::Basic).await?;
+    if let Some(note) = had_ended(&job) {
+        eprintln!("tinwright: {note}");
+    }
+    let request = pb::CancelPowerJobRequest { id: job.id };
+    let cancelled = client(channel).cancel_power_job(request).await?;
     resource::print(cancelled.into_inner().power_job.as_slice(), output, channel, out).await
+}
+
+/// Returns a note for a job that cannot be cancelled because it had ended before.
+fn had_ended(job: &pb::PowerJob) -> Option<String> {
+    let state = output::word(job.state().as_str_name(), "STATE_");
+    job.is_terminal().then(|| format!("power job {} had ended before: {state}", job.id))
 }
 
 /// Returns the job once it has succeeded, an error once it has ended otherwise, and nothing before.
@@ -197,6 +207,13 @@ mod tests {
             Some(Err("power job j failed: 401".into()))
         );
         assert_eq!(ended("j", None), Some(Err("power job j is gone".into())));
+    }
+
+    #[test]
+    fn a_job_that_had_ended_is_reported_as_such() {
+        let note = had_ended(&pb::PowerJob { id: "j".into(), ..job(State::Failed) });
+        assert_eq!(note.as_deref(), Some("power job j had ended before: failed"));
+        assert_eq!(had_ended(&job(State::Running)), None);
     }
 
     #[test]

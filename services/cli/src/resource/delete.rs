@@ -7,7 +7,7 @@ use tonic::transport::Channel;
 
 use super::Resource;
 use crate::connect::View;
-use crate::failure::Failures;
+use crate::failure::{self, Failures};
 use crate::output::print_line;
 
 /// Deletes the objects with these names.
@@ -35,13 +35,22 @@ pub(super) async fn delete<R: Resource>(
     }
     let mut failures = Failures::new(objects.len());
     for object in objects {
-        let title = format!("{} {}", R::RESOURCE, object.title());
-        match object.delete(channel, options).await.context(title) {
+        match object.delete(channel, options).await {
             Ok(()) => print_line(out, &object.deletion(options))?,
-            Err(error) => failures.push(error),
+            Err(error) => {
+                let title = format!("{} {}", R::RESOURCE, object.title());
+                failures.push(with_title(error, title));
+            }
         }
     }
     failures.into_result()
+}
+
+/// Names the object in `error`, unless its text begins with that.
+fn with_title(error: anyhow::Error, title: String) -> anyhow::Error {
+    let text = failure::line(&error);
+    let is_named = text.strip_prefix(&title).is_some_and(|rest| rest.starts_with([' ', ':']));
+    if is_named { error } else { error.context(title) }
 }
 
 /// Asks `question` on standard error, and returns true if the answer is yes.
@@ -56,6 +65,18 @@ fn confirm(question: &str, answers: &mut dyn BufRead) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_names_its_object_once() {
+        for (text, line) in [
+            ("subnet lab has range web", "subnet lab has range web"),
+            ("subnet lab2 has range web", "subnet lab: subnet lab2 has range web"),
+            ("the store is out of reach", "subnet lab: the store is out of reach"),
+        ] {
+            let error = tonic::Status::failed_precondition(text).into();
+            assert_eq!(failure::line(&with_title(error, "subnet lab".into())), line);
+        }
+    }
 
     #[test]
     fn only_yes_confirms() {

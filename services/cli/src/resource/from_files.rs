@@ -42,7 +42,7 @@ pub trait FromFiles: Resource {
     }
 
     /// Returns what an update to this object leaves as it is `stored`, although a file has another value; none if that is nothing.
-    fn ignored(&self, _stored: &Self) -> Option<String> {
+    fn unchanged_part(&self, _stored: &Self) -> Option<String> {
         None
     }
 
@@ -121,6 +121,13 @@ pub struct Sent<R> {
     pub failures: Failures,
 }
 
+impl<R> Sent<R> {
+    /// Fails if one of the objects was not sent.
+    pub fn into_result(self) -> anyhow::Result<()> {
+        self.failures.into_result()
+    }
+}
+
 /// An application of files.
 #[derive(Debug)]
 pub struct Apply<'a> {
@@ -144,7 +151,7 @@ pub struct Applied {
     /// The name that it had before, if it has another one now.
     pub former_name: Option<String>,
     /// What stays as it was, although the file has another value.
-    pub ignored: Option<String>,
+    pub unchanged_part: Option<String>,
     /// The lines that changed.
     pub diff: String,
 }
@@ -168,7 +175,7 @@ pub async fn create<R: FromFiles>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    create_from_files::<R>(options, channel, out).await?.failures.into_result()
+    create_from_files::<R>(options, channel, out).await?.into_result()
 }
 
 /// Does the same, and returns the created objects beside the errors.
@@ -224,7 +231,7 @@ pub async fn update<R: FromFiles>(
         }
         object.update(channel, mask.clone()).await
     };
-    send(files::read_all(&files), output, each, channel, out).await?.failures.into_result()
+    send(files::read_all(&files), output, each, channel, out).await?.into_result()
 }
 
 /// Converts all of `objects`, then sends each, prints those that were sent, and returns them. Fails if one cannot be converted.
@@ -243,8 +250,7 @@ async fn send<R: FromFiles>(
         }
     }
     if !failures.is_empty() {
-        failures.into_result().context("nothing was sent")?;
-        return Ok(Sent { objects: Vec::new(), failures: Failures::new(0) });
+        return Err(anyhow::Error::from(failures).context("nothing was sent"));
     }
     let mut sent = Vec::new();
     for (object, from) in converted {
@@ -327,10 +333,10 @@ pub async fn apply_one<R: FromFiles>(
             (false, true) => drop(object.create_without_login(channel).await?),
             (false, false) => drop(object.create(channel).await?),
         }
-        return Ok(Applied { word: "created", former_name: None, ignored: None, diff });
+        return Ok(Applied { word: "created", former_name: None, unchanged_part: None, diff });
     };
     object.adopt(&stored);
-    let ignored = object.ignored(&stored);
+    let unchanged_part = object.unchanged_part(&stored);
     // A protection ends only by a file that says so.
     let has_protection = from.value.get(PROTECT).is_some();
     let preserved: &[&str] = if has_protection { &[] } else { &[PROTECT] };
@@ -355,7 +361,7 @@ pub async fn apply_one<R: FromFiles>(
     let is_renamed = !stored.name().is_empty() && !stored.name().eq_ignore_ascii_case(&new_name);
     let is_renamed = is_renamed && word == "changed";
     let former_name = is_renamed.then(|| stored.name().to_owned());
-    Ok(Applied { word, former_name, ignored, diff })
+    Ok(Applied { word, former_name, unchanged_part, diff })
 }
 
 /// Returns the stored object that `object` describes, with its secrets if the caller may read them.
@@ -377,8 +383,8 @@ impl Applied {
         let dry_run = if apply.dry_run { " (dry run)" } else { "" };
         let former = self.former_name.as_deref().map(|name| format!(" (its name was {name})"));
         print_line(out, &format!("{label} {}{}{dry_run}", self.word, former.unwrap_or_default()))?;
-        if let Some(ignored) = &self.ignored {
-            print_line(out, &format!("{label}: {ignored}"))?;
+        if let Some(unchanged) = &self.unchanged_part {
+            print_line(out, &format!("{label}: {unchanged}"))?;
         }
         if apply.diff && self.word != "unchanged" && !self.diff.is_empty() {
             print_line(out, &self.diff)?;

@@ -7,7 +7,7 @@ use tonic::transport::Channel;
 
 use super::{Resource, pages};
 use crate::connect::View;
-use crate::output::{List, ListOutput};
+use crate::output::{Format, List, ListOutput};
 use crate::selector::{self, Labels, Requirement};
 
 /// Options of a list.
@@ -96,6 +96,7 @@ pub(super) async fn print<R: Resource>(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let list = List::new(objects, R::id, empty).with_titles(R::title);
-    list.print(options, async |now| R::table(channel, objects, now).await, out).await
+    let list = List::new(objects, R::id, empty).with_reference_names(R::reference_name);
+    let wide = options.output == Format::Wide;
+    list.print(options, async |now| R::table(channel, objects, now, wide).await, out).await
 }

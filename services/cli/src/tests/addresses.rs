@@ -59,7 +59,11 @@ fake! {
             &self,
             request: Request<pb::GetGrantRequest>,
         ) -> Result<Response<pb::GetGrantResponse>, Status> {
-            let grant = self.grant(&format!("get {:?}", request.into_inner().by.unwrap()));
+            let by = request.into_inner().by.unwrap();
+            let grant = self.grant(&format!("get {by:?}"));
+            let is_attached = by == pb::get_grant_request::By::Block("192.0.2.8".into());
+            let attachment = is_attached.then(pb::Attachment::default);
+            let grant = grant.map(|grant| pb::Grant { attachment, ..grant });
             Ok(Response::new(pb::GetGrantResponse { grant }))
         }
 
@@ -137,8 +141,20 @@ async fn a_grant_is_attached_to_the_instance_on_a_machine_and_detached() {
     let (_, calls) = grants.run(&format!("address attach 192.0.2.7 {} {options}", IDS[0])).await;
     assert_eq!(calls[1], format!("attach {ID} i0 52:54:00:00:00:02 true"));
     let (printed, calls) = grants.run("address detach 192.0.2.7").await;
-    assert_eq!(printed, format!("grant {ID} of 192.0.2.7/32 detached\n"));
+    assert_eq!(printed, format!("grant {ID} of 192.0.2.7/32 was not attached\n"));
     assert_eq!(calls, [get, format!("detach {ID}")]);
+    let (printed, _) = grants.run("address detach 192.0.2.8").await;
+    assert_eq!(printed, format!("grant {ID} of 192.0.2.7/32 detached\n"));
+}
+
+#[tokio::test]
+async fn a_grant_is_found_by_the_beginning_of_its_id_as_lists_print_it() {
+    let grants = Grants::default();
+    for name in ["01990000-0000", "grant/01990000-0000", "0199"] {
+        let (printed, calls) = grants.run(&format!("address release {name}")).await;
+        assert_eq!(printed, format!("grant {ID} of 192.0.2.7/32 released\n"));
+        assert_eq!(calls, ["list unspecified".to_owned(), format!("release {ID}")]);
+    }
 }
 
 #[tokio::test]

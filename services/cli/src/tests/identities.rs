@@ -11,6 +11,20 @@ use tonic::{Request, Response, Status};
 
 use super::{fake, tinwright};
 
+/// The ids of the credentials.
+const CREDENTIALS: [&str; 3] = [
+    "01a219b8-5419-7abc-8def-0123456789ab",
+    "01a219b8-5420-7abc-8def-0123456789ab",
+    "01a219b9-0000-7abc-8def-0123456789ab",
+];
+
+/// The serial numbers of the recorded certificates.
+const SERIALS: [&str; 3] = [
+    "6eb649d9000000000000000000000001",
+    "6eb64a00000000000000000000000002",
+    "7c000000000000000000000000000003",
+];
+
 /// Issues certificates to viewers and edges only.
 struct Identities;
 
@@ -56,16 +70,67 @@ fake! {
             let credential = request.into_inner().credential;
             Ok(Response::new(pb::CreateCredentialResponse { credential, api_key: "tw_1_2".into() }))
         }
+
+        async fn list_credentials(
+            &self,
+            _: Request<pb::ListCredentialsRequest>,
+        ) -> Result<Response<pb::ListCredentialsResponse>, Status> {
+            let credentials = CREDENTIALS.map(|id| pb::Credential {
+                id: id.into(),
+                hubs: vec!["hub-1".into()],
+                locations: vec!["lab".into(), "attic".into()],
+                ..pb::Credential::default()
+            });
+            let (credentials, next_page_token) = (credentials.into(), String::new());
+            Ok(Response::new(pb::ListCredentialsResponse { credentials, next_page_token }))
+        }
+
+        async fn delete_credential(
+            &self,
+            request: Request<pb::DeleteCredentialRequest>,
+        ) -> Result<Response<pb::DeleteCredentialResponse>, Status> {
+            assert!(CREDENTIALS.contains(&request.get_ref().id.as_str()));
+            Ok(Response::new(pb::DeleteCredentialResponse {}))
+        }
+
+        async fn list_certificates(
+            &self,
+            _: Request<pb::ListCertificatesRequest>,
+        ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
+            let certificates = SERIALS.map(|serial| pb::Certificate {
+                serial: serial.into(),
+                subject: "person:anna".into(),
+                authority_dropped: serial == SERIALS[2],
+                ..pb::Certificate::default()
+            });
+            let (certificates, next_page_token) = (certificates.into(), String::new());
+            Ok(Response::new(pb::ListCertificatesResponse { certificates, next_page_token }))
+        }
+
+        async fn revoke_certificate(
+            &self,
+            request: Request<pb::RevokeCertificateRequest>,
+        ) -> Result<Response<pb::RevokeCertificateResponse>, Status> {
+            let serial = request.into_inner().serial;
+            let is_recorded = SERIALS.contains(&serial.as_str());
+            let subject = "person:anna".to_owned();
+            let certificate = pb::Certificate { serial, subject, ..pb::Certificate::default() };
+            let certificate = is_recorded.then_some(certificate);
+            Ok(Response::new(pb::RevokeCertificateResponse { certificate }))
+        }
+
+        async fn rotate_authority(
+            &self,
+            _: Request<pb::RotateAuthorityRequest>,
+        ) -> Result<Response<pb::RotateAuthorityResponse>, Status> {
+            let refused_certificates = vec!["person:anna (6eb6)".into(), "person:bo (7c)".into()];
+            Ok(Response::new(pb::RotateAuthorityResponse { refused_certificates }))
+        }
     }
     refuses {
         get_credential: GetCredentialRequest => GetCredentialResponse,
-        list_credentials: ListCredentialsRequest => ListCredentialsResponse,
-        delete_credential: DeleteCredentialRequest => DeleteCredentialResponse,
         authenticate: AuthenticateRequest => AuthenticateResponse,
-        list_certificates: ListCertificatesRequest => ListCertificatesResponse,
-        rotate_authority: RotateAuthorityRequest => RotateAuthorityResponse,
         rotate_site_key: RotateSiteKeyRequest => RotateSiteKeyResponse,
-        revoke_certificate: RevokeCertificateRequest => RevokeCertificateResponse,
     }
 }
 
@@ -93,7 +158,8 @@ async fn a_certificate_is_written_with_its_key_which_only_the_owner_may_read() {
     let mode = std::fs::metadata(folder.path().join("anna-key.pem")).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0);
     let (_, again) = tinwright(&line, server()).await;
-    assert!(again.unwrap_err().starts_with("creating "), "a file is not replaced");
+    let hint = "pem exists already: give another --out, or remove it";
+    assert!(again.unwrap_err().ends_with(hint), "a file is not replaced");
     assert!(read("anna-key.pem").starts_with("-----BEGIN PRIVATE KEY-----"));
 }
 
@@ -120,7 +186,8 @@ async fn the_secrets_of_an_edge_are_written_into_a_directory_whole_or_not_at_all
     assert_eq!(found, expected.map(|name| (name.to_owned(), 0o600)));
     assert_eq!(std::fs::read_to_string(secrets.join("edge.key")).unwrap(), "a b");
     let (_, again) = tinwright(&format!("{line} --server-name c"), server()).await;
-    assert!(again.unwrap_err().starts_with("creating "), "a file is not replaced");
+    let hint = "pem exists already: give another --out, or remove it";
+    assert!(again.unwrap_err().ends_with(hint), "a file is not replaced");
     assert_eq!(std::fs::read_to_string(secrets.join("edge.key")).unwrap(), "a b");
 }
 
@@ -165,4 +232,69 @@ async fn a_new_api_key_is_printed() {
     let (out, result) = tinwright("identity credential create --role viewer", server()).await;
     assert_eq!(result, Ok(()));
     assert!(out.ends_with("API key, shown only once: tw_1_2\n"), "{out}");
+}
+
+#[tokio::test]
+async fn credentials_are_deleted_by_the_beginnings_of_their_ids_and_all_are_found_before() {
+    let delete = async |names: &str| {
+        tinwright(&format!("identity credential delete {names}"), server()).await
+    };
+    let [first, second, third] = CREDENTIALS.map(|id| format!("credential {id} deleted\n"));
+    let (out, result) = delete("01a219b8-5419 credential/01A219B9 01a219b9").await;
+    assert_eq!((out, result), (first + &third, Ok(())));
+    assert_eq!(delete(CREDENTIALS[1]).await, (second, Ok(())));
+    for (names, why) in [
+        ("01a219b9 01a219b8", "2 ids begin with 01a219b8: give more of it"),
+        ("01a219b9 0f", "credential 0f not found (see `tinwright identity credential list`)"),
+        ("01a219b9 credential/", "an empty text is not the id of a credential"),
+    ] {
+        assert_eq!(delete(names).await, (String::new(), Err(why.into())));
+    }
+}
+
+#[tokio::test]
+async fn a_wide_list_of_credentials_shows_hubs_and_locations() {
+    let (out, result) = tinwright("identity credential list -o wide", server()).await;
+    assert_eq!(result, Ok(()));
+    let lines: Vec<_> = out.lines().map(str::trim_end).collect();
+    assert!(lines[0].ends_with("HUBS   LOCATIONS"), "{out}");
+    assert!(lines[1].ends_with("hub-1  lab,attic"), "{out}");
+    let (out, _) = tinwright("identity credential list", server()).await;
+    assert!(!out.contains("hub-1"), "{out}");
+}
+
+#[tokio::test]
+async fn a_certificate_is_revoked_by_the_beginning_of_its_serial_number_if_it_is_recorded() {
+    let revoke =
+        async |serials: &str| tinwright(&format!("identity revoke {serials}"), server()).await;
+    let revoked = |serial: &str| format!("certificate {serial} of person:anna revoked\n");
+    let (out, result) = revoke("6eb649d9 certificate/7C:00").await;
+    assert_eq!((out, result), (revoked(SERIALS[0]) + &revoked(SERIALS[2]), Ok(())));
+    let whole = "5f000000000000000000000000000004";
+    let (out, result) = revoke(whole).await;
+    assert_eq!(result, Ok(()));
+    assert!(out.starts_with(&format!("certificate {whole} revoked; no certificate")), "{out}");
+    for (serials, why) in [
+        ("7c 6eb6", "2 serial numbers begin with 6eb6: give more of it"),
+        ("7c 6eb648", "no serial number in `tinwright identity list` begins with 6eb648"),
+        ("7c 00", "\"00\" is not a serial number: at most 40 hexadecimal digits, not all of them"),
+        ("7c xyz", "\"xyz\" is not a serial number"),
+    ] {
+        let (out, result) = revoke(serials).await;
+        let error = result.unwrap_err();
+        assert!(out.is_empty() && error.starts_with(why), "{out} {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_certificates_of_a_dropped_authority_are_named_and_listed_as_untrusted() {
+    let (out, result) = tinwright("identity rotate ca --finish", server()).await;
+    assert_eq!(result, Ok(()));
+    assert!(out.contains("issue them again with `tinwright identity issue`"), "{out}");
+    assert!(out.ends_with("\n  person:anna (6eb6)\n  person:bo (7c)\n"), "{out}");
+    let (out, result) = tinwright("identity list --state untrusted -q", server()).await;
+    assert_eq!((out, result), (format!("{}\n", SERIALS[2]), Ok(())));
+    let (out, _) = tinwright("identity list --no-headers", server()).await;
+    let states: Vec<_> = out.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(states, ["valid", "valid", "untrusted"]);
 }

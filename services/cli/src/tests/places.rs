@@ -209,7 +209,7 @@ async fn a_location_is_found_by_name_id_and_the_beginning_of_an_id_that_is_uniqu
     for name in ["lla1", IDS[1], "01AA"] {
         let (printed, result, changes) = site.run(&format!("location delete {name}")).await;
         assert_eq!(result, Ok(()));
-        assert_eq!(printed, format!("location {} deleted\n", IDS[1]));
+        assert_eq!(printed, "location lla1 deleted\n");
         assert_eq!(changes, [format!("delete {}", IDS[1])]);
     }
     let (_, result, changes) = site.run("location delete 01").await;

@@ -81,12 +81,20 @@ fake! {
             };
             Ok(Response::new(tokio_stream::iter(responses)))
         }
+
+        async fn confirm_restart(
+            &self,
+            _: Request<pb::ConfirmRestartRequest>,
+        ) -> Result<Response<pb::ConfirmRestartResponse>, Status> {
+            let holder = workflow(WorkflowState::Pending, ActionState::Pending);
+            let workflow = Some(holder).filter(|_| self.end == WorkflowState::Failed);
+            Ok(Response::new(pb::ConfirmRestartResponse { boot_epoch: 7, workflow }))
+        }
     }
     refuses {
         create_workflow: CreateWorkflowRequest => CreateWorkflowResponse,
         list_workflows: ListWorkflowsRequest => ListWorkflowsResponse,
         cancel_workflow: CancelWorkflowRequest => CancelWorkflowResponse,
-        confirm_restart: ConfirmRestartRequest => ConfirmRestartResponse,
         delete_workflow: DeleteWorkflowRequest => DeleteWorkflowResponse,
         release_workflow: ReleaseWorkflowRequest => ReleaseWorkflowResponse,
         note_boot: NoteBootRequest => NoteBootResponse,
@@ -129,4 +137,16 @@ async fn progress_is_shown_until_the_end_and_its_result_is_returned() {
 async fn progress_needs_a_workflow() {
     let line = ["tinwright", "workflow", "watch", "--progress"];
     assert!(<super::Program as clap::Parser>::try_parse_from(line).is_err());
+}
+
+#[tokio::test]
+async fn a_confirmed_restart_that_no_workflow_waits_for_is_reported_as_such() {
+    for (end, note) in
+        [(WorkflowState::Failed, ""), (WorkflowState::Success, "; no workflow waits for it")]
+    {
+        let (printed, result) =
+            tinwright(&format!("workflow confirm-restart {ID}"), server(end)).await;
+        let expected = format!("restart of {ID} confirmed: boot epoch 7{note}\n");
+        assert_eq!((printed, result), (expected, Ok(())));
+    }
 }

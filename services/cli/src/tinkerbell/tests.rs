@@ -334,10 +334,12 @@ fn a_workflow_is_an_order_for_one_that_has_not_run() {
 #[test]
 fn kinds_without_a_counterpart_are_refused() {
     let rules = "apiVersion: tinkerbell.org/v1alpha1\nkind: WorkflowRuleSet\nmetadata: {name: a}\n";
-    assert!(
-        error(rules)
-            .starts_with("Tinkerbell's WorkflowRuleSet of v1alpha1 has no counterpart here")
+    assert_eq!(
+        error(rules),
+        "Tinkerbell's WorkflowRuleSet of v1alpha1 has no counterpart here, use enrolment and models (`tinwright hardware accept`): docs/migration-tinkerbell.md"
     );
+    let job = "apiVersion: bmc.tinkerbell.org/v1alpha1\nkind: Job\nmetadata: {name: a}\n";
+    assert!(error(job).contains(", use power jobs (`tinwright power`): docs/"), "{}", error(job));
     assert!(
         error("apiVersion: apps/v1\nkind: Deployment\n")
             .starts_with("Deployment of apps/v1 is not a kind")

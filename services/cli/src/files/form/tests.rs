@@ -101,6 +101,20 @@ fn each_wrong_field_is_named_with_what_would_fit() {
 }
 
 #[test]
+fn the_kind_of_the_image_api_is_a_field_of_its_own_in_a_stack() {
+    let mount = |mount: Value| {
+        let stack = json!({"name": "a", "containers": [{"name": "b", "mount": mount}]});
+        converted::<tinwright::node::v1::Stack>(stack).unwrap_err()
+    };
+    let bind = mount(json!({"kind": "bind", "bind": {"path": "/srv"}}));
+    let text = "leave it out, the field bind with the definition says it";
+    assert_eq!(bind, [format!("containers[0].mount.kind unknown field: {text}")]);
+    let other = mount(json!({"kind": "binds"}));
+    let text = "leave it out, one of the fields attach, bind, nfs, overlay says it";
+    assert_eq!(other, [format!("containers[0].mount.kind unknown field: {text}")]);
+}
+
+#[test]
 fn all_wrong_fields_are_named_at_once() {
     let wrong = hardware(json!({"nmae": "a", "state": 1.5, "protect": 1})).unwrap_err();
     assert_eq!(wrong.len(), 3, "{wrong:?}");

@@ -71,12 +71,24 @@ pub struct SetPassword {
     output: Format,
 }
 
+impl UpdateBmc {
+    /// True if a setting is given.
+    fn has_setting(&self) -> bool {
+        let texts = [&self.url, &self.ipmi, &self.system, &self.username, &self.certificate_sha256];
+        texts.iter().any(|text| text.is_some())
+            || self.cipher_suite.is_some()
+            || self.accept_certificate
+            || !self.labels.is_empty()
+    }
+}
+
 /// Changes the fields that `options` names.
 pub(super) async fn update(
     options: UpdateBmc,
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    anyhow::ensure!(options.has_setting(), "nothing to change: give a setting");
     let mut bmc = pb::Bmc::find(channel, &options.bmc, View::Basic).await?;
     if options.url.is_some() || options.ipmi.is_some() {
         bmc.password = password::read(options.password_file.as_deref())?;

@@ -62,6 +62,10 @@ pub(super) const WRONG: &[(&str, &str)] = &[
     ("power boot node-1 pxe --uefi --legacy", "'--legacy'"),
     ("power onn node-1", "'on'"),
     ("range create a 192.0.2.1-192.0.2.9", "--subnet <NAME|ID>"),
+    (
+        "range create a 192.0.2.0/29 --subnet b",
+        "invalid value '192.0.2.0/29' for '<FIRST-LAST>': not of the form FIRST-LAST, such as",
+    ),
     ("subnet create a 192.0.2.0/24 --tenant-quota acme", "'--tenant-quota"),
     ("address grant 192.0.2.1 --location a", "cannot be used with"),
     ("address grant --group a", "--location"),
