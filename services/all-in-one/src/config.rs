@@ -211,7 +211,7 @@ pub struct Options {
     /// Write log lines in this format
     #[arg(value_name = "FORMAT", default_value = "human")]
     pub log_format: LogFormat,
-    /// Write the log lines that pass this filter, such as info,store=debug
+    /// Write the log lines that pass this filter, such as info,store=debug. The levels debug and trace include a library only if it is named: debug,h2=debug
     #[arg(value_name = "FILTER", default_value = "info")]
     pub log: String,
 }

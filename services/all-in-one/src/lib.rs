@@ -173,7 +173,7 @@ impl Server {
             vitals.register(|registry| StoreSize::register(directory, registry));
         }
         let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
-        let revocations = follow_revocations(&config, &endpoints, &mut edges);
+        let revocations = follow_revocations(&config, &endpoints, &vitals, &mut edges);
         let services = match &store {
             Some(store) => {
                 Services::new(&config, store, &site, &endpoints, &revocations, &edges.stop)?
@@ -301,16 +301,25 @@ async fn revocations_known(revocations: &Revocations, stop: &CancellationToken) 
     }
 }
 
+/// What `/readyz` says while the revocations are not followed. The process is ready nevertheless: what it knows stays refused, and a service
+/// that restarts must not take all others with it.
+const REVOCATIONS_CUT: &str = "revoked certificates are not followed: see \"feed cut\" in the log";
+
 /// Follows the revoked certificates.
 fn follow_revocations(
     config: &Config,
     endpoints: &CallerEndpoints,
+    vitals: &Diagnostics,
     edges: &mut Tier,
 ) -> Revocations {
     let revocations = Revocations::default();
     // A process with nothing but the gateway has the certificate of a door only.
     let caller = if config.split.is_gateway_only() { Service::Gateway } else { Service::Identity };
     let identity = endpoints.of(caller).identity;
+    let followed = revocations.clone();
+    vitals.add_details(move || {
+        followed.is_cut().then(|| REVOCATIONS_CUT.to_owned()).into_iter().collect()
+    });
     let (feed, until) = (revocations.clone(), edges.stop.clone());
     edges.tasks.spawn(async move {
         feed.follow(identity, until).await;

@@ -9,7 +9,7 @@ mod install_service;
 #[cfg(test)]
 mod reference_tests;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -20,6 +20,7 @@ use all_in_one::config::{CommandLine, Config, StoreOptions, full_help};
 use all_in_one::{Server, maintenance, open_files};
 use anyhow::Context as _;
 use clap::builder::Resettable;
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use runtime::telemetry::MachineNames;
 use tokio::signal::unix::{SignalKind, signal};
@@ -90,7 +91,10 @@ enum StoreCommand {
 fn main() -> ExitCode {
     let mut program = without_empty_variables(examples::with_examples(Arguments::command()));
     let arguments = cli::connect::move_options(std::env::args_os());
-    let matches = program.clone().get_matches_from(arguments);
+    let matches = program
+        .clone()
+        .try_get_matches_from(&arguments)
+        .unwrap_or_else(|error| without_values(error, &program, &arguments).exit());
     program.build();
     let help = match matches.subcommand() {
         None => Some(program.render_long_help().to_string()),
@@ -114,6 +118,26 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
         false => argument,
     });
     command.mut_subcommands(without_empty_variables)
+}
+
+/// Returns `error` of these wrong `arguments`, whose usage line has no options that are set by variables of the environment.
+fn without_values(
+    error: clap::Error,
+    program: &clap::Command,
+    arguments: &[OsString],
+) -> clap::Error {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help || !error.use_stderr() {
+        return error;
+    }
+    let plain = without_variables(program.clone()).try_get_matches_from(arguments).err();
+    plain.filter(|plain| plain.kind() == error.kind()).unwrap_or(error)
+}
+
+/// Returns `command` with options that do not read variables of the environment.
+fn without_variables(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| argument.env(Resettable::Reset));
+    command.mut_subcommands(without_variables)
 }
 
 /// Prints `text`. An error means that nobody reads it.

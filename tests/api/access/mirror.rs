@@ -303,13 +303,19 @@ fn normal_text(text: &str, site: &Site) -> String {
         .collect()
 }
 
-/// True if both are the same. A caller without a role is told of the keys that a door takes.
+/// True if both are the same. A caller without a role is told of the keys that a door takes, and the mirror has a text for a service that is not there.
 fn is_same(grpc: &Outcome, rest: &Outcome) -> bool {
     match (grpc, rest) {
         (Outcome::Refused { code, .. }, Outcome::Refused { code: other, .. })
             if code == "UNAUTHENTICATED" =>
         {
             code == other
+        }
+        (
+            Outcome::Refused { code, text, .. },
+            Outcome::Refused { code: other, text: described, .. },
+        ) if code == "UNIMPLEMENTED" && text.is_empty() => {
+            code == other && described.starts_with("this server ")
         }
         _ => grpc == rest,
     }

@@ -111,7 +111,8 @@ fn columns(site: &Site) -> Vec<Column> {
 /// True if access control refused the call `path`, and not its service.
 fn is_refused(path: &str, status: &Status) -> bool {
     let text = status.message();
-    let is_denied = text.ends_with(path) || text.starts_with("tinwright-caller-bin");
+    let call = path.rsplit_once('.').map_or(path, |(_, call)| call);
+    let is_denied = text.ends_with(call) || text.starts_with("tinwright-caller-bin");
     let is_stranger = text == "a client certificate of this site is needed";
     (status.code() == Code::PermissionDenied && is_denied)
         || (status.code() == Code::Unauthenticated && is_stranger)

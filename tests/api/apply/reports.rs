@@ -109,8 +109,19 @@ async fn a_context_on_the_command_line_precedes_variables() {
     assert_eq!((named.code, named.printed.lines().count()), (0, 1), "{:#?}", named.errors);
     assert_eq!(run("--context lab hardware list -q").await.code, 0, "before the command");
     assert_eq!(run("hardware list -q").await.code, 1, "the variables count without a context");
-    let other = run("hardware list -q --context lab --data /nonexistent").await;
-    assert_eq!(other.code, 1, "an option replaces a part of the context");
+    let both = run("hardware list -q --context lab --data /nonexistent").await;
+    assert_eq!(both.code, 2, "both name a certificate");
+    assert!(both.errors[0].contains("give --context or --data, not both"), "{:#?}", both.errors);
+    let used = run("context use lab").await.printed;
+    assert!(used.contains("TINWRIGHT_SERVER is set and precedes it"), "{used}");
+    let wrong = run("subnet create").await;
+    let usage = wrong.errors.iter().find(|line| line.starts_with("Usage: ")).unwrap();
+    assert!(!usage.contains("--server") && !usage.contains("--data"), "{usage}");
+    let mut command = tinwright(["hardware", "list", "-q"]);
+    command.env("XDG_CONFIG_HOME", home.path()).env("TINWRIGHT_CONTEXT", "lab");
+    command.env("TINWRIGHT_DATA", "/nonexistent");
+    let ended = Ended::of(command).await;
+    assert_eq!(ended.code, 0, "the context in a variable: {:#?}", ended.errors);
     operator.end().await;
 }
 
@@ -145,18 +156,36 @@ async fn what_lists_print_as_references_is_what_commands_take() {
     }
     let by_location = operator.ok("address binding get lab -o jsonpath={.subnet_ids[*]}").await;
     assert_eq!(by_location, operator.ok("subnet list -q").await);
-    let errors = operator.run("instance get hardware/node-1").await.1.unwrap_err();
-    assert!(errors[0].contains("hardware/node-1"), "{errors:#?}");
+    // Its host name is the name of another machine, which has an instance, too.
+    let machine = "kind: Hardware\nname: node-2\nstate: provisionable\ninterfaces: [{mac: 02-00-00-00-00-02}]\n";
+    operator.ok(&format!("apply -f {}", operator.file("machine.yaml", machine))).await;
+    for (machine, hostname) in [("node-1", "node-2"), ("node-2", "")] {
+        let order = format!(
+            "kind: Instance\nhardware: {machine}\nhostname: '{hostname}'\nreserve_only: true\n"
+        );
+        operator.ok(&format!("instance create -f {}", operator.file("order.yaml", &order))).await;
+    }
+    let id = operator.ok("instance get hardware/node-1 -o jsonpath={.id}").await;
+    let reference = operator.ok("instance get node-1 -o name").await;
+    assert_eq!(
+        operator.ok(&format!("instance get {} -o jsonpath={{.id}}", reference.trim())).await,
+        id
+    );
+    operator.ok(&format!("instance delete {} --wait", reference.trim())).await;
+    let left = operator.ok("instance list -o jsonpath={.items[*].hostname}").await;
+    assert_eq!(left.trim(), "", "the instance whose host name was node-2 is gone");
+    let gone = operator.ok(&format!("instance wait {} --for gone", reference.trim())).await;
+    assert_eq!(gone, format!("instance {} is gone\n", id.trim()));
     operator.end().await;
 }
 
 #[tokio::test]
 async fn followed_events_have_the_columns_of_the_list() {
     let operator = site().await;
-    let listed = operator.ok("events").await;
+    let listed = operator.ok("events -o wide").await;
     let url = format!("https://{}", operator.server.grpc);
     let secrets = operator.server.secrets().display().to_string();
-    let line = ["events", "-f", "--server", &url, "--secrets", &secrets];
+    let line = ["events", "-f", "-o", "wide", "--server", &url, "--secrets", &secrets];
     let mut follow = tinwright(line).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -253,5 +282,57 @@ async fn another_port_of_the_server_is_named_as_such() {
         assert_eq!(ended.code, 1);
         assert!(ended.errors[0].starts_with(&wanted), "{:#?}", ended.errors);
     }
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn a_second_bmc_and_an_update_without_a_setting_are_refused_before_a_login() {
+    let operator = site().await;
+    let password = operator.file("password", "secret");
+    let create = format!(
+        "power bmc create --hardware node-1 --url https://127.0.0.1:1 --username a --password-file {password}"
+    );
+    operator.ok(&format!("{create} --skip-login")).await;
+    let errors = operator.run(&create).await.1.unwrap_err();
+    let expected = "node-1 has a BMC already: to change it: tinwright power bmc update node-1";
+    assert_eq!(errors, [expected]);
+    let errors = operator.run("power bmc update node-1").await.1.unwrap_err();
+    assert_eq!(errors, ["nothing to change: give a setting"]);
+    operator.end().await;
+}
+
+#[tokio::test]
+async fn refusals_of_addresses_name_what_is_in_the_way() {
+    let operator = site().await;
+    for line in [
+        "tenant create acme",
+        "tenant create initech",
+        "subnet update lan --tenant-quota acme=5",
+        "subnet update lan --tenant-quota initech=6",
+        "location create kir1",
+        "address binding create kir1 --subnet lan",
+        "subnet create small 192.0.2.0/24",
+        "range create one 192.0.2.5-192.0.2.5 --subnet small",
+        "location create kir2",
+        "address binding create kir2 --range one",
+        "address grant --location kir2",
+        "subnet update small --rename tiny",
+    ] {
+        operator.ok(line).await;
+    }
+    for (line, text) in [
+        (
+            "subnet update lan --tenant-quota nope=5",
+            "subnet.tenant_quotas[nope]: there is no tenant nope",
+        ),
+        ("address binding create kir1 --subnet lan", "location kir1 has a binding already: "),
+        ("address grant --location kir2", "location kir2 is exhausted: 1 of 1 blocks are taken"),
+        ("subnet delete tiny --yes", "subnet tiny has range one"),
+    ] {
+        let errors = operator.run(line).await.1.unwrap_err();
+        assert!(errors[0].starts_with(text), "{line}: {errors:#?}");
+    }
+    let quotas = operator.ok("subnet get lan -o jsonpath={.tenant_quotas}").await;
+    assert!(quotas.contains("acme") && quotas.contains("initech"), "{quotas}");
     operator.end().await;
 }

@@ -237,6 +237,11 @@ const OBJECTS: &[(&str, &str)] = &[
         "the BMC cannot be reached: nothing listens at 127.0.0.1:1",
     ),
     ("kind: Bmc\nhardware: old\nusername: a\npassword: b\nredfish: {}\nipmi: {}", "protocol"),
+    (
+        "kind: Subnet\nname: s\ncidr: 192.0.2.7",
+        "subnet.cidr: 192.0.2.7 has no prefix length, as 192.0.2.0/24 has",
+    ),
+    ("kind: Subnet\nname: s\ncidr: '2001:db8::'", "has no prefix length, as 2001:db8::/64 has"),
     ("kind: Workflow\nname: w\ntemplate: nosuch\nhardware: old", "its template"),
     ("kind: Workflow\nname: w\ntemplate: echo\nhardware: nosuch", "its hardware"),
     ("kind: Workflow\nname: w\ntemplate: echo\nhardware: old", "text"),

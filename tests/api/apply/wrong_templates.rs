@@ -6,7 +6,10 @@ use super::wrong_objects::find_problem;
 /// The actions of a template, and a part of the error.
 const ACTIONS: &[(&str, &str)] = &[
     ("{name: a, image: imagetodisk}", "no action imagetodisk: did you mean image2disk?"),
-    ("{name: a, image: 'quay.io/acme/ownthing:v1'}", "no action ownthing; actions: "),
+    (
+        "{name: a, image: 'quay.io/acme/ownthing:v1'}",
+        "no action ownthing (image quay.io/acme/ownthing:v1); actions: ",
+    ),
     ("{name: a, image: waitdaemon}", "did you mean reboot?"),
     (
         "{name: a, image: image2disk, environment: {IMG_ULR: u, DEST_DISK: d}}",

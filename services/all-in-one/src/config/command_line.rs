@@ -66,8 +66,10 @@ impl CommandLine {
         inherit(&mut merged);
         serde_path_to_error::deserialize(merged.clone()).map_err(|error| {
             let option = error.path().to_string();
-            let reason = missing_port(&option, &merged);
-            let reason = reason.unwrap_or_else(|| reason_of(error.inner().message()));
+            let message = error.inner().message();
+            let reason = missing_port(&option, &merged)
+                .or_else(|| no_address(&option, &merged, message))
+                .unwrap_or_else(|| reason_of(message));
             match self.sources.get(option.split('[').next().unwrap_or_default()) {
                 Some(source) => anyhow::anyhow!("{source}: {reason}"),
                 None => anyhow::anyhow!("parsing {}: {option}: {reason}", path.display()),
@@ -258,10 +260,8 @@ fn split_lists(file: &mut Table) {
 /// Returns what is missing in the value of `option`, such as `listen[0]`, if it is an address in place of one with a port. The
 /// recommended port is that of the default.
 fn missing_port(option: &str, merged: &Table) -> Option<String> {
-    let (key, index) = option.split_once('[').unwrap_or((option, "0]"));
-    let (value, index) = (merged.get(key)?, index.strip_suffix(']')?.parse::<usize>().ok()?);
-    let value = value.as_array().map_or_else(|| Some(value), |list| list.get(index))?;
-    let address: IpAddr = value.as_str()?.parse().ok()?;
+    let key = option.split_once('[').map_or(option, |(key, _)| key);
+    let address: IpAddr = text_of(option, merged)?.parse().ok()?;
     let usual = match key {
         "listen" => super::API_PORT,
         "metadata_listen" => 80,
@@ -269,6 +269,20 @@ fn missing_port(option: &str, merged: &Table) -> Option<String> {
         _ => default_address(key)?.port(),
     };
     Some(format!("add a port: {}", SocketAddr::from((address, usual))))
+}
+
+/// Returns the text of `option`, such as `listen[0]`.
+fn text_of<'a>(option: &str, merged: &'a Table) -> Option<&'a str> {
+    let (key, index) = option.split_once('[').unwrap_or((option, "0]"));
+    let (value, index) = (merged.get(key)?, index.strip_suffix(']')?.parse::<usize>().ok()?);
+    value.as_array().map_or_else(|| Some(value), |list| list.get(index))?.as_str()
+}
+
+/// Returns the reason for the value of `option` that is not an address with a port, as the `message` of its parser says.
+fn no_address(option: &str, merged: &Table, message: &str) -> Option<String> {
+    let text = text_of(option, merged).filter(|_| message.starts_with("invalid socket address"))?;
+    let hint = if text == "none" { ": only gateway_listen can be none" } else { "" };
+    Some(format!("{text:?} is not ADDRESS:PORT{hint}"))
 }
 
 /// Returns the default of the option `key`, if it is an address with a port.

@@ -141,11 +141,12 @@ async fn a_command_with_a_revoked_certificate_says_which() {
     }
     let list = format!("hardware list --server {url} --secrets {}", folder.display());
     assert!(run(&list).status.success());
-    let unknown = text(&run(&format!("identity revoke 1234 {admin}")).stdout);
-    assert!(
-        unknown.contains("1234 revoked; no certificate with this serial number is recorded"),
-        "{unknown}"
-    );
+    let refused = text(&run(&format!("identity revoke 1234 {admin}")).stderr);
+    assert!(refused.contains("no serial number in `tinwright identity list` begins with 1234"));
+    let whole = "1234567890abcdef1234567890abcdef";
+    let unknown = text(&run(&format!("identity revoke {whole} {admin}")).stdout);
+    let expected = format!("{whole} revoked; no certificate with this serial number is recorded");
+    assert!(unknown.contains(&expected), "{unknown}");
     let certificates = text(&run(&format!("identity list -o json {admin}")).stdout);
     let certificates: serde_json::Value = serde_json::from_str(&certificates).unwrap();
     let is_annas = |it: &&serde_json::Value| it["subject"] == "person:anna";

@@ -53,8 +53,10 @@ const HUB: &str = "66b1f0c2a9d34e5b7c081f2a";
 const MONTH: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// The time after which the platform is taken to have an answer, and a little more.
 const RECEIVED_AFTER: Duration = Duration::from_secs(12);
-/// The time after which the last of the answers that are lost is given up, at first and at most. It is doubled until an answer was written.
-const MAX_DELAYS: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
+/// The time after which the last of the answers that are lost is given up at first. It is doubled until an answer was written.
+const FIRST_DELAY: Duration = Duration::from_millis(800);
+/// The longest such time.
+const MAX_DELAY: Duration = Duration::from_secs(52);
 const SECRET: &str = "w0Jt-RkQ2mZ8-w0Jt-RkQ2mZ8";
 
 /// The platform, whose requests go to these gateways.
@@ -436,7 +438,7 @@ async fn lose_answers(
     servers: &[String],
 ) -> Vec<addr::Grant> {
     let (path, http) = ("infrastructure/ip/allocate", &platform.impatient);
-    let [mut longest, at_most] = MAX_DELAYS;
+    let mut longest = FIRST_DELAY;
     loop {
         let allocated = servers.iter().enumerate().take(20).map(async |(n, server)| {
             let request = allocate(server, n);
@@ -449,7 +451,7 @@ async fn lose_answers(
         let lost = allocated_grants(channel).await;
         println!("{} addresses whose answers were lost within {longest:?}", lost.len());
         // A busy host may answer none of them in time.
-        if !lost.is_empty() || longest > at_most {
+        if !lost.is_empty() || longest * 2 > MAX_DELAY {
             return lost;
         }
         longest *= 2;

@@ -319,7 +319,8 @@ impl Site {
 
 #[tokio::test]
 async fn no_planted_secret_is_in_files_logs_backups_events_errors_debug_or_answers_to_a_viewer() {
-    let flags = arguments(&["--log", "debug", "--insecure-bmcs", "--drain-seconds", "1"]);
+    let log = "debug,h2=debug,hyper=debug,hyper_util=debug,rustls=debug,sled=debug,tonic=debug,tower=debug";
+    let flags = arguments(&["--log", log, "--insecure-bmcs", "--drain-seconds", "1"]);
     let server = Place::new().start(&flags).await;
     let admin = server.channel().await;
     let mut site = Site { server, admin, responses: Responses::default() };

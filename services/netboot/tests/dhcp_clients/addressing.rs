@@ -7,7 +7,7 @@ use netboot::site::Dhcp;
 use tinwright::hardware::v1 as hw;
 
 use crate::capture::Capture;
-use crate::lab::{Lab, TRIES, US, VAIN_TRIES, machine};
+use crate::lab::{Lab, TRIES, TRIES_WITHOUT_REPLY, US, machine};
 use crate::network::Host;
 
 /// A script of udhcpc's that writes the values of its lease to a file.
@@ -92,7 +92,7 @@ fn udhcpc_on_an_unknown_machine_gets_no_reply() {
     let lab = lab();
     lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:99");
     let mut capture = Capture::start(&lab.network);
-    assert_eq!(try_udhcpc(&lab, VAIN_TRIES, ""), None);
+    assert_eq!(try_udhcpc(&lab, TRIES_WITHOUT_REPLY, ""), None);
     // Replies are captured in order: one to the unknown machine would come before this ACK.
     lab.network.set(Host::Client, "link set v1 address 52:54:00:00:00:02");
     udhcpc(&lab, "").unwrap();

@@ -23,7 +23,7 @@ pub(crate) const US: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// The most DISCOVERs of udhcpc where a lease is expected; there are two seconds between them. The server may be slow on a busy host.
 pub(crate) const TRIES: u32 = 20;
 /// The DISCOVERs of udhcpc where no lease is expected.
-pub(crate) const VAIN_TRIES: u32 = 3;
+pub(crate) const TRIES_WITHOUT_REPLY: u32 = 3;
 
 /// The server, the machine at v1, and a directory for files.
 pub(crate) struct Lab {

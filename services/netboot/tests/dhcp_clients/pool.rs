@@ -11,7 +11,7 @@ use store::sled::Sled;
 use tinwright::hardware::v1::{Dhcp, Hardware};
 
 use crate::capture::Capture;
-use crate::lab::{Lab, TRIES, VAIN_TRIES, booting, machine};
+use crate::lab::{Lab, TRIES, TRIES_WITHOUT_REPLY, booting, machine};
 use crate::network::Host;
 use crate::relays::{LASTING_RATE, assert_lost_none, exchanges, perfdhcp, perfdhcp_far};
 
@@ -97,7 +97,7 @@ fn a_machine_without_a_record_is_ignored_or_enrolled() {
     let directory = tempfile::tempdir().unwrap();
     let range = "198.51.100.100-198.51.100.199";
     let ignoring = Lab::with_pool(subnet(range, Unknown::Ignore), Vec::new(), store(&directory));
-    assert_eq!(ignoring.lease(VAIN_TRIES), None);
+    assert_eq!(ignoring.lease(TRIES_WITHOUT_REPLY), None);
     drop(ignoring);
     let lab = Lab::with_pool(subnet(range, Unknown::Enrol), Vec::new(), store(&directory));
     let address = lab.lease(TRIES).expect("an address");

@@ -7,7 +7,7 @@ use netboot::site::Dhcp;
 use tinwright::hardware::v1::{Hardware, RelayPort};
 
 use crate::capture::{Capture, Seen};
-use crate::lab::{Lab, TRIES, VAIN_TRIES, machine};
+use crate::lab::{Lab, TRIES, TRIES_WITHOUT_REPLY, machine};
 use crate::network::{Host, Network};
 
 /// Machines for the MACs of perfdhcp's clients, with the base 52:54:00:aa:00:00.
@@ -23,8 +23,8 @@ fn fleet() -> Vec<Hardware> {
 /// Exchanges per second that a build without optimisation serves beside other tests. `cargo rack load beside` measures the highest rate.
 pub(crate) const LASTING_RATE: u32 = 400;
 
-/// The options by which perfdhcp begins `count` exchanges. It ends once exactly as many OFFERs and ACKs came, together, as its limits for both add up to,
-/// although it may have sent more than `count`. The second limit is out of reach, so that it waits for late replies as long as `-W` says.
+/// The options with which perfdhcp sends `count` DISCOVERs, or a few more, and then waits for late replies as long as `-W` says. It would not wait once
+/// it has as many replies as both limits together, some of which may be replies to the few more: so the second limit is out of reach.
 pub(crate) fn exchanges(count: u32) -> String {
     format!("-n {count} -n 1000000000")
 }
@@ -133,7 +133,7 @@ fn behind_relay(relays: &[Ipv4Addr], port: Option<RelayPort>) -> Lab {
 /// Asserts that the machine gets no lease although the relay passes its DISCOVERs on.
 fn assert_refused(lab: &Lab) {
     let mut capture = Capture::start(&lab.network);
-    assert_eq!(lab.lease(VAIN_TRIES), None);
+    assert_eq!(lab.lease(TRIES_WITHOUT_REPLY), None);
     let is_relayed =
         |seen: &Seen| seen.is(MessageType::Discover, 67) && seen.dhcp().unwrap().giaddr == RELAY;
     capture.wait("a relayed DISCOVER", is_relayed);

@@ -19,7 +19,7 @@ const BOUND: Duration = Duration::from_secs(60);
 /// The solicitations of rdisc6 where an answer is expected, which ends them; there are 1.5 seconds between them.
 const TRIES: u32 = 20;
 /// The same where there may be no answer.
-const VAIN_TRIES: u32 = 2;
+const TRIES_WITHOUT_REPLY: u32 = 2;
 
 struct Site {
     network: Network,
@@ -83,7 +83,7 @@ impl Site {
 #[tokio::test]
 async fn a_booting_machine_gets_an_advertisement_that_advertises_nothing() {
     let site = site();
-    assert_eq!(site.solicit(VAIN_TRIES).await, None, "it is not booting");
+    assert_eq!(site.solicit(TRIES_WITHOUT_REPLY).await, None, "it is not booting");
     site.link_state.record_booting(MAC, Instant::now());
     let told = site.solicit(TRIES).await.expect("an answer");
     for wanted in
@@ -109,7 +109,7 @@ async fn no_advertisement_is_sent_while_a_router_advertises() {
             site.link_state.record_booting(MAC, Instant::now());
             let before = site.advertised();
             // On a busy host the router may be too slow for rdisc6.
-            let told = site.solicit(VAIN_TRIES).await.unwrap_or_default();
+            let told = site.solicit(TRIES_WITHOUT_REPLY).await.unwrap_or_default();
             let theirs = told.contains("2001:db8::/64") && site.advertised() == before;
             quiet = if theirs { quiet + 1 } else { 0 };
         }

@@ -77,7 +77,12 @@ fn a_wrong_value_is_refused_with_the_flag_and_the_reason() {
         ("--drain-seconds", "soon", "--drain-seconds: \"soon\" is not a number"),
         ("--netboot-http-port", "70000", "--netboot-http-port: "),
         ("--dhcp-relays", "192.0.2.1,x", "--dhcp-relays: invalid"),
-        ("--listen", "somewhere", "--listen: invalid socket address"),
+        ("--listen", "somewhere", "--listen: \"somewhere\" is not ADDRESS:PORT"),
+        (
+            "--metrics-listen",
+            "none",
+            "--metrics-listen: \"none\" is not ADDRESS:PORT: only gateway_listen can be none",
+        ),
         ("--listen", "127.0.0.1", "--listen: add a port: 127.0.0.1:42113"),
         ("--listen", "127.0.0.1:1,::1", "--listen: add a port: [::1]:42113"),
         ("--metrics-listen", "::1", "--metrics-listen: add a port: [::1]:9464"),
