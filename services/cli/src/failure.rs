@@ -139,7 +139,7 @@ fn hint(status: &Status) -> Option<String> {
             .filter(|_| !status.message().contains("tinwright "))?;
         return Some(format!("see `tinwright {command}`"));
     }
-    // A BMC that does not answer is not repaired by waiting a moment.
+    // Waiting a moment does not help if nothing listens at the address of a BMC.
     if status.message().starts_with("the BMC cannot be reached") {
         return None;
     }

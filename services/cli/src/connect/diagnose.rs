@@ -127,7 +127,7 @@ fn closed(site: &Site, url: &str) -> String {
 
 fn not_the_api(url: &str) -> String {
     format!(
-        "the server at {url} is not the API of Tinwright, but one of HTTP, as the gateway and the metrics are: give --server the port of the API (42113, unless serve has --listen)"
+        "the server at {url} is not the API of Tinwright, but another server of HTTP, such as the gateway or the metrics: give --server the port of the API (42113, unless serve has --listen)"
     )
 }
 
@@ -202,7 +202,7 @@ async fn is_http_without_grpc(mut stream: impl AsyncRead + AsyncWrite + Unpin) -
         }
         io::Result::Ok(())
     };
-    // What came before an end without ceremony counts, too.
+    // What was received before an error or the time limit counts, too.
     let ended = tokio::time::timeout(REFUSAL_TIMEOUT, exchange).await;
     if head.is_empty() && !matches!(ended, Ok(Ok(()))) {
         return None;
