@@ -4,6 +4,9 @@
 
 mod alone;
 mod lab;
+mod long;
+#[cfg(test)]
+mod sources;
 mod suite;
 
 use std::path::PathBuf;
@@ -42,10 +45,9 @@ enum Command {
     Setup,
     /// Run all tests; arguments are passed to cargo test
     Test {
-        /// Run instead the tests that take hours: long histories, further journeys of the rack with the package and a built image, ten
-        /// minutes of fuzzing for each codec, five runs of the rack's restarts, each with another seed, and the lab in containers
-        #[arg(long, conflicts_with = "arguments")]
-        long: bool,
+        /// Run the tests that take hours instead: a part, of one hour at most, or all parts
+        #[arg(long, value_name = "PART", conflicts_with = "arguments")]
+        long: Option<Option<long::Part>>,
         /// Do the checks of `cargo rack check` too, while the last tests run
         #[arg(long, conflicts_with_all = ["arguments", "long"])]
         check: bool,
@@ -86,9 +88,9 @@ fn main() -> ExitCode {
         Some(Command::Lab { test: Some(test), .. }) => suite::test_lab(test),
         Some(Command::Lab { down, test: None }) => suite::lab(down),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
-        Some(Command::Test { long: true, .. }) => suite::test_long(),
+        Some(Command::Test { long: Some(part), .. }) => long::test(part),
         Some(Command::Test { check: true, .. }) => suite::test_and_check(),
-        Some(Command::Test { long: false, check: false, arguments }) => suite::test(&arguments),
+        Some(Command::Test { long: None, check: false, arguments }) => suite::test(&arguments),
         Some(Command::Package { version }) => suite::package(version),
         Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),

@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use setup::package::Contents;
@@ -15,26 +14,18 @@ use crate::{alone, lab};
 
 /// The tests of the package `rack`, which wait for booting machines most of the time, in two parts that run at the same time. Those of one part
 /// run one after another.
-const RACK_TESTS: [&[&str]; 2] = [
+pub(crate) const RACK_TESTS: [&[&str]; 2] = [
     &["restarts", "ial", "ial_client", "node", "power", "view"],
     &["provision", "first_screen", "enrolment", "failures", "firmware", "imageapi", "edges"],
 ];
-
-/// The tests of the package `rack` that only the long tests have.
-#[cfg(test)]
-const LONG_RACK_TESTS: [&str; 3] = ["built_image", "package", "virtual_media"];
 
 /// The script that installs the BMCs of the virtual rack.
 const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
 /// The scripts that install other programs below `target`, for tests.
 const PEERS: [&str; 3] =
     [RACK_PEERS, "services/power/tests/peers.sh", "services/metadata/tests/peers.sh"];
-/// The duration of fuzzing for each codec in the long tests.
-const FUZZ_SECONDS: &str = "600";
 /// The niceness of checks beside tests.
 const CHECK_NICENESS: i32 = 10;
-/// Runs of the rack's restarts in the long tests.
-const RESTART_RUNS: u64 = 5;
 
 /// Programs of the virtual rack and of the lab.
 const RACK_PROGRAMS: &[&str] = &["tinwright", "tinwright-worker", "rack"];
@@ -102,7 +93,7 @@ pub(crate) fn test_and_check() -> anyhow::Result<()> {
 
 /// Builds programs and tests at once: built separately, their dependencies would have different features. Meanwhile, prepares what the tests need
 /// besides: it waits for the network most of the time.
-fn build_tests() -> anyhow::Result<()> {
+pub(crate) fn build_tests() -> anyhow::Result<()> {
     packages()?;
     beside_build(cargo(["build", "--workspace", "--bins", "--tests"]), || {
         setup::images()?;
@@ -150,38 +141,6 @@ fn rack_tests(tests: &[&str]) -> Command {
     let mut command = cargo(["test", "--workspace", "--no-fail-fast"]);
     command.args(tests.iter().flat_map(|test| ["--test", test]));
     command
-}
-
-/// Runs the tests that take hours. Goes on after a failure, and returns an error that names all of them.
-pub(crate) fn test_long() -> anyhow::Result<()> {
-    setup::long_packages()?;
-    build_tests()?;
-    let ignored = cargo(["test", "--workspace", "--no-fail-fast", "--", "--ignored"]);
-    let mut parts = vec![("tests that the others leave out".to_owned(), ignored)];
-    let mut fuzz = Command::new(program("fuzz"));
-    fuzz.args(["--seconds", FUZZ_SECONDS]);
-    parts.push(("fuzzing".to_owned(), fuzz));
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-    for seed in since..since + RESTART_RUNS {
-        let mut restarts = cargo(["test", "--workspace", "--test", "restarts"]);
-        restarts.env("RACK_SEED", seed.to_string());
-        parts.push((format!("restarts with RACK_SEED={seed}"), restarts));
-    }
-    let mut failures = Vec::new();
-    let mut check = |name: String, result: anyhow::Result<()>| {
-        if let Err(error) = result {
-            eprintln!("{name}: {error:#}");
-            failures.push(name);
-        }
-    };
-    for (name, mut command) in parts {
-        println!("{name}");
-        check(name, run(&mut command));
-    }
-    println!("the lab in containers");
-    check("the lab in containers".to_owned(), lab::test(lab::Test::Machine));
-    anyhow::ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
-    Ok(())
 }
 
 /// Builds the release programs, packs them, and prints the paths of the packages.
@@ -242,7 +201,7 @@ fn tree(arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 /// Returns the cargo that runs this program, with the work tree as its directory.
-fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(root());
     cargo
@@ -254,24 +213,4 @@ fn build(programs: &[&str]) -> Command {
     let mut build = cargo(["build", "--workspace"]);
     build.args(programs.iter().flat_map(|program| ["--bin", program]));
     build
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn every_test_of_the_rack_is_run() {
-        let files = std::fs::read_dir(root().join("tests/rack/tests")).unwrap();
-        let files = files.map(|file| file.unwrap().path());
-        let rust = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
-        let mut found: Vec<_> =
-            rust.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-        let mut run = [RACK_TESTS.concat(), LONG_RACK_TESTS.to_vec()].concat();
-        found.sort();
-        run.sort_unstable();
-        assert_eq!(found, run);
-    }
 }
