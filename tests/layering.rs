@@ -56,6 +56,7 @@ const IMPURE_PATHS: [&str; 7] = [
 fn members() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version=1"])
+        .env_remove("RUSTC_BOOTSTRAP")
         .output()
         .unwrap();
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();

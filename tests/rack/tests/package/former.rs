@@ -43,7 +43,7 @@ pub(crate) fn build() -> anyhow::Result<Former> {
     for (program, package) in PROGRAMS {
         build.args(["--bin", program, "--package", package]);
     }
-    run(build.env("CARGO_INCREMENTAL", "0"))?;
+    run(build.env("CARGO_INCREMENTAL", "0").env_remove("RUSTC_BOOTSTRAP"))?;
     for (program, _) in PROGRAMS {
         let built = built(&target, program)?;
         run(Command::new("strip").arg("-o").arg(stripped.join(program)).arg(built))?;
