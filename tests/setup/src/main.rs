@@ -8,7 +8,9 @@ mod long;
 #[cfg(test)]
 mod sources;
 mod suite;
+mod times;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -75,6 +77,17 @@ enum Command {
     },
     /// Check format, contract, lints, documentation, and the features of each crate
     Check,
+    /// Run a test binary for cargo, and write its times
+    #[command(hide = true, name = times::RUN_SUBCOMMAND)]
+    RunTimed {
+        /// The folder for the times
+        folder: PathBuf,
+        /// The test binary
+        program: OsString,
+        /// Arguments of the test binary
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -95,12 +108,14 @@ fn main() -> ExitCode {
         Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),
         Some(Command::Check) => suite::check(),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cargo rack: {error:#}");
-            ExitCode::FAILURE
+        Some(Command::RunTimed { folder, program, arguments }) => {
+            return times::run(&folder, &program, &arguments).unwrap_or_else(|error| fail(&error));
         }
-    }
+    };
+    result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("cargo rack: {error:#}");
+    ExitCode::FAILURE
 }

@@ -5,11 +5,13 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use setup::package::Contents;
 use setup::{packages, program, root, run, tools};
 
+use crate::times::{self, Times};
 use crate::{alone, lab};
 
 /// The tests of the package `rack`, which wait for booting machines most of the time, in two parts that run at the same time. Those of one part
@@ -53,14 +55,15 @@ pub(crate) fn lab(down: bool) -> anyhow::Result<()> {
     lab::up(down)
 }
 
-/// Does `work` while `build` runs.
+/// Does `work` while `build` runs. Returns the duration of the build.
 fn beside_build(
     mut build: Command,
     work: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Duration> {
+    let begin = Instant::now();
     let (built, done) = std::thread::scope(|scope| {
         let done = scope.spawn(work);
-        (run(&mut build), done.join())
+        (run(&mut build).map(|()| begin.elapsed()), done.join())
     });
     both(built, done.map_err(|_| anyhow::anyhow!("a panic"))?)
 }
@@ -73,29 +76,40 @@ pub(crate) fn test_lab(test: lab::Test) -> anyhow::Result<()> {
 
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
-    build_tests()?;
     if arguments.is_empty() {
-        return beside_rack(others);
+        return with_times(|times| beside_rack(times, || others(times)));
     }
+    build_tests()?;
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 
 /// Runs all tests and checks. The checks begin once only tests of the rack still run, which leave much of the processors idle.
 pub(crate) fn test_and_check() -> anyhow::Result<()> {
-    build_tests()?;
-    beside_rack(|| {
-        let tested = others();
-        // The tests of the rack go before.
-        rustix::process::nice(CHECK_NICENESS)?;
-        both(tested, check())
+    with_times(|times| {
+        beside_rack(times, || {
+            let tested = others(times);
+            // The tests of the rack go before.
+            rustix::process::nice(CHECK_NICENESS)?;
+            both(tested, check())
+        })
     })
 }
 
+/// Builds and runs `tests`. Prints what took longest at the end, also after a failure.
+fn with_times(tests: impl FnOnce(&Times) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let build = build_tests()?;
+    let times = Times::create(target_folder()?)?;
+    let result = tests(&times);
+    times.print(build);
+    result
+}
+
 /// Builds programs and tests at once: built separately, their dependencies would have different features. Meanwhile, prepares what the tests need
-/// besides: it waits for the network most of the time.
-pub(crate) fn build_tests() -> anyhow::Result<()> {
+/// besides: it waits for the network most of the time. Returns the duration of the build.
+pub(crate) fn build_tests() -> anyhow::Result<Duration> {
     packages()?;
-    beside_build(cargo(["build", "--workspace", "--bins", "--tests"]), || {
+    times::remove_reports(&target_folder()?);
+    beside_build(cargo(["build", "--workspace", "--bins", "--tests", "--timings"]), || {
         setup::images()?;
         PEERS.iter().try_for_each(|script| setup::peers(script).map(drop))?;
         tools().map(drop)
@@ -103,24 +117,27 @@ pub(crate) fn build_tests() -> anyhow::Result<()> {
 }
 
 /// Runs the tests that are not the rack's, then those of the control plane in containers.
-fn others() -> anyhow::Result<()> {
-    let tested = run(&mut cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]));
+fn others(times: &Times) -> anyhow::Result<()> {
+    let mut test = cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]);
+    let tested = run(times.record(&mut test));
     println!("the control plane in containers");
-    both(tested, lab::test(lab::Test::ControlPlane))
+    let lab = || lab::test(lab::Test::ControlPlane);
+    both(tested, times.measure("lab", "the control plane in containers", lab))
 }
 
 /// Returns the first error. If there are two, prints the second one.
-fn both(first: anyhow::Result<()>, second: anyhow::Result<()>) -> anyhow::Result<()> {
+fn both<T>(first: anyhow::Result<T>, second: anyhow::Result<()>) -> anyhow::Result<T> {
     if let (Err(_), Err(second)) = (&first, &second) {
         eprintln!("cargo rack: {second:#}");
     }
-    first.and(second)
+    first.and_then(|value| second.map(|()| value))
 }
 
 /// Does `work` while the tests of the rack run, and prints their output afterwards.
-fn beside_rack(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn beside_rack(times: &Times, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let (done, parts) = std::thread::scope(|scope| {
-        let parts = RACK_TESTS.map(|tests| scope.spawn(|| rack_tests(tests).output()));
+        let start = |tests| scope.spawn(move || times.record(&mut rack_tests(tests)).output());
+        let parts = RACK_TESTS.map(start);
         (work(), parts.map(std::thread::ScopedJoinHandle::join))
     });
     let mut failures = Vec::new();
@@ -160,9 +177,20 @@ pub(crate) fn package(version: String) -> anyhow::Result<()> {
 
 /// Returns the folder of the programs of the release build.
 fn release_folder() -> anyhow::Result<PathBuf> {
+    Ok(folder_above(2)?.join("release"))
+}
+
+/// Returns cargo's target directory.
+fn target_folder() -> anyhow::Result<PathBuf> {
+    // This program is `TARGET/TRIPLE/PROFILE/cargo-rack`.
+    folder_above(3)
+}
+
+/// Returns the folder `levels` above this program.
+fn folder_above(levels: usize) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let target = program.ancestors().nth(2).context("this program is not in a target directory")?;
-    Ok(target.join("release"))
+    let folder = program.ancestors().nth(levels);
+    folder.map(PathBuf::from).context("this program is not in a target directory")
 }
 
 /// Measures the release build of the server with the release build of the bench.
