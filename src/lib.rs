@@ -3,6 +3,7 @@
 //! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`netboot`], [`metadata`], [`node`], [`event`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
+//! - [`calls`]: who may make each call.
 //! - [`object`]: the fields that all objects share.
 //! - [`tenant`]: names of tenants.
 //! - [`boot_image`]: the image of a boot by virtual media.
@@ -19,6 +20,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod boot_image;
+pub mod calls;
 pub mod check;
 pub mod disk_hint;
 pub mod field_mask;

@@ -519,14 +519,15 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_calls_that_the_contract_marks_internal_are_for_services_only() {
-        let pool = DescriptorPool::decode(tinwright::DESCRIPTORS).unwrap();
-        let internal = pool.get_extension_by_name("tinwright.common.v1.internal").unwrap();
-        for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
-            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
-            let marked = method.options().get_extension(&internal).as_bool() == Some(true);
+    fn exactly_the_internal_calls_of_the_contract_are_for_processes_only() {
+        for call in tinwright::calls::CALLS {
             let processes = [Some(Audience::Services), Some(Audience::Processes)];
-            assert_eq!(processes.contains(&audience(&path)), marked, "{path}");
+            assert_eq!(
+                processes.contains(&audience(call.path)),
+                call.is_internal(),
+                "{}",
+                call.path
+            );
         }
     }
 
@@ -567,9 +568,7 @@ mod tests {
 
     /// What the contract says of the call `method`, apart from the table.
     fn may_call(caller: Option<Role>, method: &prost_reflect::MethodDescriptor) -> bool {
-        let pool = method.parent_pool();
-        let internal = pool.get_extension_by_name("tinwright.common.v1.internal").unwrap();
-        let is_internal = method.options().get_extension(&internal).as_bool() == Some(true);
+        let is_internal = tinwright::options::is_internal(method);
         let verbs = ["Explain", "Get", "List", "Read", "Watch"];
         let reads = verbs.iter().any(|verb| method.name().starts_with(verb));
         let is_workers = method.parent_service().name() == "WorkerService";

@@ -1,0 +1,138 @@
+//! Nouns, from the option `noun`, and the responses of watches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
+
+use crate::names::{camel, oneof_path, snake, type_path};
+use crate::options::Options;
+
+/// Fields of the messages that implement `Object`.
+const OBJECT_FIELDS: [&str; 4] = ["labels", "revision", "create_time", "update_time"];
+
+/// A message with the option `noun`.
+pub(crate) struct Noun {
+    message: MessageDescriptor,
+    singular: String,
+    has_uuid: bool,
+    tenant_rule: String,
+}
+
+/// Returns the nouns of `pool`. Each message that a call lists in pages or watches has to be one.
+pub(crate) fn all(pool: &DescriptorPool) -> Result<Vec<Noun>, String> {
+    let lists = lists(pool);
+    let watched: BTreeSet<_> = watches(pool).map(|(_, object)| full_name(&object)).collect();
+    let mut nouns = Vec::new();
+    for message in pool.all_messages() {
+        let file = message.parent_file();
+        let name = message.full_name();
+        let option = match lists.contains_key(name) || watched.contains(name) {
+            true => Some(Options::require(&file, name, &message.options(), "noun")?),
+            false => Options::find(&file, name, &message.options(), "noun"),
+        };
+        if let Some(option) = option {
+            nouns.push(noun(&message, &option, lists.get(name))?);
+        }
+    }
+    Ok(nouns)
+}
+
+/// Returns the noun of `message`. `lists` are the calls that list it in pages.
+fn noun(
+    message: &MessageDescriptor,
+    option: &Options,
+    lists: Option<&BTreeSet<String>>,
+) -> Result<Noun, String> {
+    let owner = option.text("owner");
+    if !owner.is_empty() {
+        option.require_package("owner", &owner)?;
+    }
+    let plural = option.text("plural").to_lowercase().replace(' ', "_");
+    if plural.is_empty() {
+        return Err(option.error("plural: missing"));
+    }
+    let list = format!("List{}", camel(&plural));
+    if lists.is_some_and(|lists| !lists.contains(&list)) {
+        return Err(option.error(&format!("plural: no call {list}")));
+    }
+    let singular = match option.text("singular") {
+        name if name.is_empty() => snake(message.name()).replace('_', " "),
+        name => name,
+    };
+    Ok(Noun {
+        message: message.clone(),
+        singular,
+        has_uuid: option.choice("id_form")? == "Uuid",
+        tenant_rule: option.choice("tenant_rule")?,
+    })
+}
+
+/// Returns the calls that list messages in pages, by the names of the messages.
+fn lists(pool: &DescriptorPool) -> BTreeMap<String, BTreeSet<String>> {
+    let mut lists = BTreeMap::<_, BTreeSet<_>>::new();
+    for call in pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()) {
+        let response = call.output();
+        if response.get_field_by_name("next_page_token").is_some() {
+            for objects in response.fields().filter(FieldDescriptor::is_list) {
+                lists.entry(full_name(&objects)).or_default().insert(call.name().to_owned());
+            }
+        }
+    }
+    lists
+}
+
+/// Returns the responses of watches, and the field of each that has the object.
+fn watches(pool: &DescriptorPool) -> impl Iterator<Item = (MessageDescriptor, FieldDescriptor)> {
+    pool.all_messages().filter_map(|response| {
+        let oneof = response.get_field_by_name("deleted_id")?.containing_oneof()?;
+        let is_object = |field: &FieldDescriptor| {
+            field.name() != "synced" && field.kind().as_message().is_some()
+        };
+        let object = oneof.fields().find(is_object)?;
+        Some((response, object))
+    })
+}
+
+/// Returns the full name of the message in `field`; empty if it has another type.
+fn full_name(field: &FieldDescriptor) -> String {
+    field.kind().as_message().map(|message| message.full_name().to_owned()).unwrap_or_default()
+}
+
+/// Returns the rows of the macro in `src/id.rs`: the nouns with UUIDs.
+pub(crate) fn ids(nouns: &[Noun]) -> String {
+    let row = |noun: &Noun| format!("{0}, {0}Id, {1:?};\n", noun.message.name(), noun.singular);
+    nouns.iter().filter(|noun| noun.has_uuid).map(row).collect()
+}
+
+/// Returns the rows of the macro in `src/object.rs`: the messages with the fields of an object.
+pub(crate) fn objects(nouns: &[Noun]) -> String {
+    let has = |noun: &Noun, field: &str| noun.message.get_field_by_name(field).is_some();
+    let is_object =
+        |noun: &&Noun| noun.has_uuid && OBJECT_FIELDS.iter().all(|field| has(noun, field));
+    let row = |noun: &Noun| format!("{}, {};\n", type_path(&noun.message), noun.message.name());
+    nouns.iter().filter(is_object).map(row).collect()
+}
+
+/// Returns the rows of the macro in `src/tenant.rs`: the messages that name a tenant.
+pub(crate) fn of_tenant(nouns: &[Noun]) -> String {
+    let row = |noun: &Noun| {
+        let site = match noun.tenant_rule.as_str() {
+            "Own" => false,
+            "OwnOrSite" => true,
+            _ => return None,
+        };
+        Some(format!("{}, {site};\n", type_path(&noun.message)))
+    };
+    nouns.iter().filter_map(row).collect()
+}
+
+/// Returns the rows of the macro in `src/watch.rs`: the responses of watches.
+pub(crate) fn watch_responses(pool: &DescriptorPool) -> String {
+    let row = |(response, field): (MessageDescriptor, FieldDescriptor)| {
+        let oneof = oneof_path(&response, &field.containing_oneof()?);
+        let object = type_path(field.kind().as_message()?);
+        let case = camel(field.name());
+        Some(format!("{}, {oneof}, {case}, {object};\n", type_path(&response)))
+    };
+    watches(pool).filter_map(row).collect()
+}
