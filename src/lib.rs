@@ -36,11 +36,8 @@ pub mod status;
 pub mod tenant;
 pub mod watch;
 
-pub use id::{
-    BmcId, BootId, CredentialId, EventId, GrantId, HardwareId, Id, InstanceId, LeaseId,
-    LocationBindingId, LocationId, ModelId, NodeId, PowerJobId, ProcessId, RangeId, StackId,
-    SubnetId, TemplateId, TenantId, WorkflowId,
-};
+pub use id::types::*;
+pub use id::{BootId, Id, LeaseId, ProcessId};
 pub use mac::Mac;
 pub use object::Object;
 pub use tenant::TenantName;

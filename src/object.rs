@@ -44,16 +44,18 @@ pub trait Object {
 
 /// Implements [`Object`]: the messages have the same fields, but no common type.
 macro_rules! objects {
-    ($($package:ident :: $message:ident),*) => {$(
-        impl Object for crate::$package::v1::$message {
-            type Noun = id::$message;
+    ($($message:ty, $noun:ident;)*) => {$(
+        impl Object for $message {
+            type Noun = id::$noun;
 
             fn labels(&self) -> &Labels {
                 &self.labels
             }
 
             fn set_created(&mut self, time: Option<Timestamp>) {
-                (self.revision, self.create_time, self.update_time) = (0, time, time);
+                self.revision = 0;
+                self.create_time = time;
+                self.update_time = time;
             }
 
             fn id_mut(&mut self) -> &mut String {
@@ -63,21 +65,4 @@ macro_rules! objects {
     )*};
 }
 
-objects!(
-    address::Grant,
-    address::LocationBinding,
-    address::Range,
-    address::Subnet,
-    hardware::Hardware,
-    hardware::Location,
-    hardware::Model,
-    identity::Credential,
-    identity::Tenant,
-    instance::Instance,
-    node::Node,
-    node::Stack,
-    power::Bmc,
-    power::PowerJob,
-    workflow::Template,
-    workflow::Workflow
-);
+include!(concat!(env!("OUT_DIR"), "/objects.rs"));

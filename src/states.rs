@@ -1,108 +1,65 @@
-//! Lifecycle states: their names, and which of them are final.
+//! Lifecycle states, from the option `state` in `proto/tinwright/common/v1/options.proto`.
 //!
-//! A state that only a newer server knows is not final.
+//! A state that only a newer server knows is not final, and may last.
 
-use crate::address::v1::GrantState;
-use crate::hardware::v1 as hardware;
-use crate::instance::v1 as instance;
-use crate::node::v1::{NodeState, RolloutState};
-use crate::power::v1::{PowerJob, power_job};
-use crate::workflow::v1::{Action, ActionState, Workflow, WorkflowState};
+use std::time::Duration;
 
-impl instance::State {
-    /// Returns the state's name as documents and logs spell it, such as `deprovision_failed`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
-    }
-}
+/// Implements the functions of enums of states, and of the messages that can end.
+macro_rules! states {
+    ($(
+        $states:ty, $prefix:literal,
+        [$($state:ident $is_final:literal $max_minutes:literal,)*], [$($message:ty,)*];
+    )*) => {$(
+        impl $states {
+            /// Returns the state's name in documents and logs, such as `deprovision_failed`.
+            pub fn word(self) -> String {
+                self.as_str_name().trim_start_matches($prefix).to_ascii_lowercase()
+            }
 
-impl hardware::State {
-    /// Returns the state's name as documents and logs spell it, such as `provisionable`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
-    }
-}
+            /// True if no transition leaves the state.
+            pub fn is_terminal(self) -> bool {
+                match self {
+                    Self::Unspecified => false,
+                    $(Self::$state => $is_final,)*
+                }
+            }
 
-impl GrantState {
-    /// Returns the state's name as documents and logs spell it, such as `pending`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("GRANT_STATE_").to_ascii_lowercase()
-    }
-}
-
-impl NodeState {
-    /// Returns the state's name as documents and logs spell it, such as `applying`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("NODE_STATE_").to_ascii_lowercase()
-    }
-}
-
-impl RolloutState {
-    /// Returns the state's name as documents and logs spell it, such as `stopped`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("ROLLOUT_STATE_").to_ascii_lowercase()
-    }
-}
-
-impl WorkflowState {
-    /// Returns the state's name as logs and errors spell it, such as `pending`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("WORKFLOW_STATE_").to_ascii_lowercase()
-    }
-
-    /// True if a workflow in this state changes no more.
-    pub fn is_terminal(self) -> bool {
-        match self {
-            Self::Success | Self::Failed | Self::Timeout | Self::Cancelled => true,
-            Self::Unspecified | Self::Pending | Self::Preparing | Self::Running | Self::Post => {
-                false
+            /// Returns the maximum length of a normal stay in the state. None: there is no maximum.
+            pub fn max_stay(self) -> Option<Duration> {
+                let minutes: u64 = match self {
+                    Self::Unspecified => 0,
+                    $(Self::$state => $max_minutes,)*
+                };
+                (minutes > 0).then(|| Duration::from_secs(60 * minutes))
             }
         }
-    }
+
+        $(
+            impl $message {
+                /// True if the object has ended: no transition leaves its state.
+                pub fn is_terminal(&self) -> bool {
+                    self.state().is_terminal()
+                }
+            }
+        )*
+    )*};
 }
 
-impl ActionState {
-    /// True if an action in this state is not run any more.
-    pub fn is_terminal(self) -> bool {
-        match self {
-            Self::Success | Self::Failed | Self::Timeout | Self::Skipped | Self::NotRun => true,
-            Self::Unspecified | Self::Pending | Self::Leased | Self::Running => false,
-        }
-    }
-}
+include!(concat!(env!("OUT_DIR"), "/states.rs"));
 
-impl power_job::State {
-    /// Returns the state's name as documents and logs spell it, such as `running`.
-    pub fn word(self) -> String {
-        self.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
-    }
+#[cfg(test)]
+mod tests {
+    use crate::instance::v1::State;
+    use crate::workflow::v1::{Action, ActionState};
 
-    /// True if a power job in this state changes no more.
-    pub fn is_terminal(self) -> bool {
-        match self {
-            Self::Success | Self::Failed | Self::Cancelled => true,
-            Self::Unspecified | Self::Pending | Self::Running => false,
-        }
-    }
-}
-
-impl Workflow {
-    /// True if the workflow has ended.
-    pub fn is_terminal(&self) -> bool {
-        self.state().is_terminal()
-    }
-}
-
-impl Action {
-    /// True if the action has ended.
-    pub fn is_terminal(&self) -> bool {
-        self.state().is_terminal()
-    }
-}
-
-impl PowerJob {
-    /// True if the job has ended.
-    pub fn is_terminal(&self) -> bool {
-        self.state().is_terminal()
+    #[test]
+    fn a_state_has_the_name_the_end_and_the_maximum_of_its_options() {
+        assert_eq!(State::DeprovisionFailed.word(), "deprovision_failed");
+        assert_eq!(State::Reinstalling.max_stay().unwrap().as_secs(), 4 * 60 * 60);
+        assert_eq!(State::Active.max_stay(), None);
+        let action = |state: ActionState| Action { state: state.into(), ..Action::default() };
+        assert!(action(ActionState::NotRun).is_terminal());
+        assert!(!action(ActionState::Leased).is_terminal());
+        assert!(!Action { state: 99, ..Action::default() }.is_terminal(), "of a newer server");
     }
 }

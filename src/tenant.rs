@@ -13,19 +13,26 @@ pub struct TenantName(Arc<str>);
 
 /// A message with the tenant to which it belongs.
 pub trait OfTenant {
+    /// True if callers with a tenant see the site's objects, too.
+    const SITE_IS_VISIBLE: bool;
+
     /// Returns the name of the tenant; empty for an object of the site.
     fn tenant(&self) -> &str;
 
-    /// True if a caller may see the object that is limited to the objects of `tenant`, or of no tenant and so not limited.
+    /// True if a caller may see the object that is limited to the objects of `tenant`, or of no
+    /// tenant and so not limited.
     fn is_visible_to(&self, tenant: Option<&TenantName>) -> bool {
-        tenant.is_none_or(|tenant| tenant.as_str() == self.tenant())
+        let is_shared = Self::SITE_IS_VISIBLE && self.tenant().is_empty();
+        tenant.is_none_or(|tenant| is_shared || tenant.as_str() == self.tenant())
     }
 }
 
 /// Implements [`OfTenant`] for messages with the field `tenant`.
 macro_rules! of_tenant {
-    ($($package:ident :: $message:ident),*) => {$(
-        impl OfTenant for crate::$package::v1::$message {
+    ($($message:ty, $site_is_visible:literal;)*) => {$(
+        impl OfTenant for $message {
+            const SITE_IS_VISIBLE: bool = $site_is_visible;
+
             fn tenant(&self) -> &str {
                 &self.tenant
             }
@@ -33,18 +40,7 @@ macro_rules! of_tenant {
     )*};
 }
 
-of_tenant!(address::Grant, instance::Instance, power::PowerJob, workflow::Workflow);
-
-impl OfTenant for crate::workflow::v1::Template {
-    fn tenant(&self) -> &str {
-        &self.tenant
-    }
-
-    /// The site's templates are readable by all.
-    fn is_visible_to(&self, tenant: Option<&TenantName>) -> bool {
-        tenant.is_none_or(|tenant| self.tenant.is_empty() || tenant.as_str() == self.tenant)
-    }
-}
+include!(concat!(env!("OUT_DIR"), "/of_tenant.rs"));
 
 /// A text that is no name of a tenant.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -36,14 +36,14 @@ pub trait WatchResponse: From<WatchEvent<Self::Object>> {
     fn into_event(self) -> Option<WatchEvent<Self::Object>>;
 }
 
-/// Implements [`WatchResponse`]: every response has the same three cases, under its own generated names.
+/// Implements [`WatchResponse`]. Each response has the same three cases under its own names.
 macro_rules! watch_responses {
-    ($($package:ident :: $response:ident, $events:ident :: $case:ident => $object:ident;)*) => {$(
-        impl WatchResponse for crate::$package::v1::$response {
-            type Object = crate::$package::v1::$object;
+    ($($response:ty, $event:ty, $case:ident, $object:ty;)*) => {$(
+        impl WatchResponse for $response {
+            type Object = $object;
 
-            fn into_event(self) -> Option<WatchEvent<Self::Object>> {
-                use crate::$package::v1::$events::Event;
+            fn into_event(self) -> Option<WatchEvent<$object>> {
+                type Event = $event;
                 Some(match self.event? {
                     Event::$case(object) => WatchEvent::Put(object),
                     Event::DeletedId(id) => WatchEvent::Deleted(id),
@@ -52,9 +52,9 @@ macro_rules! watch_responses {
             }
         }
 
-        impl From<WatchEvent<crate::$package::v1::$object>> for crate::$package::v1::$response {
-            fn from(event: WatchEvent<crate::$package::v1::$object>) -> Self {
-                use crate::$package::v1::$events::Event;
+        impl From<WatchEvent<$object>> for $response {
+            fn from(event: WatchEvent<$object>) -> Self {
+                type Event = $event;
                 let event = Some(match event {
                     WatchEvent::Put(object) => Event::$case(object),
                     WatchEvent::Deleted(id) => Event::DeletedId(id),
@@ -66,23 +66,4 @@ macro_rules! watch_responses {
     )*};
 }
 
-watch_responses! {
-    address::WatchGrantsResponse, watch_grants_response::Grant => Grant;
-    address::WatchLocationBindingsResponse, watch_location_bindings_response::LocationBinding => LocationBinding;
-    address::WatchRangesResponse, watch_ranges_response::Range => Range;
-    address::WatchSubnetsResponse, watch_subnets_response::Subnet => Subnet;
-    hardware::WatchHardwareResponse, watch_hardware_response::Hardware => Hardware;
-    hardware::WatchLocationsResponse, watch_locations_response::Location => Location;
-    hardware::WatchModelsResponse, watch_models_response::Model => Model;
-    hardware::WatchUnknownMachinesResponse, watch_unknown_machines_response::UnknownMachine => UnknownMachine;
-    identity::WatchRevocationsResponse, watch_revocations_response::Revocation => Revocation;
-    identity::WatchTenantsResponse, watch_tenants_response::Tenant => Tenant;
-    instance::WatchInstancesResponse, watch_instances_response::Instance => Instance;
-    netboot::WatchLeasesResponse, watch_leases_response::Lease => Lease;
-    node::WatchNodesResponse, watch_nodes_response::Node => Node;
-    node::WatchStacksResponse, watch_stacks_response::Stack => Stack;
-    power::WatchBmcsResponse, watch_bmcs_response::Bmc => Bmc;
-    power::WatchPowerJobsResponse, watch_power_jobs_response::PowerJob => PowerJob;
-    workflow::WatchTemplatesResponse, watch_templates_response::Template => Template;
-    workflow::WatchWorkflowsResponse, watch_workflows_response::Workflow => Workflow;
-}
+include!(concat!(env!("OUT_DIR"), "/watch_responses.rs"));
