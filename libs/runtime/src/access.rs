@@ -1,9 +1,10 @@
-//! The roles that may make each call: one table, enforced by one middleware before every service.
+//! The roles that may make each call, enforced by one middleware before every service.
 //!
-//! The table names every call of the contract (a test compares them), so a new call is refused until it is added. Callers with a
-//! tenant may make few of them: those whose service shows and changes the tenant's objects only.
-//! `docs/reference/access.md` shows the table; a test compares that too. A service itself checks that a machine only calls for
-//! itself: the request's extensions hold the [`Caller`]. A service may make the calls in [`SERVICE_CALLS`] only, and an edge those of
+//! The contract says of each call who may make it (option `call`), and does not build if a call has
+//! no such option. `docs/reference/access.md` shows the table; a test compares it. Callers with a
+//! tenant may make few calls: those whose service shows and changes the tenant's objects only. A
+//! service itself checks that a machine only calls for itself: the request's extensions hold the
+//! [`Caller`]. A service may make the calls that name it only, and an edge those that name one of
 //! [`EDGE_SERVICES`].
 
 mod service_calls;
@@ -13,10 +14,11 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::response::Response;
 use tinwright::TenantName;
-use tinwright::common::v1::View;
+use tinwright::calls::{self, Call};
+use tinwright::common::v1::{Audience, View};
 use tonic::Status;
 
-pub use self::service_calls::{EDGE_SERVICES, SERVICE_CALLS, service_subject};
+pub use self::service_calls::{EDGE_SERVICES, service_subject};
 use crate::forwarding;
 use crate::identity::{Caller, MachinePurpose, Role};
 
@@ -24,35 +26,6 @@ use crate::identity::{Caller, MachinePurpose, Role};
 const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for a machine. A request for an action is held for 50 s.
 const MACHINE_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// The callers that may make a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
-    /// Every caller, with or without a certificate.
-    Everyone,
-    /// Viewers, operators, admins, services and edges.
-    Viewers,
-    /// Viewers, operators, admins, services, edges and doors.
-    ViewersAndDoors,
-    /// Operators, admins, services and edges.
-    Operators,
-    /// Workers, for their own machine.
-    Workers,
-    /// Workers, and machines that enrol, for their own machine.
-    Machines,
-    /// Workers, and agents of nodes, for their own machine.
-    WorkersAndNodes,
-    /// Agents of nodes, for their own machine.
-    Nodes,
-    /// Admins.
-    Admins,
-    /// Doors and services.
-    Doors,
-    /// Admins, services, edges and doors.
-    Processes,
-    /// Admins, services and edges.
-    Services,
-}
 
 /// A column of the table: a role, a purpose of a machine's identity, or no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,291 +61,77 @@ impl Column {
     }
 }
 
-/// The calls, in the order of their paths.
-const CALLS: &[(&str, Audience)] = &[
-    ("/grpc.health.v1.Health/Check", Audience::Everyone),
-    ("/grpc.health.v1.Health/Watch", Audience::Everyone),
-    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Audience::Viewers),
-    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Audience::Viewers),
-    ("/tinwright.address.v1.ClaimService/ClaimAddresses", Audience::Services),
-    ("/tinwright.address.v1.ClaimService/ListClaims", Audience::Services),
-    ("/tinwright.address.v1.ClaimService/ReleaseAddresses", Audience::Services),
-    ("/tinwright.address.v1.GrantService/AttachGrant", Audience::Operators),
-    ("/tinwright.address.v1.GrantService/ConfirmGrant", Audience::Operators),
-    ("/tinwright.address.v1.GrantService/CreateGrant", Audience::Operators),
-    ("/tinwright.address.v1.GrantService/DetachGrant", Audience::Operators),
-    ("/tinwright.address.v1.GrantService/GetGrant", Audience::Viewers),
-    ("/tinwright.address.v1.GrantService/ListGrants", Audience::Viewers),
-    ("/tinwright.address.v1.GrantService/ReleaseGrant", Audience::Operators),
-    ("/tinwright.address.v1.GrantService/WatchGrants", Audience::Viewers),
-    ("/tinwright.address.v1.LocationBindingService/CreateLocationBinding", Audience::Operators),
-    ("/tinwright.address.v1.LocationBindingService/DeleteLocationBinding", Audience::Operators),
-    ("/tinwright.address.v1.LocationBindingService/GetLocationBinding", Audience::ViewersAndDoors),
-    ("/tinwright.address.v1.LocationBindingService/ListLocationBindings", Audience::Viewers),
-    ("/tinwright.address.v1.LocationBindingService/UpdateLocationBinding", Audience::Operators),
-    ("/tinwright.address.v1.LocationBindingService/WatchLocationBindings", Audience::Viewers),
-    ("/tinwright.address.v1.SubnetService/CreateRange", Audience::Operators),
-    ("/tinwright.address.v1.SubnetService/CreateSubnet", Audience::Operators),
-    ("/tinwright.address.v1.SubnetService/DeleteRange", Audience::Operators),
-    ("/tinwright.address.v1.SubnetService/DeleteSubnet", Audience::Operators),
-    ("/tinwright.address.v1.SubnetService/GetRange", Audience::Viewers),
-    ("/tinwright.address.v1.SubnetService/GetSubnet", Audience::Viewers),
-    ("/tinwright.address.v1.SubnetService/ListRanges", Audience::Viewers),
-    ("/tinwright.address.v1.SubnetService/ListSubnets", Audience::Viewers),
-    ("/tinwright.address.v1.SubnetService/UpdateRange", Audience::Operators),
-    ("/tinwright.address.v1.SubnetService/UpdateSubnet", Audience::Operators),
-    ("/tinwright.address.v1.SubnetService/WatchRanges", Audience::Viewers),
-    ("/tinwright.address.v1.SubnetService/WatchSubnets", Audience::Viewers),
-    ("/tinwright.event.v1.EventService/ListEvents", Audience::Viewers),
-    ("/tinwright.event.v1.EventService/WatchEvents", Audience::Viewers),
-    ("/tinwright.event.v1.OwnerEventService/ListOwnerEvents", Audience::Services),
-    ("/tinwright.event.v1.OwnerEventService/WatchOwnerEvents", Audience::Services),
-    ("/tinwright.hardware.v1.HardwareService/CreateHardware", Audience::Operators),
-    ("/tinwright.hardware.v1.HardwareService/DeleteHardware", Audience::Operators),
-    ("/tinwright.hardware.v1.HardwareService/EnrolMachine", Audience::Services),
-    ("/tinwright.hardware.v1.HardwareService/GetHardware", Audience::Viewers),
-    ("/tinwright.hardware.v1.HardwareService/ListHardware", Audience::Viewers),
-    ("/tinwright.hardware.v1.HardwareService/RecordBmcInventory", Audience::Services),
-    ("/tinwright.hardware.v1.HardwareService/RecordInventory", Audience::Services),
-    ("/tinwright.hardware.v1.HardwareService/SetHardwareState", Audience::Operators),
-    ("/tinwright.hardware.v1.HardwareService/UpdateHardware", Audience::Operators),
-    ("/tinwright.hardware.v1.HardwareService/WatchHardware", Audience::Viewers),
-    ("/tinwright.hardware.v1.LocationService/CreateLocation", Audience::Operators),
-    ("/tinwright.hardware.v1.LocationService/DeleteLocation", Audience::Operators),
-    ("/tinwright.hardware.v1.LocationService/GetLocation", Audience::ViewersAndDoors),
-    ("/tinwright.hardware.v1.LocationService/ListLocations", Audience::ViewersAndDoors),
-    ("/tinwright.hardware.v1.LocationService/UpdateLocation", Audience::Operators),
-    ("/tinwright.hardware.v1.LocationService/WatchLocations", Audience::Viewers),
-    ("/tinwright.hardware.v1.ModelService/CreateModel", Audience::Operators),
-    ("/tinwright.hardware.v1.ModelService/DeleteModel", Audience::Operators),
-    ("/tinwright.hardware.v1.ModelService/GetModel", Audience::ViewersAndDoors),
-    ("/tinwright.hardware.v1.ModelService/ListModelOffers", Audience::ViewersAndDoors),
-    ("/tinwright.hardware.v1.ModelService/ListModels", Audience::ViewersAndDoors),
-    ("/tinwright.hardware.v1.ModelService/UpdateModel", Audience::Operators),
-    ("/tinwright.hardware.v1.ModelService/WatchModels", Audience::Viewers),
-    ("/tinwright.hardware.v1.UnknownMachineService/DeleteUnknownMachine", Audience::Operators),
-    ("/tinwright.hardware.v1.UnknownMachineService/GetUnknownMachine", Audience::Viewers),
-    ("/tinwright.hardware.v1.UnknownMachineService/ListUnknownMachines", Audience::Viewers),
-    ("/tinwright.hardware.v1.UnknownMachineService/RecordUnknownMachines", Audience::Services),
-    ("/tinwright.hardware.v1.UnknownMachineService/WatchUnknownMachines", Audience::Viewers),
-    ("/tinwright.identity.v1.IdentityService/Authenticate", Audience::Doors),
-    ("/tinwright.identity.v1.IdentityService/CreateCredential", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/DeleteCredential", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/GetCredential", Audience::Viewers),
-    ("/tinwright.identity.v1.IdentityService/IssueCertificate", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/ListCertificates", Audience::Viewers),
-    ("/tinwright.identity.v1.IdentityService/ListCredentials", Audience::Viewers),
-    ("/tinwright.identity.v1.IdentityService/RevokeCertificate", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/RotateAuthority", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/RotateSiteKey", Audience::Admins),
-    ("/tinwright.identity.v1.IdentityService/WatchRevocations", Audience::Processes),
-    ("/tinwright.identity.v1.TenantService/CreateTenant", Audience::Operators),
-    ("/tinwright.identity.v1.TenantService/DeleteTenant", Audience::Operators),
-    ("/tinwright.identity.v1.TenantService/GetTenant", Audience::Viewers),
-    ("/tinwright.identity.v1.TenantService/ListTenants", Audience::Viewers),
-    ("/tinwright.identity.v1.TenantService/UpdateTenant", Audience::Operators),
-    ("/tinwright.identity.v1.TenantService/WatchTenants", Audience::Viewers),
-    ("/tinwright.instance.v1.InstanceService/CreateInstance", Audience::Operators),
-    ("/tinwright.instance.v1.InstanceService/DeleteInstance", Audience::Operators),
-    ("/tinwright.instance.v1.InstanceService/GetInstance", Audience::Viewers),
-    ("/tinwright.instance.v1.InstanceService/ListInstances", Audience::Viewers),
-    ("/tinwright.instance.v1.InstanceService/ReinstallInstance", Audience::Operators),
-    ("/tinwright.instance.v1.InstanceService/ReportPhoneHome", Audience::Services),
-    ("/tinwright.instance.v1.InstanceService/ReportScript", Audience::Services),
-    ("/tinwright.instance.v1.InstanceService/ReportStackRunning", Audience::Services),
-    ("/tinwright.instance.v1.InstanceService/RestartInstance", Audience::Operators),
-    ("/tinwright.instance.v1.InstanceService/RetryInstance", Audience::Operators),
-    ("/tinwright.instance.v1.InstanceService/UpdateInstance", Audience::Operators),
-    ("/tinwright.instance.v1.InstanceService/WatchInstances", Audience::Viewers),
-    ("/tinwright.metadata.v1.MetadataService/ExplainMetadata", Audience::Viewers),
-    ("/tinwright.netboot.v1.LeaseService/DeleteLease", Audience::Operators),
-    ("/tinwright.netboot.v1.LeaseService/GetLease", Audience::Viewers),
-    ("/tinwright.netboot.v1.LeaseService/ListLeases", Audience::Viewers),
-    ("/tinwright.netboot.v1.LeaseService/WatchLeases", Audience::Viewers),
-    ("/tinwright.netboot.v1.LeaseService/WithholdAddresses", Audience::Services),
-    ("/tinwright.netboot.v1.NetbootService/ExplainBoot", Audience::Viewers),
-    ("/tinwright.netboot.v1.NetbootService/GetBoot", Audience::Viewers),
-    ("/tinwright.netboot.v1.NetbootService/ListBoots", Audience::Viewers),
-    ("/tinwright.netboot.v1.NetbootService/ReadBootLog", Audience::Viewers),
-    ("/tinwright.node.v1.NodeService/CallNode", Audience::Operators),
-    ("/tinwright.node.v1.NodeService/Connect", Audience::Nodes),
-    ("/tinwright.node.v1.NodeService/DeleteNode", Audience::Operators),
-    ("/tinwright.node.v1.NodeService/GetNode", Audience::Viewers),
-    ("/tinwright.node.v1.NodeService/ListNodes", Audience::Viewers),
-    ("/tinwright.node.v1.NodeService/WatchNodes", Audience::Viewers),
-    ("/tinwright.node.v1.StackService/CreateStack", Audience::Operators),
-    ("/tinwright.node.v1.StackService/DeleteStack", Audience::Operators),
-    ("/tinwright.node.v1.StackService/GetStack", Audience::Viewers),
-    ("/tinwright.node.v1.StackService/ListStacks", Audience::Viewers),
-    ("/tinwright.node.v1.StackService/RollBackStack", Audience::Operators),
-    ("/tinwright.node.v1.StackService/UpdateStack", Audience::Operators),
-    ("/tinwright.node.v1.StackService/WatchStacks", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/CancelPowerJob", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/CreateBmc", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/CreatePowerJob", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/DeleteBmc", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/EnrolBmc", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/GetBmc", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/GetPowerJob", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/GetPowerState", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/ListBmcs", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/ListPowerJobs", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/ReadBmcInventory", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/ReleasePowerJob", Audience::Services),
-    ("/tinwright.power.v1.PowerService/UpdateBmc", Audience::Operators),
-    ("/tinwright.power.v1.PowerService/WatchBmcs", Audience::Viewers),
-    ("/tinwright.power.v1.PowerService/WatchPowerJobs", Audience::Viewers),
-    ("/tinwright.store.v1.StoreService/Backup", Audience::Admins),
-    ("/tinwright.workflow.v1.TemplateService/CreateTemplate", Audience::Operators),
-    ("/tinwright.workflow.v1.TemplateService/DeleteTemplate", Audience::Operators),
-    ("/tinwright.workflow.v1.TemplateService/GetTemplate", Audience::Viewers),
-    ("/tinwright.workflow.v1.TemplateService/ListTemplates", Audience::Viewers),
-    ("/tinwright.workflow.v1.TemplateService/RenderTemplate", Audience::Operators),
-    ("/tinwright.workflow.v1.TemplateService/UpdateTemplate", Audience::Operators),
-    ("/tinwright.workflow.v1.TemplateService/WatchTemplates", Audience::Viewers),
-    ("/tinwright.workflow.v1.WorkerService/AppendLog", Audience::Workers),
-    ("/tinwright.workflow.v1.WorkerService/FinishAction", Audience::Workers),
-    ("/tinwright.workflow.v1.WorkerService/NextAction", Audience::Workers),
-    ("/tinwright.workflow.v1.WorkerService/Redeem", Audience::Everyone),
-    ("/tinwright.workflow.v1.WorkerService/Renew", Audience::WorkersAndNodes),
-    ("/tinwright.workflow.v1.WorkerService/ReportInventory", Audience::Machines),
-    ("/tinwright.workflow.v1.WorkerService/ReportProgress", Audience::Workers),
-    ("/tinwright.workflow.v1.WorkerService/StartAction", Audience::Workers),
-    ("/tinwright.workflow.v1.WorkflowService/CancelWorkflow", Audience::Operators),
-    ("/tinwright.workflow.v1.WorkflowService/ConfirmRestart", Audience::Operators),
-    ("/tinwright.workflow.v1.WorkflowService/CreateWorkflow", Audience::Operators),
-    ("/tinwright.workflow.v1.WorkflowService/DeleteWorkflow", Audience::Operators),
-    ("/tinwright.workflow.v1.WorkflowService/GetBootEpoch", Audience::Services),
-    ("/tinwright.workflow.v1.WorkflowService/GetWorkflow", Audience::Viewers),
-    ("/tinwright.workflow.v1.WorkflowService/ListWorkflows", Audience::Viewers),
-    ("/tinwright.workflow.v1.WorkflowService/NoteBoot", Audience::Services),
-    ("/tinwright.workflow.v1.WorkflowService/PlanWorkflow", Audience::Services),
-    ("/tinwright.workflow.v1.WorkflowService/ReadLog", Audience::Viewers),
-    ("/tinwright.workflow.v1.WorkflowService/ReleaseWorkflow", Audience::Services),
-    ("/tinwright.workflow.v1.WorkflowService/WatchWorkflows", Audience::Viewers),
+/// The calls of each server that are not in the contract: health and reflection.
+const SERVER_CALLS: [Call; 4] = [
+    server_call("/grpc.health.v1.Health/Check", Audience::Everyone),
+    server_call("/grpc.health.v1.Health/Watch", Audience::Everyone),
+    server_call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Audience::Viewers),
+    server_call(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        Audience::Viewers,
+    ),
 ];
 
-/// The calls of [`CALLS`] that callers with a tenant may make, if their role is in the audience. The services limit these calls
-/// to the tenant's objects.
-const TENANT_CALLS: &[&str] = &[
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-    "/tinwright.address.v1.GrantService/AttachGrant",
-    "/tinwright.address.v1.GrantService/ConfirmGrant",
-    "/tinwright.address.v1.GrantService/CreateGrant",
-    "/tinwright.address.v1.GrantService/DetachGrant",
-    "/tinwright.address.v1.GrantService/GetGrant",
-    "/tinwright.address.v1.GrantService/ListGrants",
-    "/tinwright.address.v1.GrantService/ReleaseGrant",
-    "/tinwright.address.v1.GrantService/WatchGrants",
-    "/tinwright.address.v1.LocationBindingService/GetLocationBinding",
-    "/tinwright.address.v1.LocationBindingService/ListLocationBindings",
-    "/tinwright.event.v1.EventService/ListEvents",
-    "/tinwright.event.v1.EventService/WatchEvents",
-    "/tinwright.hardware.v1.HardwareService/GetHardware",
-    "/tinwright.hardware.v1.HardwareService/ListHardware",
-    "/tinwright.hardware.v1.LocationService/GetLocation",
-    "/tinwright.hardware.v1.LocationService/ListLocations",
-    "/tinwright.hardware.v1.ModelService/GetModel",
-    "/tinwright.hardware.v1.ModelService/ListModelOffers",
-    "/tinwright.hardware.v1.ModelService/ListModels",
-    "/tinwright.instance.v1.InstanceService/CreateInstance",
-    "/tinwright.instance.v1.InstanceService/DeleteInstance",
-    "/tinwright.instance.v1.InstanceService/GetInstance",
-    "/tinwright.instance.v1.InstanceService/ListInstances",
-    "/tinwright.instance.v1.InstanceService/ReinstallInstance",
-    "/tinwright.instance.v1.InstanceService/RestartInstance",
-    "/tinwright.instance.v1.InstanceService/RetryInstance",
-    "/tinwright.instance.v1.InstanceService/UpdateInstance",
-    "/tinwright.instance.v1.InstanceService/WatchInstances",
-    "/tinwright.power.v1.PowerService/CancelPowerJob",
-    "/tinwright.power.v1.PowerService/CreatePowerJob",
-    "/tinwright.power.v1.PowerService/GetPowerJob",
-    "/tinwright.power.v1.PowerService/ListPowerJobs",
-    "/tinwright.power.v1.PowerService/WatchPowerJobs",
-    "/tinwright.workflow.v1.TemplateService/CreateTemplate",
-    "/tinwright.workflow.v1.TemplateService/DeleteTemplate",
-    "/tinwright.workflow.v1.TemplateService/GetTemplate",
-    "/tinwright.workflow.v1.TemplateService/ListTemplates",
-    "/tinwright.workflow.v1.TemplateService/UpdateTemplate",
-    "/tinwright.workflow.v1.TemplateService/WatchTemplates",
-    "/tinwright.workflow.v1.WorkflowService/GetWorkflow",
-    "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
-    "/tinwright.workflow.v1.WorkflowService/ReadLog",
-    "/tinwright.workflow.v1.WorkflowService/WatchWorkflows",
-];
+const fn server_call(path: &'static str, audience: Audience) -> Call {
+    Call { path, audience, is_open_to_tenants: true, services: &[] }
+}
 
-/// Returns the audience of the call `path`; none if the call is not in the table, and so nobody may make it.
+/// Returns the call `path`. None: there is no such call, and so nobody may make it.
+fn find(path: &str) -> Option<&'static Call> {
+    calls::find(path).or_else(|| SERVER_CALLS.iter().find(|call| call.path == path))
+}
+
+/// Returns the audience of the call `path`. None: there is no such call.
 pub fn audience(path: &str) -> Option<Audience> {
-    row(path).map(|(_, audience)| *audience)
+    find(path).map(|call| call.audience)
 }
 
-/// Returns the path of the table that is equal to `path`.
+/// Returns the path of the call that is equal to `path`.
 pub fn known_path(path: &str) -> Option<&'static str> {
-    row(path).map(|(known, _)| *known)
+    find(path).map(|call| call.path)
 }
 
-fn row(path: &str) -> Option<&'static (&'static str, Audience)> {
-    let found = CALLS.binary_search_by_key(&path, |(known, _)| *known).ok()?;
-    CALLS.get(found)
-}
-
-/// True if people make the call `path` to change objects: the changes that it makes are recorded as events.
+/// True if people make the call `path` to change objects: the changes that it makes are recorded as
+/// events.
 pub fn is_change_request(path: &str) -> bool {
-    match audience(path) {
-        Some(Audience::Operators | Audience::Admins) => true,
-        Some(
-            Audience::Everyone
-            | Audience::Viewers
-            | Audience::ViewersAndDoors
-            | Audience::Doors
-            | Audience::Workers
-            | Audience::Machines
-            | Audience::WorkersAndNodes
-            | Audience::Nodes
-            | Audience::Processes
-            | Audience::Services,
-        )
-        | None => false,
-    }
+    matches!(audience(path), Some(Audience::Operators | Audience::Admins))
 }
 
-impl Audience {
-    /// True if a caller of this role, or one without a role, may make the call.
-    pub fn admits(self, caller: Option<Role>) -> bool {
-        use Column::{Admin, Door, Edge, Enrol, Node, Operator, Service, Viewer, Work};
-        let columns: &[Column] = match self {
-            Self::Everyone => return true,
-            Self::Viewers => &[Viewer, Operator, Admin, Service, Edge],
-            Self::ViewersAndDoors => &[Viewer, Operator, Admin, Service, Edge, Door],
-            Self::Operators => &[Operator, Admin, Service, Edge],
-            Self::Workers => &[Work],
-            Self::Machines => &[Work, Enrol],
-            Self::WorkersAndNodes => &[Work, Node],
-            Self::Nodes => &[Node],
-            Self::Admins => &[Admin],
-            Self::Doors => &[Door, Service],
-            Self::Processes => &[Admin, Service, Edge, Door],
-            Self::Services => &[Admin, Service, Edge],
-        };
-        columns.contains(&Column::of(caller))
-    }
+/// True if a caller of this role, or one without a role, is in `audience`.
+fn admits_role(audience: Audience, caller: Option<Role>) -> bool {
+    use Column::{Admin, Door, Edge, Enrol, Node, Operator, Service, Viewer, Work};
+    let columns: &[Column] = match audience {
+        Audience::Unspecified => &[],
+        Audience::Everyone => return true,
+        Audience::Viewers => &[Viewer, Operator, Admin, Service, Edge],
+        Audience::ViewersAndDoors => &[Viewer, Operator, Admin, Service, Edge, Door],
+        Audience::Operators => &[Operator, Admin, Service, Edge],
+        Audience::Workers => &[Work],
+        Audience::Machines => &[Work, Enrol],
+        Audience::WorkersAndNodes => &[Work, Node],
+        Audience::Nodes => &[Node],
+        Audience::Admins => &[Admin],
+        Audience::Doors => &[Door, Service],
+        Audience::Processes => &[Admin, Service, Edge, Door],
+        Audience::Services => &[Admin, Service, Edge],
+    };
+    columns.contains(&Column::of(caller))
 }
 
 /// True if `caller`, or a caller without a role, may make the call `path`.
 pub fn admits(path: &str, caller: Option<&Caller>) -> bool {
-    let Some(audience) = audience(path) else { return false };
-    let Some(caller) = caller.filter(|_| audience != Audience::Everyone) else {
-        return audience.admits(None);
+    let Some(call) = find(path) else { return false };
+    let Some(caller) = caller.filter(|_| call.audience != Audience::Everyone) else {
+        return admits_role(call.audience, None);
     };
     let is_open = if caller.role() == Role::Service {
-        service_calls::is_of(caller, path)
+        service_calls::is_of(caller, call)
     } else if caller.role() == Role::Edge {
-        service_calls::is_of_edges(path)
+        service_calls::is_of_edges(call)
     } else {
-        caller.tenant().is_none() || TENANT_CALLS.contains(&path)
+        caller.tenant().is_none() || call.is_open_to_tenants
     };
-    is_open && audience.admits(Some(caller.role()))
+    is_open && admits_role(call.audience, Some(caller.role()))
 }
 
 /// Returns the tenant to whose objects the caller of `request` is limited; none if it may use those of the whole site.
@@ -463,7 +222,7 @@ fn refusal(path: &str, caller: Option<&Caller>) -> Option<Status> {
     let Some(caller) = caller else {
         return Some(Status::unauthenticated("a client certificate of this site is needed"));
     };
-    let text = if caller.role() == Role::Service && audience.admits(Some(Role::Service)) {
+    let text = if caller.role() == Role::Service && admits_role(audience, Some(Role::Service)) {
         format!("{} does not make the call {path}", caller.subject())
     } else {
         let with_tenant = if caller.tenant().is_some() { " with a tenant" } else { "" };
@@ -499,44 +258,23 @@ mod tests {
     use tonic::Code;
     use tower::ServiceExt as _;
 
-    #[test]
-    fn the_table_names_every_call_of_the_contract_and_no_other() {
-        let pool = DescriptorPool::decode(tinwright::DESCRIPTORS).unwrap();
-        let mut calls: Vec<_> = pool
-            .services()
-            .flat_map(|service| {
-                let path = |m: prost_reflect::MethodDescriptor| {
-                    format!("/{}/{}", m.parent_service().full_name(), m.name())
-                };
-                service.methods().map(path).collect::<Vec<_>>()
-            })
-            .collect();
-        calls.sort();
-        let ours =
-            CALLS.iter().map(|(path, _)| *path).filter(|path| path.starts_with("/tinwright."));
-        assert_eq!(ours.collect::<Vec<_>>(), calls);
-        assert!(CALLS.is_sorted_by_key(|(path, _)| path));
+    /// All calls, in the order of their paths.
+    fn all_calls() -> impl Iterator<Item = &'static Call> {
+        SERVER_CALLS.iter().chain(calls::CALLS)
     }
 
-    #[test]
-    fn exactly_the_internal_calls_of_the_contract_are_for_processes_only() {
-        for call in tinwright::calls::CALLS {
-            let processes = [Some(Audience::Services), Some(Audience::Processes)];
-            assert_eq!(
-                processes.contains(&audience(call.path)),
-                call.is_internal(),
-                "{}",
-                call.path
-            );
-        }
+    fn is_open_to_tenants(call: &Call) -> bool {
+        call.audience == Audience::Everyone || call.is_open_to_tenants
     }
 
     /// The table of calls in `docs/reference/access.md`.
     fn page() -> String {
         let mut page =
             String::from("| call | callers | services | with tenant |\n|---|---|---|---|\n");
-        for (path, audience) in CALLS {
+        for call in all_calls() {
+            let Call { path, audience, services, .. } = call;
             let callers = match audience {
+                Audience::Unspecified => "nobody",
                 Audience::Everyone => "everyone",
                 Audience::Viewers => "viewer, operator, admin",
                 Audience::ViewersAndDoors => "viewer, operator, admin, door",
@@ -550,12 +288,10 @@ mod tests {
                 Audience::Processes => "admin, door",
                 Audience::Services => "admin",
             };
-            let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(path);
+            let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(call);
             let callers = if is_edges { format!("{callers}, edge") } else { callers.into() };
-            let services: Vec<_> = service_calls::callers(path).collect();
             let services = services.join(", ");
-            let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
-            let with_tenant = if is_open { "yes" } else { "no" };
+            let with_tenant = if is_open_to_tenants(call) { "yes" } else { "no" };
             page += &format!("| `{path}` | {callers} | {services} | {with_tenant} |\n");
         }
         page
@@ -625,7 +361,7 @@ mod tests {
         for role in roles.chain([None]) {
             for method in pool.services().flat_map(|it| it.methods().collect::<Vec<_>>()) {
                 let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
-                let admits = audience(&path).unwrap().admits(role);
+                let admits = admits_role(audience(&path).unwrap(), role);
                 assert_eq!(admits, may_call(role, &method), "{path}, {role:?}");
             }
         }
@@ -634,21 +370,19 @@ mod tests {
     #[test]
     fn callers_with_a_tenant_make_calls_of_their_role_that_are_open_to_tenants() {
         let acme: TenantName = "acme".parse().unwrap();
-        for (path, audience) in CALLS {
-            let is_open = *audience == Audience::Everyone || TENANT_CALLS.contains(path);
+        for call in all_calls() {
             for role in [Role::Viewer, Role::Operator, Role::Admin] {
                 let caller = Caller::from(role).with_tenant(acme.clone()).unwrap();
-                let expected = is_open && audience.admits(Some(role));
-                assert_eq!(admits(path, Some(&caller)), expected, "{path}, {caller}");
+                let expected = is_open_to_tenants(call) && admits_role(call.audience, Some(role));
+                assert_eq!(admits(call.path, Some(&caller)), expected, "{}, {caller}", call.path);
             }
         }
-        for path in TENANT_CALLS {
-            let audience = audience(path).unwrap();
+        for call in calls::CALLS.iter().filter(|call| call.is_open_to_tenants) {
             let is_of_people = matches!(
-                audience,
+                call.audience,
                 Audience::Viewers | Audience::ViewersAndDoors | Audience::Operators
             );
-            assert!(is_of_people, "{path}");
+            assert!(is_of_people, "{}", call.path);
         }
     }
 
@@ -657,7 +391,7 @@ mod tests {
         let edge = Caller::new(Role::Edge, "service:rack-7").unwrap();
         let service = |name: &str| Caller::new(Role::Service, &service_subject([name])).unwrap();
         let of_services = ["netboot", "metadata"].map(service);
-        for (path, audience) in CALLS {
+        for Call { path, audience, .. } in all_calls() {
             let expected = *audience == Audience::Everyone
                 || of_services.iter().any(|service| admits(path, Some(service)));
             assert_eq!(admits(path, Some(&edge)), expected, "{path}");

@@ -1,5 +1,5 @@
-//! The calls that each service makes of other ones. A caller of the role `service` may make the calls of the services that its
-//! subject names, and no others.
+//! The calls that each service makes. A caller of the role `service` may make the calls of the
+//! services that its subject names, and no others.
 //!
 //! ```text
 //! service:instance            one service: its pipe inside a process
@@ -9,7 +9,10 @@
 //!
 //! A caller of the role `edge` may make the calls of [`EDGE_SERVICES`], whatever its subject.
 //!
-//! A test compares the table with the sources of the services.
+//! The contract names the services of each call. A test compares them with the sources of the
+//! services.
+
+use tinwright::calls::Call;
 
 use crate::identity::Caller;
 
@@ -17,143 +20,6 @@ use crate::identity::Caller;
 const KIND: &str = "service:";
 /// The name in the subject that stands for all services.
 const ALL: &str = "tinwright";
-
-/// The calls that each service makes, by its name.
-pub const SERVICE_CALLS: &[(&str, &[&str])] = &[
-    (
-        "address",
-        &[
-            "/tinwright.hardware.v1.HardwareService/GetHardware",
-            "/tinwright.hardware.v1.LocationService/GetLocation",
-            "/tinwright.identity.v1.TenantService/GetTenant",
-            "/tinwright.instance.v1.InstanceService/GetInstance",
-            "/tinwright.netboot.v1.LeaseService/WithholdAddresses",
-        ],
-    ),
-    (
-        "hardware",
-        &[
-            "/tinwright.address.v1.ClaimService/ClaimAddresses",
-            "/tinwright.address.v1.ClaimService/ListClaims",
-            "/tinwright.address.v1.ClaimService/ReleaseAddresses",
-            "/tinwright.instance.v1.InstanceService/GetInstance",
-            "/tinwright.instance.v1.InstanceService/ListInstances",
-            "/tinwright.power.v1.PowerService/CancelPowerJob",
-            "/tinwright.power.v1.PowerService/DeleteBmc",
-            "/tinwright.power.v1.PowerService/GetBmc",
-            "/tinwright.power.v1.PowerService/ListPowerJobs",
-            "/tinwright.workflow.v1.WorkflowService/CancelWorkflow",
-            "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
-        ],
-    ),
-    (
-        "identity",
-        &[
-            "/tinwright.address.v1.GrantService/ListGrants",
-            "/tinwright.event.v1.OwnerEventService/ListOwnerEvents",
-            "/tinwright.event.v1.OwnerEventService/WatchOwnerEvents",
-            "/tinwright.instance.v1.InstanceService/ListInstances",
-            "/tinwright.workflow.v1.TemplateService/ListTemplates",
-        ],
-    ),
-    (
-        "instance",
-        &[
-            "/tinwright.address.v1.ClaimService/ClaimAddresses",
-            "/tinwright.address.v1.ClaimService/ListClaims",
-            "/tinwright.address.v1.ClaimService/ReleaseAddresses",
-            "/tinwright.address.v1.GrantService/AttachGrant",
-            "/tinwright.address.v1.GrantService/CreateGrant",
-            "/tinwright.address.v1.GrantService/DetachGrant",
-            "/tinwright.address.v1.GrantService/ReleaseGrant",
-            "/tinwright.address.v1.GrantService/WatchGrants",
-            "/tinwright.hardware.v1.HardwareService/GetHardware",
-            "/tinwright.hardware.v1.HardwareService/ListHardware",
-            "/tinwright.hardware.v1.HardwareService/SetHardwareState",
-            "/tinwright.hardware.v1.LocationService/GetLocation",
-            "/tinwright.hardware.v1.ModelService/GetModel",
-            "/tinwright.identity.v1.TenantService/GetTenant",
-            "/tinwright.power.v1.PowerService/CancelPowerJob",
-            "/tinwright.power.v1.PowerService/CreatePowerJob",
-            "/tinwright.power.v1.PowerService/GetBmc",
-            "/tinwright.power.v1.PowerService/ReleasePowerJob",
-            "/tinwright.workflow.v1.WorkflowService/CancelWorkflow",
-            "/tinwright.workflow.v1.WorkflowService/CreateWorkflow",
-            "/tinwright.workflow.v1.WorkflowService/GetBootEpoch",
-            "/tinwright.workflow.v1.WorkflowService/GetWorkflow",
-            "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
-            "/tinwright.workflow.v1.WorkflowService/NoteBoot",
-            "/tinwright.workflow.v1.WorkflowService/PlanWorkflow",
-            "/tinwright.workflow.v1.WorkflowService/ReleaseWorkflow",
-            "/tinwright.workflow.v1.WorkflowService/WatchWorkflows",
-        ],
-    ),
-    (
-        "metadata",
-        &[
-            "/tinwright.hardware.v1.HardwareService/WatchHardware",
-            "/tinwright.instance.v1.InstanceService/ReportPhoneHome",
-            "/tinwright.instance.v1.InstanceService/WatchInstances",
-            "/tinwright.netboot.v1.LeaseService/WatchLeases",
-        ],
-    ),
-    (
-        "netboot",
-        &[
-            "/tinwright.address.v1.GrantService/WatchGrants",
-            "/tinwright.hardware.v1.HardwareService/GetHardware",
-            "/tinwright.hardware.v1.HardwareService/UpdateHardware",
-            "/tinwright.hardware.v1.HardwareService/WatchHardware",
-            "/tinwright.hardware.v1.UnknownMachineService/RecordUnknownMachines",
-            "/tinwright.instance.v1.InstanceService/ReportPhoneHome",
-            "/tinwright.instance.v1.InstanceService/ReportScript",
-            "/tinwright.instance.v1.InstanceService/WatchInstances",
-            "/tinwright.workflow.v1.WorkflowService/NoteBoot",
-            "/tinwright.workflow.v1.WorkflowService/WatchWorkflows",
-        ],
-    ),
-    (
-        "node",
-        &[
-            "/tinwright.hardware.v1.HardwareService/GetHardware",
-            "/tinwright.hardware.v1.HardwareService/WatchHardware",
-            "/tinwright.instance.v1.InstanceService/ReportStackRunning",
-            "/tinwright.instance.v1.InstanceService/WatchInstances",
-            "/tinwright.workflow.v1.WorkflowService/GetBootEpoch",
-        ],
-    ),
-    (
-        "power",
-        &[
-            "/tinwright.hardware.v1.HardwareService/CreateHardware",
-            "/tinwright.hardware.v1.HardwareService/GetHardware",
-            "/tinwright.hardware.v1.HardwareService/RecordBmcInventory",
-            "/tinwright.instance.v1.InstanceService/GetInstance",
-            "/tinwright.workflow.v1.WorkflowService/ListWorkflows",
-        ],
-    ),
-    (
-        "workflow",
-        &[
-            "/tinwright.hardware.v1.HardwareService/EnrolMachine",
-            "/tinwright.hardware.v1.HardwareService/GetHardware",
-            "/tinwright.hardware.v1.HardwareService/ListHardware",
-            "/tinwright.hardware.v1.HardwareService/RecordInventory",
-            "/tinwright.hardware.v1.ModelService/ListModels",
-            "/tinwright.identity.v1.TenantService/GetTenant",
-            "/tinwright.instance.v1.InstanceService/GetInstance",
-            "/tinwright.instance.v1.InstanceService/ListInstances",
-            "/tinwright.node.v1.NodeService/GetNode",
-            "/tinwright.power.v1.PowerService/CancelPowerJob",
-            "/tinwright.power.v1.PowerService/CreatePowerJob",
-            "/tinwright.power.v1.PowerService/GetPowerJob",
-            "/tinwright.power.v1.PowerService/WatchPowerJobs",
-        ],
-    ),
-];
-
-/// The calls that every process makes, whatever services it has.
-const COMMON_CALLS: &[&str] = &["/tinwright.identity.v1.IdentityService/WatchRevocations"];
 
 /// The services that an edge serves: it makes their calls.
 pub const EDGE_SERVICES: [&str; 2] = ["metadata", "netboot"];
@@ -163,21 +29,16 @@ pub fn service_subject<'a>(services: impl IntoIterator<Item = &'a str>) -> Strin
     KIND.to_owned() + &services.into_iter().collect::<Vec<_>>().join(".")
 }
 
-/// Returns the names of the services that make the call `path`.
-pub(super) fn callers(path: &str) -> impl Iterator<Item = &'static str> {
-    let makes_call = move |calls: &[&str]| COMMON_CALLS.contains(&path) || calls.contains(&path);
-    SERVICE_CALLS.iter().filter(move |(_, calls)| makes_call(calls)).map(|(service, _)| *service)
+/// True if a service of edges makes `call`.
+pub(super) fn is_of_edges(call: &Call) -> bool {
+    call.services.iter().any(|service| EDGE_SERVICES.contains(service))
 }
 
-/// True if a service of edges makes the call `path`.
-pub(super) fn is_of_edges(path: &str) -> bool {
-    callers(path).any(|service| EDGE_SERVICES.contains(&service))
-}
-
-/// True if one of the services that `caller` names makes the call `path`.
-pub(super) fn is_of(caller: &Caller, path: &str) -> bool {
+/// True if one of the services that `caller` names makes `call`.
+pub(super) fn is_of(caller: &Caller, call: &Call) -> bool {
     let Some(services) = caller.subject().strip_prefix(KIND) else { return false };
-    callers(path).any(|service| services == ALL || services.split('.').any(|it| it == service))
+    let is_named = |service: &&str| services == ALL || services.split('.').any(|it| it == *service);
+    call.services.iter().any(is_named)
 }
 
 #[cfg(test)]
@@ -186,12 +47,15 @@ mod tests {
     use std::path::Path;
 
     use prost_reflect::DescriptorPool;
+    use tinwright::calls::{CALLS, find};
 
     use super::*;
     use crate::identity::Role;
 
     const GET_HARDWARE: &str = "/tinwright.hardware.v1.HardwareService/GetHardware";
     const WATCH_LEASES: &str = "/tinwright.netboot.v1.LeaseService/WatchLeases";
+    /// The call of every service.
+    const WATCH_REVOCATIONS: &str = "/tinwright.identity.v1.IdentityService/WatchRevocations";
 
     fn service(subject: &str) -> Caller {
         Caller::new(Role::Service, subject).unwrap()
@@ -212,17 +76,19 @@ mod tests {
             ("person:tinwright", false, false),
             ("credential:netboot", false, false),
         ] {
-            assert_eq!(is_of(&service(subject), GET_HARDWARE), gets_hardware, "{subject}");
-            assert_eq!(is_of(&service(subject), WATCH_LEASES), watches_leases, "{subject}");
+            let may_make = |path| is_of(&service(subject), find(path).unwrap());
+            assert_eq!(may_make(GET_HARDWARE), gets_hardware, "{subject}");
+            assert_eq!(may_make(WATCH_LEASES), watches_leases, "{subject}");
         }
     }
 
     #[test]
     fn every_service_follows_the_revocations() {
-        for (name, _) in SERVICE_CALLS {
-            assert!(is_of(&service(&service_subject([*name])), COMMON_CALLS[0]), "{name}");
+        let call = find(WATCH_REVOCATIONS).unwrap();
+        for name in CALLS.iter().flat_map(|call| call.services) {
+            assert!(is_of(&service(&service_subject([*name])), call), "{name}");
         }
-        assert!(!is_of(&service("service:other"), COMMON_CALLS[0]));
+        assert!(!is_of(&service("service:other"), call));
     }
 
     /// The calls of the contract: path, package without version, name as a method of a client.
@@ -267,7 +133,7 @@ mod tests {
     fn the_table_has_the_calls_in_the_sources_of_each_service_and_no_other() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let contract = contract();
-        for (service, calls) in SERVICE_CALLS {
+        for service in find(WATCH_REVOCATIONS).unwrap().services {
             // Calls of shared libraries are those of the services that use them.
             let folder = root.join("services").join(service).join("src");
             let mut text = sources(&folder);
@@ -299,18 +165,16 @@ mod tests {
                 .filter(|(_, _, name)| text.contains(&format!(".{name}(")))
                 .map(|(path, ..)| path.as_str())
                 .collect();
-            assert_eq!(made, calls.iter().copied().collect(), "{service}: see SERVICE_CALLS");
+            let calls = CALLS.iter().filter(|call| call.services.contains(service));
+            let calls = calls.map(|call| call.path).filter(|path| *path != WATCH_REVOCATIONS);
+            assert_eq!(made, calls.collect(), "{service}: see the option `call` of these calls");
         }
     }
 
     #[test]
-    fn services_make_only_calls_that_their_role_may_make_and_rows_are_sorted() {
-        for (service, calls) in SERVICE_CALLS {
-            assert!(calls.is_sorted(), "{service}");
-            for call in *calls {
-                let audience = super::super::audience(call).unwrap();
-                assert!(audience.admits(Some(Role::Service)), "{service}: {call}");
-            }
+    fn services_make_only_calls_that_their_role_may_make() {
+        for call in CALLS.iter().filter(|call| !call.services.is_empty()) {
+            assert!(super::super::admits_role(call.audience, Some(Role::Service)), "{}", call.path);
         }
     }
 }
