@@ -12,8 +12,9 @@
 //! POST   /api/v1/<plural>[/{id}]:<verb>   every other call (AIP-136)
 //! ```
 //!
-//! No call is named here, so a new one has its route, or is left out for a [`Reason`], once it is in the contract. A response is the
-//! call's whole response message. `docs/reference/rest.md` has the table; a test compares it.
+//! No call is named here, so a new one has its route, or is left out for a [`Reason`] by its
+//! callers, once it is in the contract. A response is the call's whole response message.
+//! `docs/reference/rest.md` has the table; a test compares it.
 
 mod names;
 mod nouns;
@@ -26,21 +27,13 @@ use http::Method;
 use prost_reflect::{
     DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
 };
-use tinwright::options::{is_internal, is_set};
+use tinwright::options::is_set;
 
 use self::names::{kebab, lower_camel, snake, words};
 use self::nouns::{Noun, Nouns};
 
 /// The path that all routes begin with.
 pub const PREFIX: &str = "/api/v1/";
-
-/// Services for machines and for streams of bytes, and the one call that is for doors only.
-const LEFT_OUT: [(&str, Reason); 4] = [
-    ("tinwright.workflow.v1.WorkerService", Reason::Machines),
-    ("tinwright.node.v1.NodeService.Connect", Reason::Machines),
-    ("tinwright.store.v1.StoreService", Reason::Bytes),
-    ("tinwright.identity.v1.IdentityService.Authenticate", Reason::Doors),
-];
 
 /// The routes, and the calls without one.
 #[derive(Clone, Debug, Default)]
@@ -282,12 +275,23 @@ fn is_text(message: &MessageDescriptor) -> bool {
 
 /// Returns the reason for which `call` has no route, if there is one.
 fn reason(call: &MethodDescriptor) -> Option<Reason> {
-    if is_internal(call) {
-        return Some(Reason::Internal);
+    use tinwright::common::v1::Audience as To;
+    match tinwright::options::call(call).map_or(To::Unspecified, |call| call.audience) {
+        To::Unspecified | To::Services | To::Processes => Some(Reason::Internal),
+        // A machine without a certificate redeems its token.
+        To::Everyone | To::Workers | To::Machines | To::WorkersAndNodes | To::Nodes => {
+            Some(Reason::Machines)
+        }
+        To::Doors => Some(Reason::Doors),
+        To::Viewers | To::ViewersAndDoors | To::Operators | To::Admins => {
+            streams_bytes(call).then_some(Reason::Bytes)
+        }
     }
-    let names = [call.full_name(), call.parent_service().full_name()].map(str::to_owned);
-    let left_out = LEFT_OUT.iter().find(|(name, _)| names.iter().any(|it| it == name));
-    left_out.map(|(_, reason)| *reason)
+}
+
+/// True if the responses of `call` are parts of one text of bytes.
+fn streams_bytes(call: &MethodDescriptor) -> bool {
+    call.is_server_streaming() && call.output().fields().all(|field| field.kind() == Kind::Bytes)
 }
 
 /// Returns the routes of `call`.
