@@ -128,13 +128,8 @@ fn check_ended(lease: &pb::Lease, force: bool) -> anyhow::Result<()> {
     if has_ended || force {
         return Ok(());
     }
-    let (address, state) = (&lease.address, word(lease.state()));
+    let (address, state) = (&lease.address, lease.state().word());
     bail!("{address} is {state}, for {}: delete it with --force", holder(lease))
-}
-
-/// Returns the state as people write it.
-fn word(state: State) -> String {
-    state.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
 }
 
 /// Returns the client, or the object for which the address is withheld.
@@ -148,7 +143,7 @@ impl Row for pb::Lease {
     fn row(&self, now: SystemTime) -> Vec<String> {
         vec![
             self.address.clone(),
-            word(self.state()),
+            self.state().word(),
             holder(self).to_owned(),
             self.hardware_id.clone(),
             output::time_until(self.expire_time, now),

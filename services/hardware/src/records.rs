@@ -104,14 +104,7 @@ impl Kind for HardwareKind {
 
 impl Bounded for HardwareKind {
     fn allowed(hardware: &pb::Hardware) -> Option<Duration> {
-        match hardware.state() {
-            State::Deleting => Some(Duration::from_secs(10 * 60)),
-            State::Unspecified
-            | State::Enrolled
-            | State::Provisionable
-            | State::Failed
-            | State::Maintenance => None,
-        }
+        hardware.state().max_stay()
     }
 
     fn state_time(hardware: &pb::Hardware) -> Option<SystemTime> {

@@ -192,19 +192,7 @@ impl Kind for InstanceKind {
 
 impl Bounded for InstanceKind {
     fn allowed(instance: &pb::Instance) -> Option<Duration> {
-        const HOUR: Duration = Duration::from_secs(60 * 60);
-        match instance.state() {
-            pb::State::Queued => Some(HOUR),
-            pb::State::Provisioning => Some(3 * HOUR),
-            pb::State::Reinstalling => Some(4 * HOUR),
-            // Disks without a fast erase are overwritten.
-            pb::State::Deprovisioning => Some(24 * HOUR),
-            pb::State::Unspecified
-            | pb::State::Active
-            | pb::State::Failed
-            | pb::State::DeprovisionFailed
-            | pb::State::Deleted => None,
-        }
+        instance.state().max_stay()
     }
 
     fn state_time(instance: &pb::Instance) -> Option<SystemTime> {

@@ -16,7 +16,6 @@ use store::records::{Index, Kind};
 use tinwright::field_mask;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
-use tinwright::power::v1::power_job::State;
 use tinwright::secret::Sealable;
 
 use crate::tenant_view;
@@ -224,11 +223,7 @@ impl Kind for Job {
 
 impl Bounded for Job {
     fn allowed(job: &pb::PowerJob) -> Option<Duration> {
-        match job.state() {
-            State::Pending => Some(Duration::from_secs(2 * 60 * 60)),
-            State::Running => Some(Duration::from_secs(60 * 60)),
-            State::Unspecified | State::Success | State::Failed | State::Cancelled => None,
-        }
+        job.state().max_stay()
     }
 
     fn state_time(job: &pb::PowerJob) -> Option<SystemTime> {

@@ -124,17 +124,7 @@ impl Kind for WorkflowKind {
 
 impl Bounded for WorkflowKind {
     fn allowed(workflow: &pb::Workflow) -> Option<Duration> {
-        const HOUR: Duration = Duration::from_secs(60 * 60);
-        match workflow.state() {
-            // Also in the queue behind a workflow that runs.
-            pb::WorkflowState::Pending | pb::WorkflowState::Running => Some(24 * HOUR),
-            pb::WorkflowState::Preparing | pb::WorkflowState::Post => Some(HOUR),
-            pb::WorkflowState::Unspecified
-            | pb::WorkflowState::Success
-            | pb::WorkflowState::Failed
-            | pb::WorkflowState::Timeout
-            | pb::WorkflowState::Cancelled => None,
-        }
+        workflow.state().max_stay()
     }
 
     fn state_time(workflow: &pb::Workflow) -> Option<SystemTime> {

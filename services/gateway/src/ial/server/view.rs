@@ -38,7 +38,7 @@ pub(super) fn provision_status(
         status.extra["failed"] = true.into();
         status.extra["reason"] = instance.state_reason.clone().into();
     } else {
-        status.extra["step"] = word(instance.state()).into();
+        status.extra["step"] = instance.state().word().into();
     }
     Ok(status)
 }
@@ -72,14 +72,9 @@ pub(crate) fn check_usable(instance: &inst::Instance) -> Result<(), Fault> {
     if is_provisioned(instance) && instance.state() != State::Failed && !is_ending(instance) {
         return Ok(());
     }
-    let state = word(instance.state());
+    let state = instance.state().word();
     let fault = Fault::new(Code::InvalidState, "the machine is not provisioned");
     Err(fault.with_detail(format!("the machine is {state}")))
-}
-
-/// Returns the name of a state, such as `active`.
-fn word(state: State) -> String {
-    state.as_str_name().trim_start_matches("STATE_").to_ascii_lowercase()
 }
 
 fn has_failed_for_good(instance: &inst::Instance, now: SystemTime) -> bool {
