@@ -12,6 +12,7 @@ use identity::rotation::Resealer;
 use instance::instances::InstanceKind;
 use node::mailbox::CallKind;
 use node::stacks::StackKind;
+use power::stored::Job;
 use power::{Bmcs, PlaintextHttp};
 use runtime::authority::SiteAuthority;
 use runtime::seal::Seal;
@@ -124,6 +125,7 @@ impl KeyRotation {
             + reseal::<StackKind>(store, "node").await?
             + reseal::<CallKind>(store, "node").await?
             + reseal::<CredentialKind>(store, "identity").await?
+            + reseal::<Job>(store, "power").await?
             + bmcs.reseal().await.context("encrypting the passwords of BMCs")?;
         for service in REQUEST_OWNERS {
             let requests = requests::reseal(&ScopedStore::new(store.clone(), service)).await;
@@ -150,8 +152,10 @@ async fn reseal<K: Kind>(store: &Arc<dyn Store>, service: &'static str) -> anyho
 mod tests {
     use hardware::HardwareRecords;
     use store::memory::MemoryStore;
-    use tinwright::HardwareId;
     use tinwright::hardware::v1::{Hardware, Interface};
+    use tinwright::power::v1::operation::{InsertMedia, What};
+    use tinwright::power::v1::{Operation, PowerJob};
+    use tinwright::{HardwareId, PowerJobId};
 
     use super::*;
 
@@ -212,6 +216,23 @@ mod tests {
         assert_eq!(first.site.keys().get().others, []);
         assert_eq!(first.secret(id).await.unwrap(), SECRET.as_bytes());
         assert!(site_identity::claim_store(&*store, &former.site).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn power_jobs_with_the_url_of_an_image_are_encrypted_with_a_new_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = process(folder.path(), &Arc::new(MemoryStore::default())).await;
+        let jobs = Records::<Job>::new(ScopedStore::new(process.store.clone(), "power"));
+        let media = InsertMedia { image_url: "https://images.test/?t=1".into(), drive: 0 };
+        let operation = Operation { what: Some(What::InsertMedia(media)), ..Operation::default() };
+        let id = PowerJobId::new().to_string();
+        let job = PowerJob { id, operations: vec![operation], ..PowerJob::default() };
+        jobs.commit(jobs.to_create(&job)).await.unwrap();
+        process.site.prepare_key().unwrap();
+        process.site.use_next_key().unwrap();
+        process.rotation.reseal().await.unwrap();
+        process.site.drop_old_key().unwrap();
+        assert_eq!(jobs.require(&job.id).await.unwrap().operations, job.operations);
     }
 
     #[tokio::test]
