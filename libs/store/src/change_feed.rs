@@ -5,13 +5,17 @@
 //! Nothing here is stored: after a restart the ring is empty and begins at the store's revision, so that earlier followers have
 //! to list too. When the writer ends, for whatever reason, waiting followers get an error.
 //!
-//! **Number of followers.** Every commit wakes every follower, which looks for its prefix among the new keys. This is meant for
-//! one follower per noun and process, some dozens. Ten thousand followers would turn one commit into ten thousand wake-ups:
-//! watchers of one machine each wait on a [`mirror`](crate::mirror), not here.
+//! **Number of followers.** A commit wakes the followers of the kinds of keys that it writes, and no
+//! others. Followers of anything else than a kind are woken by every commit. One follower for each
+//! noun and process is meant: watchers of one machine wait on a [`mirror`](crate::mirror), not here.
+
+mod signals;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use tokio::sync::watch;
+
+use self::signals::KindSignals;
 
 use crate::{Error, Revision};
 
@@ -35,15 +39,26 @@ pub enum Changes {
     },
 }
 
-/// The keys written since `floor`.
+/// The keys of recent commits.
 #[derive(Debug)]
 struct Ring {
     names: VecDeque<(Revision, String)>,
+    /// The newest revision of a dropped name.
     floor: Revision,
     revision: Revision,
     start: Revision,
-    /// The revision that last wrote each kind of key, since `start`. Kinds are few, and all of them are named in the sources.
-    kinds: HashMap<String, Revision>,
+    /// Each kind of key that was written since `start`. Kinds are few, and all of them are named in
+    /// the sources.
+    kinds: HashMap<String, WrittenKind>,
+}
+
+/// Revisions of one kind of key.
+#[derive(Clone, Copy, Debug)]
+struct WrittenKind {
+    /// The newest revision.
+    last: Revision,
+    /// The newest revision of a dropped name.
+    floor: Revision,
 }
 
 /// Returns the part of `key` that names its kind: `<service>/<kind>/`.
@@ -52,35 +67,64 @@ fn kind(key: &str) -> Option<&str> {
     key.get(..=end)
 }
 
+/// True if `prefix` is a whole kind.
+fn is_kind(prefix: &str) -> bool {
+    kind(prefix) == Some(prefix)
+}
+
 impl Ring {
     fn new(revision: Revision) -> Self {
-        let (names, kinds) = (VecDeque::new(), HashMap::new());
-        Self { names, floor: revision, revision, start: revision, kinds }
+        Self {
+            names: VecDeque::new(),
+            floor: revision,
+            revision,
+            start: revision,
+            kinds: HashMap::new(),
+        }
     }
 
     fn push(&mut self, revision: Revision, key: &str) {
         if let Some(kind) = kind(key) {
             match self.kinds.get_mut(kind) {
-                Some(last) => *last = revision,
-                None => drop(self.kinds.insert(kind.to_owned(), revision)),
+                Some(written) => written.last = revision,
+                None => {
+                    let written = WrittenKind { last: revision, floor: self.start };
+                    self.kinds.insert(kind.to_owned(), written);
+                }
             }
         }
         self.names.push_back((revision, key.to_owned()));
         if self.names.len() > MAX_NAMES {
-            self.floor = self.names.pop_front().map_or(self.floor, |(dropped, _)| dropped);
+            self.drop_oldest();
         }
         self.revision = revision;
     }
 
+    fn drop_oldest(&mut self) {
+        let Some((revision, key)) = self.names.pop_front() else { return };
+        self.floor = revision;
+        if let Some(written) = kind(&key).and_then(|kind| self.kinds.get_mut(kind)) {
+            written.floor = revision;
+        }
+    }
+
+    /// Returns the revision from which on the names under `prefix` are complete.
+    fn floor_of(&self, prefix: &str) -> Revision {
+        match is_kind(prefix) {
+            true => self.kinds.get(prefix).map_or(self.start, |written| written.floor),
+            false => self.floor,
+        }
+    }
+
     /// True if no key under `prefix`, which is a kind, was written after `after`.
     fn is_unchanged(&self, prefix: &str, after: Revision) -> bool {
-        let last = self.kinds.get(prefix).copied().unwrap_or(self.start);
-        kind(prefix) == Some(prefix) && last <= after && after <= self.revision
+        let last = self.kinds.get(prefix).map_or(self.start, |written| written.last);
+        is_kind(prefix) && last <= after && after <= self.revision
     }
 
     fn since(&self, prefix: &str, after: Revision) -> Option<Changes> {
         let revision = self.revision;
-        if after < self.floor {
+        if after < self.floor_of(prefix) {
             return Some(Changes::Lost { revision });
         }
         let old = self.names.partition_point(|(at, _)| *at <= after);
@@ -91,16 +135,22 @@ impl Ring {
     }
 }
 
+/// The writer has ended, and with it the feed.
+#[derive(Debug, thiserror::Error)]
+#[error("the feed of changes has ended")]
+struct FeedEnded;
+
 /// The writer's end. Dropping it ends the feed.
 #[derive(Debug)]
 pub(crate) struct ChangeFeed {
     ring: watch::Sender<Ring>,
+    signals: KindSignals,
 }
 
 impl ChangeFeed {
     /// An empty feed that begins at `revision`.
     pub(crate) fn new(revision: Revision) -> Self {
-        Self { ring: watch::Sender::new(Ring::new(revision)) }
+        Self { ring: watch::Sender::new(Ring::new(revision)), signals: KindSignals::default() }
     }
 
     /// The newest revision published.
@@ -110,7 +160,14 @@ impl ChangeFeed {
 
     /// Publishes the keys of durable commits, oldest first.
     pub(crate) fn publish<'a>(&self, names: impl Iterator<Item = (Revision, &'a str)>) {
-        self.ring.send_modify(|ring| names.for_each(|(revision, key)| ring.push(revision, key)));
+        let mut kinds = BTreeSet::new();
+        self.ring.send_modify(|ring| {
+            for (revision, key) in names {
+                ring.push(revision, key);
+                kinds.extend(kind(key));
+            }
+        });
+        self.signals.wake(&kinds);
     }
 
     /// Publishes that nothing else was written up to `revision`.
@@ -121,11 +178,18 @@ impl ChangeFeed {
     /// Restarts at `revision`: the changes before it are unknown, and every follower has to list.
     pub(crate) fn restart(&self, revision: Revision) {
         self.ring.send_replace(Ring::new(revision));
+        self.signals.wake_all();
     }
 
     /// A reader's end.
     pub(crate) fn follow(&self) -> ChangeFollower {
-        ChangeFollower { ring: self.ring.subscribe() }
+        ChangeFollower { ring: self.ring.subscribe(), signals: self.signals.clone() }
+    }
+}
+
+impl Drop for ChangeFeed {
+    fn drop(&mut self) {
+        self.signals.close();
     }
 }
 
@@ -133,6 +197,7 @@ impl ChangeFeed {
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeFollower {
     ring: watch::Receiver<Ring>,
+    signals: KindSignals,
 }
 
 impl ChangeFollower {
@@ -154,6 +219,11 @@ impl ChangeFollower {
         mut after: Revision,
     ) -> Result<Changes, Error> {
         let mut last = Revision(0);
+        // Before the ring is read: a commit after that wakes this follower.
+        let mut signal = match is_kind(prefix) {
+            true => Some(self.signals.of(prefix).ok_or(Error::unavailable(FeedEnded))?),
+            false => None,
+        };
         loop {
             {
                 let ring = self.ring.borrow_and_update();
@@ -167,7 +237,11 @@ impl ChangeFollower {
                 // A waiting follower keeps up, even if other prefixes change a lot.
                 (last, after) = (revision, after.max(revision));
             }
-            self.ring.changed().await.map_err(Error::unavailable)?;
+            let woken = match &mut signal {
+                Some(signal) => signal.changed().await,
+                None => self.ring.changed().await,
+            };
+            woken.map_err(Error::unavailable)?;
         }
     }
 
@@ -201,3 +275,6 @@ impl ChangeFollower {
         reached.map(drop).map_err(Error::unavailable)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,6 +110,25 @@ impl<K: Kind> Mirror<K> {
         self.records.decode_id(id, &found).ok()
     }
 
+    /// Returns the record `id` as it is stored: from memory while that certainly has all that is
+    /// stored, and from the store otherwise.
+    pub async fn current(&self, id: &str) -> Result<Option<K::Record>, Error> {
+        let in_memory = {
+            let table = self.shared.read();
+            self.is_complete(&table).then(|| table.get(id))
+        };
+        match in_memory {
+            Some(found) => Ok(found.map(|found| self.records.decode_id(id, &found)).transpose()?),
+            None => self.records.get(id).await,
+        }
+    }
+
+    /// True if `table` certainly has all records that are stored now.
+    fn is_complete(&self, table: &Table) -> bool {
+        let is_unchanged = |revision| self.records.store().is_unchanged(&Self::prefix(), revision);
+        K::MIRRORED == Mirrored::All && table.read_up_to.is_some_and(is_unchanged)
+    }
+
     /// Follows all records.
     pub fn watch(&self) -> Watcher<K> {
         Watcher::all(self.records.clone(), self.shared.clone())
@@ -280,13 +299,14 @@ impl<K: Kind> RecordSource<K> for Mirror<K> {
     }
 
     fn page_in_memory(&self, after: &str, limit: usize) -> Option<Page> {
-        let (table, prefix) = (self.shared.read(), Self::prefix());
-        let is_complete = K::MIRRORED == Mirrored::All
-            && self.records.store().is_unchanged(&prefix, table.read_up_to?);
+        let table = self.shared.read();
+        if !self.is_complete(&table) {
+            return None;
+        }
+        let prefix = Self::prefix();
         let pair =
             |(id, found): (&Arc<str>, &Versioned)| Ok(([&prefix, &**id].concat(), found.clone()));
-        let page = is_complete.then(|| Page::gather(table.held_after(after).map(Ok), limit, pair));
-        page?.ok()
+        Page::gather(table.held_after(after).map(Ok), limit, pair).ok()
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! commit ─▶ queue ─▶ writer ── stage, stage, stage ─▶ apply ─▶ flush ─▶ fdatasync ─▶ feed, then responses
-//! get, list ───────────────────▶ sled ───────────────────────────────────────▶ response once durable
+//! get ─▶ recent pairs, or as list
+//! list ────────────────────────▶ sled ───────────────────────────────────────▶ response once durable
 //! ```
 //!
 //! The `open` module opens the database, `layout` defines the keys and values in sled, `writer` is the only module that changes
-//! them, by batches of `staged` commits.
+//! them, by batches of `staged` commits. `recent` has the pairs that were written last.
 //!
 //! **Crash safety.** A commit is part of one sled batch: after a kill or a power failure it is stored completely or not at all. It
 //! is acknowledged after sled's flush *and* an `fdatasync` of the `db` file, because sled's flush alone leaves the last half
@@ -24,6 +25,7 @@
 
 mod layout;
 mod open;
+mod recent;
 mod space;
 mod staged;
 mod writer;
@@ -37,6 +39,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use self::layout::Layout;
+use self::recent::RecentPairs;
 use self::space::Space;
 use self::writer::{Queued, QueuedCommit, QueuedFreeze, Writer};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
@@ -50,6 +53,7 @@ const MAX_QUEUED_COMMITS: usize = 256;
 pub struct Sled {
     layout: Arc<Layout>,
     durable: ChangeFollower,
+    recent: Arc<RecentPairs>,
     queue: mpsc::Sender<Queued>,
     _writer: writer::Running, // after `queue`: closing the queue is what ends it
 }
@@ -81,8 +85,10 @@ impl Sled {
         let (layout, feed) = (Arc::new(layout), ChangeFeed::new(last));
         let (sender, queue) = mpsc::channel(MAX_QUEUED_COMMITS);
         let durable = feed.follow();
-        let writer = Writer { layout: layout.clone(), disk, space, feed }.start(queue)?;
-        Ok(Self { layout, durable, queue: sender, _writer: writer })
+        let recent = Arc::new(RecentPairs::default());
+        let writer = Writer { layout: layout.clone(), disk, space, feed, recent: recent.clone() };
+        let writer = writer.start(queue)?;
+        Ok(Self { layout, durable, recent, queue: sender, _writer: writer })
     }
 
     /// Gives `queued` to the writer.
@@ -92,7 +98,7 @@ impl Sled {
 
     /// Reads sled on a blocking thread, and returns the revision read at.
     ///
-    /// This holds even for one key: a hit in the cache takes a microsecond, but a miss reads the disk, and both wait while the
+    /// This holds even for one key that was not written recently: a hit in the cache takes a microsecond, but a miss reads the disk, and both wait while the
     /// writer applies a commit.
     async fn look<T: Send + 'static>(
         &self,
@@ -107,6 +113,9 @@ impl Sled {
 #[async_trait]
 impl Store for Sled {
     async fn get(&self, key: &str) -> Result<Option<Versioned>, Error> {
+        if let Some(found) = self.recent.get(key) {
+            return Ok(found);
+        }
         let key = key.to_owned();
         let (found, revision) = self.look(move |layout| layout.get(&key)).await?;
         // A value is durable with its own revision; the absence of a value, with the latest applied revision.

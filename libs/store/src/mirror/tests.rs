@@ -295,6 +295,21 @@ async fn pages_are_read_from_memory_while_the_mirror_has_everything() {
 }
 
 #[tokio::test]
+async fn a_record_is_read_from_memory_unless_the_mirror_is_late() {
+    let fixture = fixture();
+    let a = fixture.write("a", "1").await;
+    let mut watcher = fixture.mirror.watch();
+    while next(&mut watcher).await != WatchEvent::Synced {}
+    let gets = fixture.store.gets.load(Ordering::Relaxed);
+    assert_eq!(fixture.mirror.current("a").await.unwrap(), Some(a));
+    assert_eq!(fixture.mirror.current("b").await.unwrap(), None);
+    assert_eq!(fixture.store.gets.load(Ordering::Relaxed), gets);
+    let b = fixture.write("b", "1").await;
+    assert_eq!(fixture.mirror.get("b"), None, "the mirror has not read it yet");
+    assert_eq!(fixture.mirror.current("b").await.unwrap(), Some(b));
+}
+
+#[tokio::test]
 async fn a_page_has_what_was_written_before_it_although_the_mirror_is_late() {
     let fixture = fixture();
     let mut expected = BTreeSet::new();

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use tokio::sync::{mpsc, oneshot};
 
 use super::layout::Layout;
+use super::recent::RecentPairs;
 use super::space::Space;
 use super::staged::Staged;
 use crate::change_feed::ChangeFeed;
@@ -57,6 +58,7 @@ pub(super) struct Writer {
     pub(super) disk: File,
     pub(super) space: Space,
     pub(super) feed: ChangeFeed,
+    pub(super) recent: Arc<RecentPairs>,
 }
 
 /// The thread. Dropping this waits for it, so close the queue first.
@@ -137,10 +139,12 @@ impl Writer {
             self.layout.flush()?;
             self.disk.sync_data().map_err(Error::unavailable)?;
         }
-        let applied = batch.iter().zip(&outcomes);
-        let applied =
-            applied.filter_map(|(queued, outcome)| Some((queued, outcome.as_ref().ok()?)));
-        self.feed.publish(applied.flat_map(|(queued, revision)| queued.commit.names(*revision)));
+        let applied = || {
+            let outcomes = batch.iter().zip(&outcomes);
+            outcomes.filter_map(|(queued, outcome)| Some((&queued.commit, *outcome.as_ref().ok()?)))
+        };
+        applied().for_each(|(commit, revision)| self.recent.add(commit, revision));
+        self.feed.publish(applied().flat_map(|(commit, revision)| commit.names(revision)));
         Ok(outcomes)
     }
 }
