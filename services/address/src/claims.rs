@@ -151,6 +151,25 @@ impl Claims {
         Ok(edits.into_change().and(self.records.to_create(claim)))
     }
 
+    /// Returns the change that adds the claims of each of `requests`, and for each request if it is
+    /// part of the change. A request of which an address is taken is not.
+    pub(crate) async fn to_add_free(
+        &self,
+        requests: &[Vec<(Block, pb::Claim)>],
+    ) -> Result<(Change, Vec<bool>), store::Error> {
+        let mut edits = Edits::new(self.records.store());
+        let mut records = Change::default();
+        let mut added = Vec::with_capacity(requests.len());
+        for claims in requests {
+            let is_free = edits.hold_all(claims.iter().map(|(block, _)| *block)).await?;
+            for (_, claim) in claims.iter().filter(|_| is_free) {
+                records = records.and(self.records.to_create(claim));
+            }
+            added.push(is_free);
+        }
+        Ok((edits.into_change().and(records), added))
+    }
+
     /// Returns the change that removes `claim`, which is of `block`.
     pub(crate) async fn to_remove(
         &self,
@@ -269,6 +288,21 @@ impl<'a> Edits<'a> {
             }
             chunk.set_split(slot, true);
             id = above;
+        }
+        Ok(true)
+    }
+
+    /// Marks the slots of all `blocks` as held. Changes nothing and returns false if a part is taken.
+    async fn hold_all(
+        &mut self,
+        blocks: impl Iterator<Item = Block>,
+    ) -> Result<bool, store::Error> {
+        let before = self.chunks.clone();
+        for block in blocks {
+            if !self.hold(block).await? {
+                self.chunks = before;
+                return Ok(false);
+            }
         }
         Ok(true)
     }

@@ -10,11 +10,14 @@
 //! object that claimed it again meanwhile. What an owner that crashed leaves claimed, it releases later, when it compares the claims
 //! with its objects.
 
+mod batches;
+
 use std::time::{Duration, SystemTime};
 
 use runtime::Clock;
 use tinwright::address::v1 as pb;
 
+use self::batches::ClaimBatches;
 use crate::Error;
 use crate::attempts::{Attempts, Turns};
 use crate::block::Block;
@@ -29,6 +32,7 @@ pub const TAKE_OVER_AGE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct ObjectClaims {
     claims: Claims,
+    batches: ClaimBatches,
     turns: Turns,
     clock: Clock,
 }
@@ -37,7 +41,8 @@ impl ObjectClaims {
     /// The claims of objects beside `grants`.
     pub fn new(grants: &Grants) -> Self {
         let (claims, clock) = (grants.claims().clone(), grants.clock().clone());
-        Self { claims, turns: grants.turns().clone(), clock }
+        let batches = ClaimBatches::new(claims.clone());
+        Self { claims, batches, turns: grants.turns().clone(), clock }
     }
 
     /// Claims all of `addresses` for `holder`, or none. Those of `ended` objects, which have its noun, are taken over.
@@ -47,6 +52,9 @@ impl ObjectClaims {
         addresses: &[Block],
         ended: &[String],
     ) -> Result<Vec<pb::ClaimedAddress>, Error> {
+        if let Some(claimed) = self.claim_free(holder, addresses).await {
+            return Ok(claimed);
+        }
         let mut claimed = Vec::new();
         for block in addresses {
             match self.claim_one(holder, *block, ended).await {
@@ -90,6 +98,23 @@ impl ObjectClaims {
         Ok(claims)
     }
 
+    /// Claims all of `addresses` for `holder`, together with other requests. Returns none if one may be
+    /// taken, or if the commit failed.
+    async fn claim_free(
+        &self,
+        holder: &pb::ClaimHolder,
+        addresses: &[Block],
+    ) -> Option<Vec<pb::ClaimedAddress>> {
+        let now = self.clock.wall();
+        let claims = addresses.iter().map(|block| (*block, new_claim(*block, holder, now)));
+        let revision = self.batches.add(claims.collect()).await?;
+        let claimed = |block: &Block| {
+            let address = block.address().to_string();
+            pb::ClaimedAddress { address, revision, is_new: true }
+        };
+        Some(addresses.iter().map(claimed).collect())
+    }
+
     async fn claim_one(
         &self,
         holder: &pb::ClaimHolder,
@@ -114,10 +139,7 @@ impl ObjectClaims {
         let (records, now) = (self.claims.records(), self.clock.wall());
         let (change, is_new) = match records.get(&block.key()).await? {
             None => {
-                let (id, text) = (block.key(), block.to_string());
-                let claim = pb::Claim { id, block: text, ..pb::Claim::default() };
-                let claim = with_holders(claim, vec![holder.clone()], now);
-                let add = self.claims.to_add(block, &claim.unwrap_or_default()).await;
+                let add = self.claims.to_add(block, &new_claim(block, holder, now)).await;
                 // It was claimed after it was read above, perhaps by somebody who may share it.
                 let is_late = |error: &Error| matches!(error, Error::Taken { by, .. } if by.id == block.key());
                 let add = add.map_err(|error| if is_late(&error) { Error::Busy } else { error });
@@ -172,6 +194,21 @@ fn holders(claim: &pb::Claim) -> Vec<pb::ClaimHolder> {
     let pb::Claim { noun, object_id, tenant, hardware_id, sharers, .. } = claim.clone();
     let first = pb::ClaimHolder { noun, object_id, tenant, hardware_id };
     [first].into_iter().chain(sharers).collect()
+}
+
+/// Returns the claim of `block`, which only `holder` has, claimed at `now`.
+fn new_claim(block: Block, holder: &pb::ClaimHolder, now: SystemTime) -> pb::Claim {
+    let pb::ClaimHolder { noun, object_id, tenant, hardware_id } = holder.clone();
+    pb::Claim {
+        id: block.key(),
+        block: block.to_string(),
+        noun,
+        object_id,
+        tenant,
+        hardware_id,
+        update_time: Some(now.into()),
+        ..pb::Claim::default()
+    }
 }
 
 /// Returns `claim` with these holders in place of its own, claimed at `now`; none without holders.

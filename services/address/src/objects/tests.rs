@@ -161,3 +161,36 @@ async fn concurrent_claims_of_one_network_all_succeed_and_leave_nothing() {
     }
     assert_eq!(bench.keys().await, 0);
 }
+
+#[tokio::test]
+async fn concurrent_claims_of_free_addresses_share_a_commit() {
+    let bench = Bench::new();
+    let holders = [holder("hardware", "m", "m"), holder("hardware", "n", "n")];
+    let blocks = [[block("192.0.2.7")], [block("192.0.2.8")]];
+    let (first, second) = tokio::join!(
+        bench.objects.claim(&holders[0], &blocks[0], &[]),
+        bench.objects.claim(&holders[1], &blocks[1], &[]),
+    );
+    let [first, second] = [first, second].map(|claimed| claimed.unwrap().remove(0));
+    assert!(first.is_new && second.is_new);
+    assert_eq!(first.revision, second.revision);
+    let stored = bench.objects.of(&[blocks[0][0], blocks[1][0]]).await.unwrap();
+    assert!(stored.iter().all(|claim| claim.revision == first.revision), "{stored:?}");
+}
+
+#[tokio::test]
+async fn a_refused_claim_takes_nothing_from_the_others_of_its_commit() {
+    let bench = Bench::new();
+    bench.claim(&holder("hardware", "m", "m"), "192.0.2.7").await.unwrap();
+    let holders = [holder("hardware", "n", "n"), holder("hardware", "o", "o")];
+    // The first address of the refused request is free.
+    let blocks = [vec![block("192.0.2.6"), block("192.0.2.7")], vec![block("192.0.2.8")]];
+    let (refused, claimed) = tokio::join!(
+        bench.objects.claim(&holders[0], &blocks[0], &[]),
+        bench.objects.claim(&holders[1], &blocks[1], &[]),
+    );
+    assert_eq!(refused.unwrap_err().to_string(), "192.0.2.7 is reserved for machine m");
+    assert!(claimed.unwrap()[0].is_new);
+    let stored = bench.objects.of(&[block("192.0.2.6"), block("192.0.2.8")]).await.unwrap();
+    assert_eq!(stored.iter().map(|claim| claim.object_id.as_str()).collect::<Vec<_>>(), ["o"]);
+}
