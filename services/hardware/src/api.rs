@@ -151,7 +151,7 @@ impl Api {
             location_mirror.run(stop.clone()),
             model_mirror.run(stop.clone()),
             unknown_mirror.run(stop.clone()),
-            sweep(unknown, mirror.clone(), stop.clone()),
+            sweep(unknown, unknown_mirror.clone(), mirror.clone(), stop.clone()),
             claims.claims().reconcile(&claims, claims.clock(), &stop),
             interrupted::run(records, mirror, peers, stop.clone()),
         );

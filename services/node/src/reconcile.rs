@@ -96,7 +96,11 @@ impl Reconciler {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(machine) = changed.recv() => queue.add(Key::Node(machine)),
+                Some(machine) = changed.recv() => {
+                    if self.is_node(&machine, &nodes) {
+                        queue.add(Key::Node(machine));
+                    }
+                }
                 event = node_events.next() => match event {
                     Ok(event) => self.add_node(event, &mut queue),
                     Err(_) => node_events = nodes.watch(),
@@ -110,6 +114,12 @@ impl Reconciler {
         }
         // The next start begins with all records.
         queue.abort().await;
+    }
+
+    /// True if the machine `id` is a node, or has an instance with a stack. Most machines are neither:
+    /// no record is read because of them. A node whose record is not in `nodes` yet is an event later.
+    fn is_node(&self, id: &str, nodes: &Mirror<NodeKind>) -> bool {
+        self.directory.last_occupant(id).is_some() || nodes.get(id).is_some()
     }
 
     fn add_node(&self, event: WatchEvent<Node>, queue: &mut WorkQueue<Key>) {

@@ -8,15 +8,17 @@ use tinwright::hardware::v1 as pb;
 use tinwright::watch::WatchEvent;
 use tokio_util::sync::CancellationToken;
 
-use super::{MAX_AGE, UnknownMachines};
+use super::{MAX_AGE, UnknownMachineKind, UnknownMachines};
 use crate::records::HardwareKind;
 
 /// The interval at which all are looked at.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Deletes them until `stop`: at once when a record in `machines` is new or changed, and every hour.
+/// Deletes those in `mirror` until `stop`: at once when a record in `machines` is new or changed, and
+/// every hour.
 pub(crate) async fn sweep(
     unknown: UnknownMachines,
+    mirror: Mirror<UnknownMachineKind>,
     machines: Mirror<HardwareKind>,
     stop: CancellationToken,
 ) {
@@ -28,7 +30,7 @@ pub(crate) async fn sweep(
             event = watcher.next() => match event {
                 // The machines of the beginning are looked at by the hour: they may be many.
                 Ok(WatchEvent::Put(machine)) if is_synced => {
-                    report(unknown.forget_known(&machine).await);
+                    report(unknown.forget_known(&mirror, &machine).await);
                 }
                 Ok(WatchEvent::Synced) => is_synced = true,
                 Ok(WatchEvent::Put(_) | WatchEvent::Deleted(_)) => {}
@@ -47,11 +49,15 @@ fn report(result: Result<(), records::Error>) {
 }
 
 impl UnknownMachines {
-    /// Deletes the unknown machines that are interfaces of `machine`.
-    pub(super) async fn forget_known(&self, machine: &pb::Hardware) -> Result<(), records::Error> {
+    /// Deletes the unknown machines in `mirror` that are interfaces of `machine`.
+    pub(super) async fn forget_known(
+        &self,
+        mirror: &Mirror<UnknownMachineKind>,
+        machine: &pb::Hardware,
+    ) -> Result<(), records::Error> {
         for interface in &machine.interfaces {
             // A report may be stored meanwhile, but not after the record.
-            while let Some(old) = self.records.get(&interface.mac).await? {
+            while let Some(old) = mirror.current(&interface.mac).await? {
                 match self.records.commit(self.records.to_delete(&old)).await {
                     Err(records::Error::Changed { .. }) => {}
                     result => drop(result?),

@@ -155,7 +155,8 @@ async fn a_record_that_is_created_deletes_the_unknown_machine() {
     let following = mirror.clone();
     let stopped = stop.clone();
     tokio::spawn(async move { following.run(stopped).await });
-    tokio::spawn(sweep(site.unknown.clone(), mirror.clone(), stop.clone()));
+    let unknown = Mirror::new(site.unknown.records().clone());
+    tokio::spawn(sweep(site.unknown.clone(), unknown, mirror.clone(), stop.clone()));
     mirror.ready().await;
     site.create_machine(1).await;
     let gone = async {
