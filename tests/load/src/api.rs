@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use anyhow::Context as _;
 use cli::connect::Connection;
 use rack::SERVER;
+use runtime::Channel;
 use tinwright::hardware::v1::ListHardwareRequest;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::runtime::{Builder, Runtime};
-use tonic::transport::Channel;
 
 use crate::fleet;
 use crate::site::Site;

@@ -6,8 +6,8 @@
 //! DHCP, the better of two seconds counts); a row says if it was disturbed to the end. A row also shows both median rates,
 //! and the processor time per exchange. All servers log as little as they can, without rate limits.
 
-mod dhcp;
-mod http;
+pub(crate) mod dhcp;
+pub(crate) mod http;
 mod tftp;
 
 use std::time::Duration;

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::Mac;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
 
 use crate::api;
 use crate::site::Site;
@@ -22,8 +22,8 @@ const PREFIX_LENGTH: u32 = 15;
 const FIRST_ADDRESS_OFFSET: u32 = 256;
 /// Offset of a machine's own relay from the machine's address.
 const RELAY_OFFSET: u32 = 1 << 16;
-/// Maximum number of concurrent requests.
-const MAX_CONCURRENT_REQUESTS: usize = 64;
+/// Number of concurrent requests when the rate does not matter.
+pub const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// Returns the MAC of machine `n`, a locally administered address.
 pub fn mac(n: usize) -> Mac {
@@ -79,13 +79,19 @@ fn record(n: usize) -> pb::Hardware {
 
 /// Creates the machines `numbers` at `site`. Returns the rate in records per second.
 pub fn create(site: &Site, numbers: Range<usize>) -> anyhow::Result<f64> {
+    create_by(site, numbers, MAX_CONCURRENT_REQUESTS)
+}
+
+/// Creates the machines `numbers` at `site` by at most `concurrent` requests at a time. Returns the
+/// rate in records per second.
+pub fn create_by(site: &Site, numbers: Range<usize>, concurrent: usize) -> anyhow::Result<f64> {
     site.enter()?;
     let (count, start) = (numbers.len(), Instant::now());
     api::runtime()?.block_on(async {
         let hardware = api::hardware(site).await?;
         let mut tasks = JoinSet::new();
         for n in numbers {
-            if tasks.len() == MAX_CONCURRENT_REQUESTS {
+            if tasks.len() == concurrent {
                 tasks.join_next().await.context("no request is pending")???;
             }
             tasks.spawn(create_one(hardware.clone(), n));

@@ -6,6 +6,7 @@
 //! - [`machine`]: boots one machine with [`request`], [`tftp`] and [`http`]; [`power_on`]: boots all of them at once.
 //! - [`beside`]: compares our server with each [`peer`]: [`dhcp_load`] (with the search of [`max_rate`]), [`tftp_load`] and
 //!   [`http_load`].
+//! - [`former`]: compares our server with a former build of it.
 //! - [`steal`]: detects CPU steal by the hypervisor; [`report`]: prints results and goals.
 //!
 //! All traffic stays inside the namespaces.
@@ -15,6 +16,7 @@ pub mod beside;
 pub mod dhcp_load;
 pub mod draw;
 pub mod fleet;
+pub mod former;
 pub mod http;
 pub mod http_load;
 pub mod machine;

@@ -1,10 +1,12 @@
 //! Measures the server under load: `cargo rack load`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
 use load::beside::{Protocol, beside};
+use load::former;
 use load::power_on;
 use load::report::Report;
 use load::site::{Settings, Site};
@@ -30,6 +32,14 @@ enum Command {
         /// Measure these protocols only, separated by commas
         #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,http")]
         only: Vec<Protocol>,
+    },
+    /// Measure creations, scripts, metadata, lists, DHCP and memory beside a former build of this server
+    Former {
+        /// The former program `tinwright`
+        program: PathBuf,
+        /// Number of rounds; the median counts
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
+        rounds: u8,
     },
     /// Power on simulated machines, all at once, and wait until each has its instance-id
     Boot {
@@ -59,6 +69,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Beside { rounds, only } => {
             setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
             beside(&only, rounds.into(), &mut report)?;
+        }
+        Command::Former { program, rounds } => {
+            setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
+            former::compare(&program, rounds.into(), &mut report)?;
         }
         Command::Boot { machines } => {
             let mut site = Site::new(Settings::with_defaults(setup::program("tinwright")))?;

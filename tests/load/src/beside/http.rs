@@ -63,13 +63,13 @@ fn rate(
 }
 
 /// Returns the script URLs of the first `count` machines.
-fn scripts(count: usize) -> Vec<Target> {
+pub(crate) fn scripts(count: usize) -> Vec<Target> {
     let path = |n| format!("/{}/auto.ipxe", fleet::mac(n).dashed());
     (0..count).map(|n| Target { client: fleet::address(n), server: BOOT, path: path(n) }).collect()
 }
 
 /// Returns the instance-id URLs of the first `count` machines.
-fn ids(count: usize) -> Vec<Target> {
+pub(crate) fn ids(count: usize) -> Vec<Target> {
     let target =
         |n| Target { client: fleet::address(n), server: METADATA, path: ID_PATH.to_owned() };
     (0..count).map(target).collect()
