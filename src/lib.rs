@@ -15,7 +15,6 @@
 //! - [`field_mask`]: the fields that an update replaces.
 //! - [`secret`]: the fields that views and logs leave out.
 //! - [`watch`]: the events of a watch.
-//! - [`in_process`]: a gRPC channel that never leaves the process.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -25,7 +24,6 @@ pub mod check;
 pub mod disk_hint;
 pub mod field_mask;
 pub mod id;
-pub mod in_process;
 pub mod json;
 pub mod mac;
 pub mod object;

@@ -1,6 +1,6 @@
 //! Addresses that two objects want: the second one is refused by the name of the first, whatever they are.
 
-use runtime::Role;
+use runtime::{Channel, Role};
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
@@ -9,7 +9,6 @@ use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::status::AddressInUse;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::support::{RunningServer, start, start_in};

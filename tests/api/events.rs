@@ -1,7 +1,7 @@
 //! Events: what callers change, and what they are refused, through the server's listener.
 
 use runtime::forwarding::ForwardCaller;
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use tinwright::event::v1 as pb;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::event::v1::owner_event_service_client::OwnerEventServiceClient;
@@ -15,7 +15,6 @@ use tinwright::hardware::v1::{
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 use tinwright::identity::v1::{CreateTenantRequest, Tenant};
 use tonic::Code;
-use tonic::transport::Channel;
 
 fn create(name: &str) -> CreateHardwareRequest {
     let mac = format!("02:00:00:00:00:{:02x}", name.bytes().last().unwrap_or_default());

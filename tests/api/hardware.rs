@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::start;
-use runtime::Role;
+use runtime::{Channel, Role};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as pb, watch_hardware_response::Event};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -16,7 +16,6 @@ use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tinwright::workflow::v1::{self as wf, boot_options};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
-use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
 fn create(last: u8) -> pb::CreateHardwareRequest {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::support::{RunningServer, start};
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::location_service_client::LocationServiceClient;
@@ -13,7 +13,6 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{CreateInstanceRequest, Instance};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
-use tonic::transport::Channel;
 use tonic_types::StatusExt as _;
 
 /// A server and the clients of an admin.

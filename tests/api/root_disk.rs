@@ -1,6 +1,6 @@
 //! Root disks from the inventory to the workflow of an instance.
 
-use runtime::Role;
+use runtime::{Channel, Role};
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1::instance::PowerManagement;
@@ -9,7 +9,6 @@ use tinwright::instance::v1::{self as inst, get_instance_request::By};
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::support::{RunningServer, start, until};

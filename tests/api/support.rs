@@ -9,12 +9,12 @@ use all_in_one::Server;
 use all_in_one::config::{CommandLine, Config};
 use clap::{Args as _, Command, FromArgMatches as _};
 use runtime::authority::SiteAuthority;
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use tempfile::TempDir;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// A running server. Drop ends it.
 pub struct RunningServer {
@@ -95,7 +95,8 @@ pub async fn connect(
     to: SocketAddr,
     tls: ClientTlsConfig,
 ) -> Result<Channel, tonic::transport::Error> {
-    Endpoint::from_shared(format!("https://{to}"))?.tls_config(tls)?.connect().await
+    let endpoint = Endpoint::from_shared(format!("https://{to}"))?;
+    Ok(endpoint.tls_config(tls)?.connect().await?.into())
 }
 
 /// Returns the certificate authority of another site.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::OptionFuture;
 use prost::Message;
+use runtime::Channel;
 use runtime::feed::{self, FeedEvent};
 use store::feed_cache::FeedCache;
 use tinwright::common::v1::View;
@@ -17,7 +18,6 @@ use tinwright::watch::WatchResponse;
 use tinwright::workflow::v1::WatchWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
 use crate::cache::FleetCache;

@@ -16,10 +16,9 @@ use tinwright::address::v1 as pb;
 use tinwright::address::v1::claim_service_client::ClaimServiceClient;
 use tinwright::status::AddressInUse;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use crate::Clock;
+use crate::{Channel, Clock};
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -17,7 +17,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
+
+use crate::Channel;
 
 /// The longest time for connecting to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,15 +71,15 @@ impl Servers {
     /// Returns a channel that connects at the first call, and again after a disconnect.
     pub fn channel(&self) -> anyhow::Result<Channel> {
         let (endpoint, servers) = (self.endpoint()?, self.clone());
-        Ok(endpoint
-            .connect_with_connector_lazy(tower::service_fn(move |_: Uri| servers.clone().open())))
+        let connector = tower::service_fn(move |_: Uri| servers.clone().open());
+        Ok(endpoint.connect_with_connector_lazy(connector).into())
     }
 
     /// Returns a channel that is connected, and connects again after a disconnect.
     pub async fn connect(&self) -> anyhow::Result<Channel> {
         let (endpoint, servers) = (self.endpoint()?, self.clone());
         let connector = tower::service_fn(move |_: Uri| servers.clone().open());
-        Ok(endpoint.connect_with_connector(connector).await?)
+        Ok(endpoint.connect_with_connector(connector).await?.into())
     }
 
     fn endpoint(&self) -> anyhow::Result<Endpoint> {
@@ -295,7 +297,7 @@ mod tests {
             Ok(channel) => channel.call(request).await.err().unwrap(),
             Err(error) => error,
         };
-        let status = describe_broken(Status::from_error(Box::new(error)));
+        let status = describe_broken(Status::from_error(error));
         assert!(matches!(status.code(), Code::Unavailable | Code::Cancelled), "{status:?}");
     }
 }

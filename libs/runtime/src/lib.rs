@@ -36,6 +36,7 @@ pub mod authority;
 pub mod boot_token;
 pub mod bounded_map;
 pub mod call_metrics;
+mod channel;
 pub mod client_address;
 pub mod clock;
 pub mod connect;
@@ -66,6 +67,7 @@ pub mod tenants;
 mod test_layer;
 pub mod work_queue;
 
+pub use channel::{Channel, LocalServices, RunningServices};
 pub use clock::Clock;
 pub use identity::{Caller, MachinePurpose, Role};
 pub use secret::{Secret, SiteKey};

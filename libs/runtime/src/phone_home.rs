@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::Channel;
 use serde_json::Value;
 use tinwright::instance::v1::{
     ReportPhoneHomeRequest, instance_service_client::InstanceServiceClient,
 };
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Reports a phone-home call to the instance service. For a machine without an instance nothing is stored, which is no error:

@@ -17,6 +17,7 @@
 //! ```
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tinwright::status;
@@ -121,9 +122,11 @@ pub fn describe_broken(status: Status) -> Status {
     let Some(cause) = std::iter::successors(source, |error| error.source()).last() else {
         return status;
     };
-    Status::unavailable(format!(
+    let mut described = Status::unavailable(format!(
         "the connection to the server broke: {cause}; if the server runs, it may refuse the certificate of its caller: was it revoked?"
-    ))
+    ));
+    described.set_source(Arc::new(status));
+    described
 }
 
 #[cfg(test)]

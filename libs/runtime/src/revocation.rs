@@ -13,11 +13,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Channel;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tinwright::identity::v1::{Revocation, WatchRevocationsRequest, WatchRevocationsResponse};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 pub use self::calls::refuse_revoked;

@@ -1,7 +1,7 @@
 //! Serves connections: accepts them, adds the caller to each request, and ends them in order.
 //!
 //! One loop for all of them, because tonic's own offers HTTP/2 only and hides the client's certificate: TLS with
-//! HTTP/1.1 and HTTP/2 on one port, the same in plaintext on loopback, and pipes inside the process. Listeners for firmware
+//! HTTP/1.1 and HTTP/2 on one port, and the same in plaintext on loopback. Listeners for firmware
 //! and probes are plaintext and HTTP/1 only, so that the version need not be detected.
 
 mod first_bytes;
@@ -10,7 +10,6 @@ mod plaintext;
 mod refused;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
@@ -19,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::body::Body;
-use futures_util::{Stream, StreamExt as _};
+
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -31,7 +30,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
@@ -95,7 +94,7 @@ pub enum Transport {
     PlaintextCalls,
 }
 
-/// The addresses of a connection; in every request's extensions. A pipe inside the process has none.
+/// The addresses of a connection; in every request's extensions. A call inside the process has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionAddresses {
     /// The client's address.
@@ -104,7 +103,7 @@ pub struct ConnectionAddresses {
     pub local: SocketAddr,
 }
 
-/// The end of a connection; in the extensions of its requests. A pipe inside the process has none.
+/// The end of a connection; in the extensions of its requests. A call inside the process has none.
 #[derive(Clone, Debug)]
 pub struct ConnectionEnd(CancellationToken);
 
@@ -181,26 +180,6 @@ pub async fn limited_tcp(
         }
     }
     drop(listener);
-    end(tasks).await;
-    Ok(())
-}
-
-/// Serves `app` on the pipes of [`tinwright::in_process::pair`] until `stop`. All of their requests are of `caller`.
-pub async fn in_process(
-    pipes: impl Stream<Item = io::Result<DuplexStream>>,
-    caller: Caller,
-    app: impl App,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let server = Server::new(app, ConnectionLimits::default(), stop.clone());
-    let mut tasks = JoinSet::new();
-    let mut pipes = pin!(pipes);
-    while let Some(Some(pipe)) = stop.run_until_cancelled(pipes.next()).await {
-        let caller = Some(caller.clone());
-        tasks.spawn(server.connection().run(pipe?, caller, None, Place::default()));
-    }
-    // No client is left, but the process goes on.
-    stop.cancelled().await;
     end(tasks).await;
     Ok(())
 }

@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
+use crate::Channel;
 use tinwright::TenantName;
 use tinwright::identity::v1::GetTenantRequest;
 use tinwright::identity::v1::get_tenant_request::By;
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 use tinwright::status::Violations;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Timeout of a call.

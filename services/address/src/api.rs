@@ -7,8 +7,8 @@ mod subnets;
 
 use std::sync::Arc;
 
-use runtime::Clock;
 use runtime::tenants::TenantDirectory;
+use runtime::{Channel, Clock};
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
 use store::{ScopedStore, Store, serving};
@@ -17,7 +17,6 @@ use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::address::v1::location_binding_service_server::LocationBindingServiceServer;
 use tinwright::address::v1::subnet_service_server::SubnetServiceServer;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use self::claims::Conflicts;
 use crate::bindings::BindingKind;

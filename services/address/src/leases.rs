@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::netboot::v1::WithholdAddressesRequest;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tinwright::status::AddressInUse;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::Error;
 use crate::block::Block;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::address::v1 as pb;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By as HardwareBy;
@@ -14,7 +15,6 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
 use tinwright::{InstanceId, LocationId, Mac, TenantName};
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::Error;

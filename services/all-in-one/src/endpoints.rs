@@ -1,19 +1,15 @@
 //! The channels to the services: in this process, or at a peer.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use futures_util::Stream;
 use runtime::access::service_subject;
 use runtime::authority::RenewableCertificate;
 use runtime::connect::Servers;
-use runtime::{Caller, Role};
-use tinwright::in_process;
-use tokio::io::DuplexStream;
-use tonic::transport::{Channel, Uri};
+use runtime::{Caller, Channel, LocalServices, Role};
+use tonic::transport::Uri;
 
 use crate::certificates::Certificates;
 use crate::config::{Config, Service};
@@ -38,46 +34,42 @@ pub(crate) struct Endpoints {
     pub(crate) metadata: Channel,
 }
 
-/// The endpoints of each calling service. In this process each one has a pipe of its own, so that it makes its own calls only.
+/// The endpoints of each calling service. In this process each one is a caller of its own, so that
+/// it makes its own calls only.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerEndpoints(BTreeMap<Service, Endpoints>);
 
-/// The pipe of one calling service, for [`runtime::serve::in_process`].
-pub(crate) struct Pipe<P> {
-    pub(crate) caller: Caller,
-    pub(crate) connections: P,
-}
-
 impl CallerEndpoints {
-    /// Returns the endpoints that `config` sets, and the pipes to be served. Channels connect on the first call, because a peer may
-    /// start later or restart.
+    /// Returns the endpoints that `config` sets: `local` services, and those of other processes.
+    /// Channels connect on the first call, because a peer may start later or restart.
     pub(crate) fn new(
         config: &Config,
         certificates: &Certificates,
-    ) -> anyhow::Result<(Self, Vec<Pipe<impl Stream<Item = io::Result<DuplexStream>> + use<>>>)>
-    {
+        local: &LocalServices,
+    ) -> anyhow::Result<Self> {
         let by_service = remote_channels(config, certificates.service.as_ref())?;
         let by_door = remote_channels(config, certificates.door.as_ref())?;
         let has_leases =
             config.netboot.is_some() || !config.split.peers(Service::Netboot).is_empty();
         let has_node =
             config.split.serves(Service::Node) || !config.split.peers(Service::Node).is_empty();
-        let (mut endpoints, mut pipes) = (BTreeMap::new(), Vec::new());
-        for service in Service::value_variants() {
-            let (inside, connections) = in_process::pair();
-            let caller = caller([*service])?.context("a service is a caller")?;
-            pipes.push(Pipe { caller, connections });
-            let remote = if *service == Service::Gateway { &by_door } else { &by_service };
-            let of_service = Endpoints::new(&inside, remote, has_leases, has_node);
-            endpoints.insert(*service, of_service);
-        }
-        Ok((Self(endpoints), pipes))
+        Self::of_each(|service| {
+            let inside = local.channel(caller([service])?.context("a service is a caller")?);
+            let remote = if service == Service::Gateway { &by_door } else { &by_service };
+            Ok(Endpoints::new(&inside, remote, has_leases, has_node))
+        })
     }
 
     /// Returns endpoints that answer no call.
-    pub(crate) fn unconnected() -> Self {
-        let nobody = || Endpoints::new(&in_process::pair().0, &BTreeMap::new(), false, false);
-        Self(Service::value_variants().iter().map(|service| (*service, nobody())).collect())
+    pub(crate) fn unconnected() -> anyhow::Result<Self> {
+        let nobody = Channel::unconnected();
+        Self::of_each(|_| Ok(Endpoints::new(&nobody, &BTreeMap::new(), false, false)))
+    }
+
+    fn of_each(endpoints: impl Fn(Service) -> anyhow::Result<Endpoints>) -> anyhow::Result<Self> {
+        let services = Service::value_variants().iter();
+        let each = services.map(|service| Ok((*service, endpoints(*service)?)));
+        Ok(Self(each.collect::<anyhow::Result<_>>()?))
     }
 
     /// Returns the endpoints that `service` calls.

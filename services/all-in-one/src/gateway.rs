@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::pages::{self, Document};
-use gateway::{
-    Backend, Door, Gateway, GatewaySettings, LocalServices, ServiceChannel, ial, imageapi, mirror,
-};
+use gateway::{Backend, Door, Gateway, GatewaySettings, ial, imageapi, mirror};
 use runtime::Clock;
 use runtime::listen::Sockets;
 use runtime::revocation::Revocations;
@@ -15,7 +13,6 @@ use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
 use tokio::net::TcpListener;
-use tonic::transport::Channel;
 
 use crate::certificates::Certificates;
 use crate::config::{self, Config, GatewayTransport, Service};
@@ -63,12 +60,11 @@ impl Bound {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Starts to serve the doors, which call the services of `endpoints`, and of this process in `local`.
+    /// Starts to serve the doors, which call the services of `endpoints`.
     pub(crate) fn start(
         self,
         certificates: &Certificates,
         endpoints: &CallerEndpoints,
-        local: impl Fn(Service) -> Option<LocalServices>,
         revocations: &Revocations,
         vitals: &Diagnostics,
         tier: &mut Tier,
@@ -81,7 +77,7 @@ impl Bound {
         let stop = tier.stop.clone();
         let settings =
             GatewaySettings { trusted_proxies, rate_limits, clock: Clock::system(), stop };
-        let backend = backend(endpoints.of(Service::Gateway), local);
+        let backend = backend(endpoints.of(Service::Gateway));
         let gateway = vitals
             .register(|registry| Gateway::new(backend, revocations.clone(), settings, registry));
         let ial = ial::IalSettings {
@@ -147,22 +143,8 @@ fn limits(
     }
 }
 
-fn backend(endpoints: Endpoints, local: impl Fn(Service) -> Option<LocalServices>) -> Backend {
+fn backend(endpoints: Endpoints) -> Backend {
     let Endpoints { address, hardware, identity, instance, workflow, power, .. } = endpoints;
     let Endpoints { netboot, metadata, node, .. } = endpoints;
-    let to = |service, peer: Channel| match local(service) {
-        Some(local) => ServiceChannel::Local(local),
-        None => peer.into(),
-    };
-    Backend {
-        address: to(Service::Address, address),
-        hardware: to(Service::Hardware, hardware),
-        identity: to(Service::Identity, identity),
-        instance: to(Service::Instance, instance),
-        workflow: to(Service::Workflow, workflow),
-        power: to(Service::Power, power),
-        node: to(Service::Node, node),
-        netboot: to(Service::Netboot, netboot),
-        metadata: to(Service::Metadata, metadata),
-    }
+    Backend { address, hardware, identity, instance, workflow, power, node, netboot, metadata }
 }

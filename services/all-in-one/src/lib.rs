@@ -30,6 +30,7 @@ mod metrics;
 mod migrations;
 pub mod open_files;
 mod overdue;
+mod reflection;
 mod sealing;
 mod secrets;
 mod services;
@@ -52,18 +53,17 @@ use runtime::revocation::Revocations;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, MachineNames, Readiness};
-use runtime::{Caller, Clock, Role};
+use runtime::{Caller, Clock, LocalServices, Role};
 use store::Store;
 use store::deferred::DeferredStore;
 use store::fence::FencedStore;
-use tinwright::in_process;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificates::Certificates;
 use crate::config::{Config, Service, Storage};
 use crate::edges::{Edges, Metadata};
-use crate::endpoints::{CallerEndpoints, Pipe};
+use crate::endpoints::CallerEndpoints;
 use crate::events::refusals::Refusals;
 use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics, StoreSize};
 use crate::services::Services;
@@ -172,7 +172,8 @@ impl Server {
             let directory = config.data.join("store");
             vitals.register(|registry| StoreSize::register(directory, registry));
         }
-        let (endpoints, pipes) = CallerEndpoints::new(&config, &certificates)?;
+        let local = LocalServices::new(inner.stop.clone());
+        let endpoints = CallerEndpoints::new(&config, &certificates, &local)?;
         let revocations = follow_revocations(&config, &endpoints, &vitals, &mut edges);
         let services = match &store {
             Some(store) => {
@@ -188,15 +189,10 @@ impl Server {
         health.set(Readiness::Starting).await;
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
         let refusals = Refusals::new(Clock::system());
-        let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations)?;
-        let door = endpoints::caller([Service::Gateway])?.context("a gateway is a caller")?;
-        let local = ::gateway::LocalServices::new(app.clone(), door, inner.stop.clone());
-        for Pipe { caller, connections } in pipes {
-            let (app, until) = (app.clone(), inner.stop.clone());
-            inner.tasks.spawn(serve::in_process(connections, caller, app, until));
-        }
+        let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations);
+        let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
-        count_objects(&services, app.clone(), &names, &vitals, &mut inner)?;
+        count_objects(&services, &local, &names, &vitals, &mut inner)?;
         services.import_subnets(&config, &vitals, &mut inner);
         services.follow_overdue(&vitals.register(OverdueMetric::new), &mut inner);
         let (cache, cache_store) = cache.unzip();
@@ -206,8 +202,7 @@ impl Server {
 
         serve_grpc(&config, grpc, &certificates, app, &revocations, &mut edges)?;
         if let Some(gateway) = gateway {
-            let local = |service| config.split.peers(service).is_empty().then(|| local.clone());
-            gateway.start(&certificates, &endpoints, local, &revocations, &vitals, &mut edges)?;
+            gateway.start(&certificates, &endpoints, &revocations, &vitals, &mut edges)?;
         }
         let rotation = KeyRotation::new(site, followed_store.clone());
         edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
@@ -244,18 +239,16 @@ impl Server {
     }
 }
 
-/// Follows the objects of `services` for the metrics and for the `names` of machines, as a viewer with a pipe of its own.
+/// Follows the objects of `services` for the metrics and for the `names` of machines, as a viewer.
 fn count_objects(
     services: &Services,
-    app: impl serve::App,
+    local: &LocalServices,
     names: &MachineNames,
     vitals: &Diagnostics,
     tier: &mut Tier,
 ) -> anyhow::Result<()> {
-    let (channel, connections) = in_process::pair();
-    let caller = Caller::new(Role::Viewer, "service:metrics")?;
+    let channel = local.channel(Caller::new(Role::Viewer, "service:metrics")?);
     let metrics = vitals.register(ObjectMetrics::new);
-    tier.tasks.spawn(serve::in_process(connections, caller, app, tier.stop.clone()));
     let feeds = services.object_feeds(&channel);
     tier.tasks.spawn(metrics.run(feeds, names.clone(), tier.stop.clone()));
     Ok(())

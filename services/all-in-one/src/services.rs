@@ -10,6 +10,7 @@ use axum::response::Response;
 use futures_util::future::OptionFuture;
 use hardware::{HardwareRecords, Peers};
 use power::{Bmcs, HardwareDirectory, Jobs, PlaintextHttp, TenantMachines, Timing};
+use runtime::Channel;
 use runtime::access;
 use runtime::address_claims::AddressClaims;
 use runtime::admission::{self, Admission};
@@ -27,7 +28,6 @@ use store::Store;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use uuid::Uuid;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
@@ -38,6 +38,7 @@ use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
 use crate::metrics::{ObjectFeeds, WorkerMetrics};
 use crate::overdue;
+use crate::reflection::with_reflection;
 use crate::site_keys::KeyRotation;
 use crate::subnet_import;
 
@@ -155,15 +156,9 @@ impl Services {
         vitals: &Diagnostics,
         refusals: &Refusals,
         revocations: &Revocations,
-    ) -> anyhow::Result<Router> {
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(tinwright::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
+    ) -> Router {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
-        routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
         let Self { address, hardware, identity, site_events, instance, power, workflow, .. } =
             self.clone();
         let Self { events, backups, node, .. } = self.clone();
@@ -196,14 +191,15 @@ impl Services {
         boots.map(|it| routes.add_service(it.into_service()));
         leases.map(|it| routes.add_service(it.into_service()));
         metadata.map(|it| routes.add_service(it.into_service()));
-        let (app, metrics) =
-            (routes.routes().into_axum_router(), vitals.register_common(CallMetrics::new));
+        let descriptors = [tinwright::DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET];
+        let app = with_reflection(routes.routes().into_axum_router(), descriptors);
+        let metrics = vitals.register_common(CallMetrics::new);
         let admission = vitals.register(Admission::new);
         let (refusals, revocations) = (refusals.clone(), revocations.clone());
         let workers = vitals.register(|registry| WorkerMetrics::new(registry, Clock::system()));
         let checks = CallChecks { metrics, refusals, admission, revocations, workers };
         let checks = Arc::new(checks);
-        Ok(app.layer(from_fn_with_state(checks, checked)))
+        app.layer(from_fn_with_state(checks, checked))
     }
 
     /// Returns `channel` for each service of this process whose objects are counted.

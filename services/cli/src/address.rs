@@ -6,6 +6,7 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::GrantId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_grant_request::By;
@@ -13,7 +14,6 @@ use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::hardware::v1::Location;
 use tinwright::instance::v1::Instance;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure::{self, Missing};

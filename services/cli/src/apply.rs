@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use anyhow::Context as _;
 use prost::Name;
+use runtime::Channel;
 use serde_json::Value;
 use tinwright::address::v1 as address;
 use tinwright::hardware::v1 as hardware;
@@ -15,7 +16,6 @@ use tinwright::instance::v1::Instance;
 use tinwright::node::v1::Stack;
 use tinwright::power::v1::Bmc;
 use tinwright::workflow::v1::Template;
-use tonic::transport::Channel;
 
 use crate::failure::Failures;
 use crate::files::{self, Object, form};

@@ -8,13 +8,13 @@ use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 use tinwright::{HardwareId, Mac, check};
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::output::{self, Format, List, ListOutput, Row, Table, print_one};

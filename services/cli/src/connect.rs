@@ -13,11 +13,11 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches};
-use runtime::Clock;
 use runtime::connect::{Servers, client_config};
+use runtime::{Channel, Clock};
 use rustls::ClientConfig;
 use tinwright::common::v1 as common;
-use tonic::transport::{Channel, Uri};
+use tonic::transport::Uri;
 
 use crate::context::{Contexts, Site};
 use crate::failure;

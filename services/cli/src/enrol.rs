@@ -7,12 +7,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use runtime::Channel;
 use tinwright::hardware::v1::Location;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::enrol_bmc_request::Discovery;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::output::{Format, List, Row};

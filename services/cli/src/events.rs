@@ -5,11 +5,10 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
-use runtime::Clock;
+use runtime::{Channel, Clock};
 use tinwright::event::v1 as pb;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::event::v1::watch_events_response::Event as WatchEvent;
-use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::follow::{watch_ended, while_unavailable};

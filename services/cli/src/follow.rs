@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use prost::{Message, Name};
+use runtime::Channel;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tinwright::watch::{WatchEvent, WatchResponse};
-use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use crate::connect::View;

@@ -11,10 +11,10 @@ mod update;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::workflow::v1::Template;
-use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::enrol;

@@ -11,10 +11,10 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use runtime::serial::Serial;
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
-use tonic::transport::Channel;
 
 use crate::output::{self, List, ListOutput, Row, print_line};
 use crate::resource::{self, PAGE_SIZE};

@@ -9,13 +9,13 @@ mod wait;
 use std::time::{Duration, SystemTime};
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::InstanceId;
 use tinwright::hardware::v1::{Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1::Template;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};

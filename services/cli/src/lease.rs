@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
 use anyhow::bail;
+use runtime::Channel;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::get_lease_request::By;
 use tinwright::netboot::v1::lease::State;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::output::{self, List, ListOutput, Row, Table, print_line};
 use crate::resource::{PAGE_SIZE, pages, required};

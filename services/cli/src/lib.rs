@@ -65,7 +65,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 pub use clap_complete::Shell;
 use connect::Connection;
-use tonic::transport::Channel;
+use runtime::Channel;
 
 /// The client commands.
 #[derive(Debug, clap::Subcommand)]

@@ -6,11 +6,11 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_location_request::By;
 use tinwright::hardware::v1::location_service_client::LocationServiceClient;
 use tinwright::{LocationId, check};
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};

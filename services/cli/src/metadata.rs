@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use runtime::Channel;
 use tinwright::HardwareId;
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::explain_metadata_request::By;
 use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
-use tonic::transport::Channel;
 
 use crate::output::{self, Format, print_one};
 use crate::{failure, hardware};

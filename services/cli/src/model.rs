@@ -8,11 +8,11 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_model_request::By;
 use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::{ModelId, check};
-use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure;

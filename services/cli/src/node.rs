@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
+use runtime::Channel;
 use tinwright::NodeId;
 use tinwright::node::v1 as pb;
 use tinwright::node::v1::get_node_request::By;
 use tinwright::node::v1::node_service_client::NodeServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};

@@ -7,11 +7,11 @@ mod operation_text;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{self, Power, What};
 use tinwright::power::v1::power_service_client::PowerServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::MAX_MESSAGE_BYTES;
 use crate::input;

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::RangeId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_range_request::By;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};

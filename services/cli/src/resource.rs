@@ -21,8 +21,8 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use prost::{Message, Name};
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::HardwareId;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure::{self, Missing};

@@ -6,11 +6,11 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::node::v1 as pb;
 use tinwright::node::v1::get_stack_request::By;
 use tinwright::node::v1::stack_service_client::StackServiceClient;
 use tinwright::{StackId, check};
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::files::Object;

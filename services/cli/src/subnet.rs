@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::SubnetId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_subnet_request::By;
 use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::TemplateId;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::get_template_request::By;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::files::{self, Object};

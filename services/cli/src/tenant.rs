@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::TenantId;
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::get_tenant_request::By;
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::follow::{Watch, Watchable};

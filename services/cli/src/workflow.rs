@@ -9,13 +9,13 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost::Name as _;
+use runtime::Channel;
 use tinwright::WorkflowId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::Template;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 
 use crate::connect::{MAX_MESSAGE_BYTES, View};
 use crate::failure::Missing;

@@ -23,15 +23,13 @@ use runtime::bounded_map::ExpiringMap;
 use runtime::forwarding::ForwardCaller;
 use runtime::rate_limit::{Rate, RateLimiter, TokenBucket};
 use runtime::revocation::Revocations;
-use runtime::{Caller, Clock, Role};
+use runtime::{Caller, Channel, Clock, Role};
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tinwright::identity::v1::{AuthenticateRequest, Credential};
 use tinwright::status;
 use tokio::sync::Mutex as AsyncMutex;
 use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
-
-use crate::backend::ServiceChannel;
 
 /// The header with an API key; `Authorization: Bearer <key>` is the other way to send it.
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -51,7 +49,7 @@ const RIGHT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 const WRONG_LIFETIME: Duration = Duration::from_secs(60);
 
 /// A channel whose calls are those of a client.
-pub type ClientChannel = InterceptedService<ServiceChannel, ForwardCaller>;
+pub type ClientChannel = InterceptedService<Channel, ForwardCaller>;
 
 /// The client of a request.
 #[derive(Clone, Debug)]
@@ -64,7 +62,7 @@ pub struct Client {
 
 impl Client {
     /// Returns a channel to the service at `channel` for calls as this client.
-    pub fn channel(&self, channel: &ServiceChannel) -> ClientChannel {
+    pub fn channel(&self, channel: &Channel) -> ClientChannel {
         InterceptedService::new(channel.clone(), ForwardCaller::new(&self.caller))
     }
 
@@ -94,7 +92,7 @@ type Digest = [u8; 32];
 /// Finds the clients of requests.
 #[derive(Debug)]
 pub struct Authenticator {
-    identity: ServiceChannel,
+    identity: Channel,
     revocations: Revocations,
     attempts: Attempts,
     remembered: Mutex<ExpiringMap<Digest, Client>>,
@@ -105,7 +103,7 @@ pub struct Authenticator {
 
 impl Authenticator {
     /// Asks the identity service at `identity`.
-    pub fn new(identity: ServiceChannel, revocations: Revocations, clock: Clock) -> Self {
+    pub fn new(identity: Channel, revocations: Revocations, clock: Clock) -> Self {
         let mut key = [0; 32];
         // Without randomness nothing is remembered, because no digest could be trusted.
         let random = aws_lc_rs::rand::SecureRandom::fill(&SystemRandom::new(), &mut key);

@@ -42,7 +42,7 @@ use runtime::revocation::Revocations;
 use tokio_util::sync::CancellationToken;
 
 pub use self::authentication::{Authenticator, Client, ClientChannel};
-pub use self::backend::{Backend, LocalServices, ServiceChannel};
+pub use self::backend::Backend;
 pub use self::layers::Refusal;
 use self::layers::{DoorLayers, LayerState};
 use self::metrics::Metrics;

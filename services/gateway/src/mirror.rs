@@ -15,7 +15,7 @@ mod request;
 mod response;
 mod transcode;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
@@ -46,20 +46,31 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// The mirror.
 struct Mirror {
     gateway: Gateway,
+    /// Read from the descriptors at the first request: they take several MiB.
+    contract: LazyLock<Contract>,
+}
+
+/// What the descriptors say of the contract.
+struct Contract {
     routes: Routes,
     objects: JsonObjects,
     transcoder: Transcoder,
 }
 
+impl Contract {
+    fn read() -> Self {
+        let pool = tinwright::json::pool();
+        Self {
+            routes: pool.map(Routes::new).unwrap_or_default(),
+            objects: pool.map(JsonObjects::new).unwrap_or_default(),
+            transcoder: pool.map(Transcoder::new).unwrap_or_default(),
+        }
+    }
+}
+
 /// Returns the door at `/api/v1`.
 pub fn door(gateway: &Gateway) -> Door {
-    let pool = tinwright::json::pool();
-    let mirror = Mirror {
-        gateway: gateway.clone(),
-        routes: pool.map(Routes::new).unwrap_or_default(),
-        objects: pool.map(JsonObjects::new).unwrap_or_default(),
-        transcoder: pool.map(Transcoder::new).unwrap_or_default(),
-    };
+    let mirror = Mirror { gateway: gateway.clone(), contract: LazyLock::new(Contract::read) };
     Door {
         name: "rest",
         prefix: "/api/v1",
@@ -111,15 +122,16 @@ impl Mirror {
         known: &mut Option<Client>,
     ) -> Result<Response, Problem> {
         let path = parts.uri.path().trim_start_matches('/');
-        let target = self.routes.find(path);
+        let Contract { routes, objects, transcoder } = &*self.contract;
+        let target = routes.find(path);
         let target = target.ok_or_else(|| Problem::from(Status::not_found("no such path")))?;
         let client = self.client(parts).await?;
         *known = Some(client.clone());
         let query = request::query(parts.uri.query().unwrap_or_default());
-        let route = select(&self.routes, &target, &parts.method, &parts.headers, &query)?;
+        let route = select(routes, &target, &parts.method, &parts.headers, &query)?;
         let body = read(body).await?;
         let http = request::HttpRequest { key: target.key, query, headers: &parts.headers, body };
-        let message = http.message(route, &self.routes, &self.objects)?;
+        let message = http.message(route, routes, objects)?;
         let package = route.call.parent_service().package_name().to_owned();
         let channel = self.gateway.backend.of_package(&package);
         let channel = channel.ok_or_else(|| Status::unimplemented("no service has this call"))?;
@@ -133,7 +145,7 @@ impl Mirror {
         let answered = call::unary(channel, route, message).await;
         let answered = answered.map_err(|status| with_service(status, &package));
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
-        response::response(&route.call.output(), &answered, &self.transcoder)
+        response::response(&route.call.output(), &answered, transcoder)
     }
 
     async fn client(&self, parts: &Parts) -> Result<Client, Problem> {
@@ -154,7 +166,8 @@ impl Mirror {
         stream: call::Messages,
         end: Option<(Clock, SystemTime)>,
     ) -> Response {
-        let (output, transcoder) = (route.call.output(), self.transcoder.clone());
+        let output = route.call.output();
+        let transcoder = self.contract.transcoder.clone();
         let limits = events::Limits { stop: self.gateway.stop.clone(), end };
         events::response(output, stream, transcoder, limits)
     }

@@ -2,12 +2,11 @@
 
 use std::pin::Pin;
 
-use tinwright::in_process;
+use runtime::Channel;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tokio::sync::{mpsc, oneshot};
 use tonic::service::Routes;
-use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::peers::Peers;
@@ -22,12 +21,11 @@ pub(crate) fn start() -> (Peers, mpsc::UnboundedReceiver<Call>) {
 
 /// Starts the services with these instances. Only calls about other machines are returned.
 pub(crate) fn start_with(instances: Vec<pb::Instance>) -> (Peers, mpsc::UnboundedReceiver<Call>) {
-    let (channel, accepted) = in_process::pair();
     let (sender, calls) = mpsc::unbounded_channel();
     let instances = Routes::new(InstanceServiceServer::new(FakeInstances(sender, instances)));
     let not_found = || async { Status::not_found("nothing").into_http::<axum::body::Body>() };
     let routes = Routes::from(instances.into_axum_router().fallback(not_found));
-    tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(accepted));
+    let channel = Channel::to(routes);
     (Peers::new(channel.clone(), channel.clone(), channel), calls)
 }
 

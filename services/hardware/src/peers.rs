@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::TenantName;
 use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -13,7 +14,6 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::WorkflowState;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 /// Timeout of a call.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{SelectAll, select_all};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, future};
-use runtime::Caller;
+use runtime::{Caller, Channel};
 use store::serving;
 use tinwright::common::v1::Synced;
 use tinwright::event::v1 as pb;
@@ -21,7 +21,6 @@ use tinwright::watch::SERVER_STOPS;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 

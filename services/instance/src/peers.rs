@@ -9,6 +9,7 @@ mod machines;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use runtime::Channel;
 use runtime::retry::is_final;
 use runtime::tenants::{self, TenantDirectory};
 use tinwright::address::v1 as addr;
@@ -22,7 +23,6 @@ use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 pub use self::grants::NoGrant;

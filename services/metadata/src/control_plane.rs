@@ -1,9 +1,9 @@
 //! Sends reports to the control plane.
 
 use async_trait::async_trait;
+use runtime::Channel;
 use runtime::phone_home;
 use tinwright::instance::v1::ReportPhoneHomeRequest;
-use tonic::transport::Channel;
 
 use crate::http::{NotStored, PhoneHome, PhoneHomeCall};
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use metadata::machine::{TokenPolicy, UserData};
 use metadata::token::Tokens;
 use metadata::{Hegel, Index, Machine, serve_calls};
+use runtime::Channel;
 use serde_json::Value;
 use tinwright::hegel::hegel_client::HegelClient;
 use tinwright::hegel::{GetRequest, SubscribeRequest, SubscribeResponse};
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status, Streaming};
 
 use fleet::BoundLease;
@@ -79,7 +80,7 @@ impl Server {
         let endpoint = endpoint.local_address(Some(from.parse().unwrap()));
         let endpoint =
             endpoint.initial_stream_window_size(65_535).initial_connection_window_size(65_535);
-        HegelClient::new(endpoint.connect().await.unwrap())
+        HegelClient::new(endpoint.connect().await.unwrap().into())
     }
 
     async fn get(&self, from: &str) -> Result<Value, Status> {

@@ -8,11 +8,11 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::{IpNet, Ipv4Net};
+use runtime::Channel;
 use runtime::feed::{self, FeedEvent};
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::address::v1::{Grant, WatchGrantsRequest};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 /// The granted IPv4 blocks, by grant. Clones share them.
 #[derive(Clone, Debug, Default)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::Observer;
-use runtime::Clock;
 use runtime::boot_token::BootTokens;
 use runtime::neighbour::Neighbours;
 use runtime::serve::Transport;
 use runtime::site_keys::SiteKeys;
+use runtime::{Channel, Clock};
 use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -22,7 +22,6 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use self::link::{LinkServer, SharedState};
 use crate::allocation::Allocator;

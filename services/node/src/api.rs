@@ -5,7 +5,7 @@ mod stacks;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use runtime::Clock;
+use runtime::{Channel, Clock};
 use store::events::EventLog;
 use store::mirror::Mirror;
 use store::records::{self, CheckReport};
@@ -14,7 +14,6 @@ use tinwright::node::v1::node_service_server::NodeServiceServer;
 use tinwright::node::v1::stack_service_server::StackServiceServer;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use crate::calls::Calls;
 use crate::connect::Connector;

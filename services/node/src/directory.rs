@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use runtime::Channel;
 use runtime::feed::{self, FeedEvent};
 use tinwright::HardwareId;
 use tinwright::hardware::v1::get_hardware_request::By;
@@ -17,7 +18,6 @@ use tinwright::instance::v1::{Instance, State, WatchInstancesRequest};
 use tinwright::node::v1::{Node, NodeState};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use crate::error::Error;
 use crate::node_state::Machine;
@@ -255,13 +255,12 @@ fn occupant(instance: &Instance) -> Option<(String, Occupant)> {
 
 #[cfg(test)]
 mod tests {
-    use tinwright::in_process;
     use tinwright::instance::v1::ImageStack;
 
     use super::*;
 
     fn directory() -> (Directory, mpsc::UnboundedReceiver<String>) {
-        Directory::new(in_process::pair().0, in_process::pair().0)
+        Directory::new(Channel::unconnected(), Channel::unconnected())
     }
 
     fn instance(id: &str, machine: &str, state: State) -> Instance {

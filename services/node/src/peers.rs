@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use runtime::retry::is_final;
 use tinwright::HardwareId;
 use tinwright::instance::v1::ReportStackRunningRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1::GetBootEpochRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use crate::error::Error;

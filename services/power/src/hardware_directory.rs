@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 /// Timeout of a call.

@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::TenantName;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By as HardwareBy;
@@ -25,7 +26,6 @@ use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1::ListWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 /// Timeout of a call.

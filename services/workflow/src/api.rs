@@ -7,6 +7,7 @@ mod workflow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::Channel;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
 use runtime::neighbour::{Neighbours, SourceCheck};
@@ -20,7 +21,6 @@ use tinwright::workflow::v1::template_service_server::TemplateServiceServer;
 use tinwright::workflow::v1::worker_service_server::WorkerServiceServer;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use crate::dispatch::Dispatcher;
 use crate::lifecycle::WorkerTimeouts;

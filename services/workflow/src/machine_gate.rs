@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use runtime::Channel;
 use runtime::clock::Clock;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// The interval at which a machine on which steps wait is read again.

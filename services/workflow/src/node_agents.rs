@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::node::v1::get_node_request::By;
 use tinwright::node::v1::node_service_client::NodeServiceClient;
 use tinwright::node::v1::{GetNodeRequest, Node};
 use tinwright::{BootId, HardwareId};
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Timeout of a call.

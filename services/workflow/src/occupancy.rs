@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::hardware::v1::{DiskHint, Hardware};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{
@@ -9,7 +10,6 @@ use tinwright::instance::v1::{
 };
 use tinwright::status;
 use tinwright::workflow::v1::CreateWorkflowRequest;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// Timeout of a call.

@@ -8,12 +8,11 @@ use prost::bytes::{Buf, BufMut as _};
 use prost_reflect::{
     DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions,
 };
-use runtime::Caller;
 use runtime::forwarding;
+use runtime::{Caller, Channel};
 use serde_json::Value;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{BinaryMetadataKey, BinaryMetadataValue};
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 /// The limit of what must happen.

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 use prost::bytes::{Buf as _, Bytes};
-use runtime::Role;
+use runtime::{Channel, Role};
 use tinwright::store::v1::BackupRequest;
 use tinwright::store::v1::store_service_client::StoreServiceClient;
-use tonic::transport::Channel;
 
 use crate::support::RunningServer;
 

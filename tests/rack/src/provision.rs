@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::event::v1 as event;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::hardware::v1 as hw;
@@ -18,7 +19,6 @@ use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio_stream::StreamExt as _;
-use tonic::transport::Channel;
 
 use crate::SERVER;
 use crate::bmc::Redfish;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use rustix::io::{FdFlags, fcntl_setfd};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::SERVER;
 use crate::lab::{Lab, wait};
@@ -94,7 +95,7 @@ impl Server {
         let own = Identity::from_pem(read("admin.pem")?, read("admin-key.pem")?);
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca.pem")?));
         let endpoint = Endpoint::from_shared(format!("https://{}", self.api))?;
-        Ok(endpoint.tls_config(tls.identity(own))?.connect_lazy())
+        Ok(endpoint.tls_config(tls.identity(own))?.connect_lazy().into())
     }
 
     /// Returns the `tinwright` command with its environment set for this server.

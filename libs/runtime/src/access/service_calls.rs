@@ -2,7 +2,7 @@
 //! services that its subject names, and no others.
 //!
 //! ```text
-//! service:instance            one service: its pipe inside a process
+//! service:instance            one service: its channel inside a process
 //! service:hardware.power      the services of a process, whose certificate it is
 //! service:tinwright           all services: the certificate for split-off processes
 //! ```
@@ -24,7 +24,7 @@ const ALL: &str = "tinwright";
 /// The services that an edge serves: it makes their calls.
 pub const EDGE_SERVICES: [&str; 2] = ["metadata", "netboot"];
 
-/// Returns the subject of a process with these services, or of the pipe of one of them.
+/// Returns the subject of a process with these services, or of the channel of one of them.
 pub fn service_subject<'a>(services: impl IntoIterator<Item = &'a str>) -> String {
     KIND.to_owned() + &services.into_iter().collect::<Vec<_>>().join(".")
 }

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tinwright::address::v1::claim_service_server::{ClaimService, ClaimServiceServer};
-use tinwright::in_process;
 use tonic::Request;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use super::*;
 
@@ -20,10 +19,8 @@ struct Fake {
 
 impl Fake {
     fn claims(&self) -> AddressClaims {
-        let (channel, accepted) = in_process::pair();
-        let server = Server::builder().add_service(ClaimServiceServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(accepted));
-        AddressClaims::new("hardware", channel)
+        let routes = Routes::new(ClaimServiceServer::new(self.clone()));
+        AddressClaims::new("hardware", Channel::to(routes))
     }
 
     fn holders(&self) -> Vec<(String, String)> {
@@ -192,8 +189,7 @@ async fn an_object_that_has_another_one_of_the_addresses_is_not_taken_for_an_end
 
 #[tokio::test]
 async fn without_the_address_service_addresses_are_removed_but_not_added() {
-    let (channel, _) = in_process::pair();
-    let claims = AddressClaims::new("hardware", channel);
+    let claims = AddressClaims::new("hardware", Channel::unconnected());
     let none = Stored(Vec::new());
     let (old, new) = (machine("m", &["192.0.2.1"]), machine("m", &[]));
     claims.finish(claims.begin(Some(&old), Some(&old), &none).await.unwrap()).await;

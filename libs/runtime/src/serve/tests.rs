@@ -2,6 +2,7 @@
 
 mod revoked;
 
+use std::io;
 use std::sync::Mutex;
 
 use axum::Router;

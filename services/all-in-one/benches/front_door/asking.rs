@@ -10,12 +10,12 @@ use load::request::{MAX_PACKET_BYTES, PORT, Program, XID, request};
 use load::site::Site;
 use load::{api, fleet};
 use rack::SERVER;
+use runtime::Channel;
 use tinwright::hardware::v1::ListHardwareRequest;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
-use tonic::transport::Channel;
 
 /// The path of the instance id.
 const METADATA: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(169, 254, 169, 254), 80);

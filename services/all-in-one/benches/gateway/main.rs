@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Role;
 use runtime::authority::{RenewableCertificate, SiteAuthority};
+use runtime::{Channel, Role};
 use rustls::pki_types::ServerName;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 const API: &str = "127.0.0.1:42713";
 const GATEWAY: &str = "127.0.0.1:42780";
@@ -99,7 +99,7 @@ async fn grpc(site: &SiteAuthority) -> Channel {
         .ca_certificate(Certificate::from_pem(site.authority()))
         .identity(Identity::from_pem(own.certificate, own.key.expose()));
     let endpoint = Endpoint::from_shared(format!("https://{API}")).unwrap();
-    endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+    endpoint.tls_config(tls).unwrap().connect().await.unwrap().into()
 }
 
 /// A kept HTTP/1.1 connection to the gateway.

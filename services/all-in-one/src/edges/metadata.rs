@@ -26,6 +26,7 @@ use tonic::service::Routes;
 
 use crate::config::{self, Config};
 use crate::endpoints::CallerEndpoints;
+use crate::reflection::with_reflection;
 use crate::until_stopped;
 
 /// The metadata service with bound sockets.
@@ -127,7 +128,7 @@ impl Metadata {
         let Self { listeners, grpc, link_local, index, service } = self;
         let calls = match grpc.is_empty() {
             true => Router::new(),
-            false => calls(&service, index.clone(), tier)?,
+            false => calls(&service, index.clone(), tier),
         };
         for listener in grpc {
             let (service, calls, until) = (service.clone(), calls.clone(), tier.stop.clone());
@@ -159,12 +160,7 @@ async fn bind_all(
 }
 
 /// Returns the router of Hegel's calls, their health and reflection. It has no call of the API.
-fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::Result<Router> {
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(tinwright::hegel::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
+fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> Router {
     let (reporter, health) = tonic_health::server::health_reporter();
     let (stop, until) = (tier.stop.clone(), tier.stop.clone());
     tier.tasks.spawn(until_stopped(until, async move {
@@ -174,8 +170,8 @@ fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> anyhow::
     let mut routes = Routes::builder();
     routes.add_service(Hegel::new(service.clone(), stop).into_service());
     routes.add_service(health);
-    routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
-    Ok(routes.routes().into_axum_router())
+    let descriptors = [tinwright::hegel::DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET];
+    with_reflection(routes.routes().into_axum_router(), descriptors)
 }
 
 /// Returns the site's own content: signed identity documents, boot tokens and custom endpoints. Without the key for identity

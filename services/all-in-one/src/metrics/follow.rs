@@ -1,9 +1,9 @@
 //! Follows the watches of the services whose objects are counted.
 
 use futures_util::future::OptionFuture;
-use runtime::Clock;
 use runtime::feed::{self, FeedEvent};
 use runtime::telemetry::MachineNames;
+use runtime::{Channel, Clock};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{Hardware, WatchHardwareRequest};
 use tinwright::instance::v1::WatchInstancesRequest;
@@ -14,7 +14,6 @@ use tinwright::watch::WatchResponse;
 use tinwright::workflow::v1::WatchWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
 use super::ObjectMetrics;

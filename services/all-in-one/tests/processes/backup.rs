@@ -5,16 +5,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
 
-use runtime::Caller;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::{BootTokens, Purpose};
+use runtime::{Caller, Channel};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::transport::Channel;
 
 use super::process::{Place, Process, machine, soon};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt as _;
-use runtime::Clock;
 use runtime::authority::{MAX_CLIENT_VALIDITY, SiteAuthority};
+use runtime::{Channel, Clock};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::metadata::v1::ExplainMetadataRequest;
 use tinwright::metadata::v1::explain_metadata_request::By;
@@ -14,7 +14,6 @@ use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 

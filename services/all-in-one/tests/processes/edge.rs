@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use runtime::Channel;
 use runtime::authority::{SiteAuthority, request_certificate};
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
@@ -16,7 +17,7 @@ use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
 use super::network::{Network, OURS};
@@ -58,7 +59,7 @@ fn as_edge(to: &Process, edge: &Process) -> Channel {
         .ca_certificate(Certificate::from_pem(read("ca.pem")))
         .identity(Identity::from_pem(read("edge.pem"), read("edge-key.pem")));
     let endpoint = Endpoint::from_shared(format!("https://{}", to.place.grpc)).unwrap();
-    endpoint.tls_config(tls).unwrap().connect_lazy()
+    endpoint.tls_config(tls).unwrap().connect_lazy().into()
 }
 
 /// Returns all files below `folder`.

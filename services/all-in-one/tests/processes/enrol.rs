@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::location_service_client::LocationServiceClient;
@@ -13,7 +14,6 @@ use tinwright::power::v1 as pw;
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tokio::process::Command;
-use tonic::transport::Channel;
 
 use super::emulator::{Emulator, PASSWORD, USER, mac};
 use super::process::{Place, Process};

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use super::process::{Place, Process, arguments, free_address, machine, soon};
 

@@ -8,12 +8,12 @@ use futures_util::future::join_all;
 use ipnet::IpNet;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
+use runtime::Channel;
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
 use tinwright::identity::v1 as id;
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 

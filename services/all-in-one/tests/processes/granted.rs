@@ -2,6 +2,7 @@
 
 mod guest;
 
+use runtime::Channel;
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::get_grant_request::By;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
@@ -10,7 +11,6 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::guest::{Guest, peers};

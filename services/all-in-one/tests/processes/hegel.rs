@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hegel::hegel_client::HegelClient;
 use tinwright::hegel::{GetRequest, SubscribeRequest, SubscribeResponse};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -45,7 +46,7 @@ impl Site {
 
     /// Returns a client as a machine has it.
     async fn calls(&self) -> Channel {
-        Endpoint::try_from(format!("http://{}", self.grpc)).unwrap().connect().await.unwrap()
+        Endpoint::try_from(format!("http://{}", self.grpc)).unwrap().connect().await.unwrap().into()
     }
 }
 

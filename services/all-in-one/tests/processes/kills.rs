@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
-use runtime::Role;
+use runtime::{Channel, Role};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
 use super::process::Process;

@@ -1,5 +1,6 @@
 //! Leases beside machines' reservations, instances' addresses and grants: of two that want an address the second does not get it.
 
+use runtime::Channel;
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
@@ -12,7 +13,6 @@ use tinwright::netboot::v1::get_lease_request::By;
 use tinwright::netboot::v1::lease::State;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tinwright::status::AddressInUse;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::network::{Network, OURS};

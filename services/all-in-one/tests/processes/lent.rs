@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::unknown_machine_service_client::UnknownMachineServiceClient;
@@ -13,7 +14,6 @@ use tinwright::netboot::v1::lease::State;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 use tinwright::netboot::v1::{self as pb, Lease};
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::network::{Network, OURS};

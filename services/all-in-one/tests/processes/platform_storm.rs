@@ -14,7 +14,7 @@ use instance::instances::Instances;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use runtime::authority::SiteAuthority;
-use runtime::{Clock, MachinePurpose, Role};
+use runtime::{Channel, Clock, MachinePurpose, Role};
 use serde_json::{Value, json};
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
@@ -32,7 +32,6 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use super::kills::seed;
 use super::peer::Peer;

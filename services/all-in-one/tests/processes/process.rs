@@ -6,12 +6,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use runtime::authority::SiteAuthority;
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use rustix::process::{Pid, Signal, kill_process};
 use tinwright::hardware::v1 as hw;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::peer::{free_port, loopback};
 
@@ -205,14 +205,14 @@ impl Process {
         let site = SiteAuthority::open(&owner.place.secrets()).unwrap();
         let own = site.client(caller).unwrap();
         let endpoint = self.endpoint(&site.authority(), &own.certificate, own.key.expose());
-        endpoint.connect().await.unwrap()
+        endpoint.connect().await.unwrap().into()
     }
 
     /// Returns a channel to its API with a certificate for `caller`. It connects again to a process that is started in this one's place.
     pub(crate) fn lasting_channel(&self, caller: &Caller) -> Channel {
         let site = SiteAuthority::open(&self.place.secrets()).unwrap();
         let own = site.client(caller).unwrap();
-        self.endpoint(&site.authority(), &own.certificate, own.key.expose()).connect_lazy()
+        self.endpoint(&site.authority(), &own.certificate, own.key.expose()).connect_lazy().into()
     }
 
     /// Returns its API, for the holder of a certificate and key, who trusts `authority`. All of them are PEM.

@@ -6,6 +6,7 @@ mod listener;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use runtime::Channel;
 use rustix::process::Signal;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
@@ -15,7 +16,6 @@ use tinwright::metadata::v1::explain_metadata_request::By;
 use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
 use tinwright::metadata::v1::{ExplainMetadataRequest, ExplainMetadataResponse};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::listener::{Heard, PATHS};

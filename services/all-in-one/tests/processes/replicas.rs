@@ -1,10 +1,10 @@
 //! Replicas with one etcd cluster.
 
+use runtime::Channel;
 use runtime::authority::SiteAuthority;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{self as hw, watch_hardware_response::Event};
 use tonic::Streaming;
-use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use runtime::authority::request_certificate;
 use runtime::forwarding::ForwardCaller;
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{ListHardwareRequest, WatchHardwareRequest};
 use tinwright::identity::v1 as id;
@@ -19,7 +19,6 @@ use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
 use tokio::task::JoinSet;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -120,7 +119,7 @@ impl Person {
     fn api(&self, process: &Process) -> Api {
         let Self { authority, certificate, key, .. } = self;
         let endpoint = process.endpoint(authority, certificate, key);
-        InterceptedService::new(endpoint.connect_lazy(), Sender(None))
+        InterceptedService::new(endpoint.connect_lazy().into(), Sender(None))
     }
 }
 

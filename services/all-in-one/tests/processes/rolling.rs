@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use runtime::Role;
 use runtime::authority::SiteAuthority;
 use runtime::connect::{Servers, client_config};
 use runtime::retry::is_final;
+use runtime::{Channel, Role};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::watch_hardware_response::Event;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use uuid::Uuid;
 

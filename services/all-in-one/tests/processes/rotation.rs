@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt as _;
+use runtime::Channel;
 use runtime::authority::{SiteAuthority, request_certificate};
 use runtime::boot_token::{BootTokens, Purpose};
 use tinwright::hardware::v1 as hw;
@@ -19,7 +20,7 @@ use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Streaming};
 
 use super::process::{Place, Process, arguments, free_address, machine, soon};
@@ -95,7 +96,7 @@ impl Callers {
         };
         let endpoint = Endpoint::from_shared(format!("https://{}", self.grpc)).unwrap();
         let connected = endpoint.tls_config(tls).unwrap().connect().await;
-        connected.map_err(|error| format!("{error:?}"))
+        connected.map(Channel::from).map_err(|error| format!("{error:?}"))
     }
 
     /// Redeems the boot token, and returns the certificate.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use tinwright::common::v1::View;
 use tinwright::event::v1 as ev;
 use tinwright::event::v1::event_service_client::EventServiceClient;
@@ -23,7 +23,6 @@ use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tonic::transport::Channel;
 
 use super::backup::{back_up, next_action};
 use super::process::{Place, Process, arguments, machine, soon};

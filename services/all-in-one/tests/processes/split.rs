@@ -56,7 +56,7 @@ impl Site {
         made.unwrap().into_inner().hardware.unwrap()
     }
 
-    async fn instances(&self) -> InstanceServiceClient<tonic::transport::Channel> {
+    async fn instances(&self) -> InstanceServiceClient<runtime::Channel> {
         InstanceServiceClient::new(self.instance.channel().await)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use all_in_one::open_files;
 use futures_util::{StreamExt as _, stream};
+use runtime::Channel;
 use runtime::authority::SiteAuthority;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -22,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::codegen::http::Request;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -38,7 +39,7 @@ fn authority(process: &Process) -> String {
 async fn anonymous(process: &Process) -> Channel {
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority(process)));
     let endpoint = Endpoint::from_shared(format!("https://{}", process.place.grpc)).unwrap();
-    endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+    endpoint.tls_config(tls).unwrap().connect().await.unwrap().into()
 }
 
 /// Connects to `server` from `address` without a certificate.

@@ -5,13 +5,13 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::LocationBindingId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_location_binding_request::By;
 use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
 use tinwright::hardware::v1::Location;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure;

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
+use runtime::Channel;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::read_boot_log_request::By as Of;
 use tokio_stream::StreamExt as _;
-use tonic::transport::Channel;
 
 use super::{add_hint, by, client};
 use crate::follow::while_unavailable;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use runtime::Channel;
 use serde_json::{Value, json};
 use tinwright::hardware::v1::Location;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
 
 use super::{EnrolHardware, client, discovery, notes, result};
 use crate::csv::{self, CsvLine};

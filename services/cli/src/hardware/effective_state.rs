@@ -12,11 +12,11 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::{Instance, State};
 use tonic::Code;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure;

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::bail;
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::unknown_machine::Reason;
 use tinwright::hardware::v1::unknown_machine_service_client::UnknownMachineServiceClient;
-use tonic::transport::Channel;
 
 use super::{client, own_state};
 use crate::connect::View;

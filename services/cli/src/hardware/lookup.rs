@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::{HardwareId, Mac, check};
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::failure::{self, Missing};

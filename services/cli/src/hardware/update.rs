@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::disk_hint::ParseDiskHintError;
 use tinwright::hardware::v1 as pb;
-use tonic::transport::Channel;
 
 use crate::output::Format;
 use crate::resource::{self, FileOptions, FromFiles as _, Resource, UpdateOptions};

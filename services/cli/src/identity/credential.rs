@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use runtime::Clock;
+use runtime::{Channel, Clock};
 use serde::Deserialize as _;
 use tinwright::hardware::v1::Location;
 use tinwright::identity::v1 as pb;
 use tinwright::status;
-use tonic::transport::Channel;
 
 use super::{beginning_with, client, role_word};
 use crate::connect::View;

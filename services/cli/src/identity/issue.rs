@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use runtime::authority;
 use tinwright::identity::v1 as pb;
-use tonic::transport::Channel;
 
 use super::{Role, client, print};
 use crate::bundle::{self, Bundle};

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
+use runtime::Channel;
 use tinwright::identity::v1 as pb;
-use tonic::transport::Channel;
 
 use super::client;
 use crate::output::print_line;

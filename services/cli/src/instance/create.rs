@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost::Name;
+use runtime::Channel;
 use tinwright::hardware::v1::{DiskHint, Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::{PlannedErasure, Template};
-use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::failure::{self, Failures};

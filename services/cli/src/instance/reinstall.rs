@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::Template;
-use tonic::transport::Channel;
 
 use super::{Goal, client, wait};
 use crate::connect::View;
@@ -93,7 +93,6 @@ async fn replaced(
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use tonic::transport::Endpoint;
 
     use super::*;
 
@@ -107,7 +106,7 @@ mod tests {
         let words = ["reinstall", "web"].into_iter().chain(options.split_whitespace());
         let Program { reinstall } = Program::try_parse_from(words).unwrap();
         // Not called, as there is no template to look up.
-        let channel = Endpoint::from_static("http://127.0.0.1:9").connect_lazy();
+        let channel = Channel::unconnected();
         replaced(&reinstall, &channel).await.unwrap()
     }
 

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
+use runtime::Channel;
 use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
-use tonic::transport::Channel;
 
 use crate::connect::View;
 use crate::output::{self, print_line};

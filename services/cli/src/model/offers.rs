@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::time::SystemTime;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
-use tonic::transport::Channel;
 
 use super::client;
 use crate::output::{Format, List, Row};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
-use tonic::transport::Channel;
 
 use crate::output::Format;
 use crate::resource::{FileOptions, Resource as _, UpdateOptions};

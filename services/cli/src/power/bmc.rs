@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use prost_types::FieldMask;
+use runtime::Channel;
 use tinwright::BmcId;
 use tinwright::HardwareId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
 use tinwright::power::v1::get_bmc_request::By;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::change::{SetPassword, UpdateBmc};

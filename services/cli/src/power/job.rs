@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
+use runtime::Channel;
 use tinwright::PowerJobId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
-use tonic::transport::Channel;
 
 use super::{JobOptions, bmc, client, operation_text};
 use crate::connect::View;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal as _, Write};
 
 use anyhow::Context as _;
-use tonic::transport::Channel;
+use runtime::Channel;
 
 use super::Resource;
 use crate::connect::View;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use prost_types::FieldMask;
+use runtime::Channel;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use super::names::Names;
 use super::{Resource, compare, optional};

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
+use runtime::Channel;
 use serde_json::Value;
-use tonic::transport::Channel;
 
 use super::{Resource, pages};
 use crate::connect::View;

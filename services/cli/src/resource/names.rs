@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
+use runtime::Channel;
 use tonic::Code;
-use tonic::transport::Channel;
 
 use super::Resource;
 use crate::connect::View;

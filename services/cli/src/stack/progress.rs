@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use runtime::Channel;
 use tinwright::node::v1 as pb;
 use tinwright::node::v1::{RolloutCounts, RolloutState};
 use tinwright::watch::WatchEvent;
-use tonic::transport::Channel;
 
 use super::stopped;
 use crate::connect::View;

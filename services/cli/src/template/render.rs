@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
-use tonic::transport::Channel;
 
 use super::client;
 use crate::output::{self, Format, print_line};

@@ -180,7 +180,7 @@ async fn a_deleted_object_is_named_as_in_the_list() {
 #[tokio::test]
 async fn an_object_that_is_missing_at_the_beginning_of_a_watch_is_gone() {
     let gone = with_server(server(), async |url| {
-        let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+        let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap().into();
         let is_gone = |template: Option<pb::Template>| Some(Ok(template.is_none()));
         follow::until(&channel, "another", is_gone).await.unwrap()
     });

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use anyhow::Context as _;
+use runtime::Channel;
 use tinwright::workflow::v1 as pb;
 use tokio_stream::StreamExt as _;
-use tonic::transport::Channel;
 
 use super::{client, table};
 use crate::connect::View;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use runtime::Channel;
 use tinwright::workflow::v1 as pb;
-use tonic::transport::Channel;
 
 use super::table;
 use crate::follow;

@@ -5,11 +5,9 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use prost::Message as _;
-use runtime::serve;
+use runtime::LocalServices;
 use tinwright::identity::v1::{AuthenticateResponse, Revocation};
-use tinwright::in_process;
 use tinwright::watch::FeedEvent;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::*;
@@ -27,7 +25,6 @@ struct Site {
 }
 
 fn site() -> Site {
-    let (channel, pipes) = in_process::pair();
     let (calls, clock) = (Arc::new(AtomicUsize::new(0)), Clock::manual(SystemTime::now()));
     let (counted, is_deleted) = (calls.clone(), Arc::new(AtomicBool::new(false)));
     let has_no_key = is_deleted.clone();
@@ -37,9 +34,9 @@ fn site() -> Site {
         authenticate(request, end, has_no_key.load(Ordering::Relaxed)).await
     });
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
-    tokio::spawn(serve::in_process(pipes, door, app, CancellationToken::new()));
+    let channel = LocalServices::of(app).channel(door);
     let revocations = Revocations::default();
-    let authenticator = Authenticator::new(channel.into(), revocations.clone(), clock.clone());
+    let authenticator = Authenticator::new(channel, revocations.clone(), clock.clone());
     Site { authenticator, revocations, clock, calls, is_deleted }
 }
 

@@ -5,11 +5,9 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use prometheus_client::registry::Registry;
 use prost::Message as _;
 use runtime::revocation::Revocations;
-use runtime::{Caller, Role, serve};
+use runtime::{Caller, LocalServices, Role};
 use serde_json::{Value, json};
 use tinwright::identity::v1::{AuthenticateRequest, AuthenticateResponse, Credential};
-use tinwright::in_process;
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tower::ServiceExt as _;
 
@@ -43,11 +41,9 @@ async fn service(request: Request) -> Response {
 }
 
 fn gateway(is_catalogue_public: bool) -> Router {
-    let (channel, pipes) = in_process::pair();
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
-    let services = Router::new().fallback(service);
-    tokio::spawn(serve::in_process(pipes, door, services, CancellationToken::new()));
-    let backend = Backend::at_one(channel);
+    let services = LocalServices::of(Router::new().fallback(service));
+    let backend = Backend::at_one(services.channel(door));
     let (revocations, settings) = (Revocations::default(), crate::GatewaySettings::default());
     let gateway = Gateway::new(backend, revocations, settings, &mut Registry::default());
     let clock = Clock::system();

@@ -6,11 +6,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use runtime::revocation::Revocations;
-use runtime::serve;
-use runtime::{Caller, Role};
+use runtime::{Caller, LocalServices, Role};
 use serde_json::{Value, json};
-use tinwright::in_process;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::*;
@@ -25,7 +22,6 @@ struct Site {
 }
 
 fn site() -> Site {
-    let (channel, pipes) = in_process::pair();
     let made = Arc::new(Mutex::new(None));
     let seen = made.clone();
     let app = Router::new().fallback(async move |request: Request| {
@@ -37,8 +33,7 @@ fn site() -> Site {
         (headers, Body::new(crate::test_body::of_message(Bytes::new()))).into_response()
     });
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
-    tokio::spawn(serve::in_process(pipes, door, app, CancellationToken::new()));
-    let backend = Backend::at_one(channel);
+    let backend = Backend::at_one(LocalServices::of(app).channel(door));
     let (revocations, registry) = (Revocations::default(), &mut Registry::default());
     let gateway = Gateway::new(backend, revocations, GatewaySettings::default(), registry);
     Site { router: gateway.router([door_of(&gateway)], Router::new()), made }

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::{Caller, Clock, Role};
+use runtime::{Caller, Channel, Clock, Role};
 use store::memory::MemoryStore;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::in_process;
 use tinwright::instance::v1::Instance;
 use tonic::Code;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use super::*;
 use crate::fake_peers;
@@ -23,9 +22,7 @@ async fn a_delete_is_completed_although_its_caller_goes_away() {
     let made = records.create(new, None).await.unwrap();
     let (peers, mut calls) = fake_peers::start();
     let api = Api::new(records.clone(), peers, CancellationToken::new());
-    let (channel, accepted) = in_process::pair();
-    let server = Server::builder().add_service(api.hardware_service());
-    tokio::spawn(server.serve_with_incoming(accepted));
+    let channel = Channel::to(Routes::new(api.hardware_service()));
     let delete = pb::DeleteHardwareRequest { id: made.id.clone(), revision: 0 };
     let mut client = HardwareServiceClient::new(channel);
     let caller = tokio::spawn(async move { client.delete_hardware(delete).await });

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use runtime::Channel;
 use tinwright::TenantName;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::address::v1::{GrantState, ListGrantsRequest};
@@ -10,7 +11,6 @@ use tinwright::instance::v1::ListInstancesRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1::ListTemplatesRequest;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::Error;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use prost::Message;
+use runtime::Channel;
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::claim_service_server::ClaimServiceServer;
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
@@ -22,14 +23,13 @@ use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::hardware::v1::location_service_server::LocationServiceServer;
 use tinwright::hardware::v1::model_service_server::ModelServiceServer;
 use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
-use tinwright::in_process;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
 use tokio::sync::{Notify, broadcast};
 use tonic::Status;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use crate::peers::{CalledServices, Peers};
 
@@ -154,28 +154,20 @@ impl Site {
 
     /// The site's services.
     pub(crate) fn services(&self) -> CalledServices {
-        let [address, hardware, identity, workflow, power] = [(); 5].map(|()| in_process::pair());
-        let router = Server::builder()
-            .add_service(ClaimServiceServer::new(self.clone()))
+        let address = Routes::new(ClaimServiceServer::new(self.clone()))
             .add_service(GrantServiceServer::new(self.clone()));
-        tokio::spawn(router.serve_with_incoming(address.1));
-        let router = Server::builder().add_service(TenantServiceServer::new(self.clone()));
-        tokio::spawn(router.serve_with_incoming(identity.1));
-        let router = Server::builder()
-            .add_service(HardwareServiceServer::new(self.clone()))
+        let hardware = Routes::new(HardwareServiceServer::new(self.clone()))
             .add_service(LocationServiceServer::new(self.clone()))
             .add_service(ModelServiceServer::new(self.clone()));
-        tokio::spawn(router.serve_with_incoming(hardware.1));
-        let router = Server::builder().add_service(WorkflowServiceServer::new(self.clone()));
-        tokio::spawn(router.serve_with_incoming(workflow.1));
-        let router = Server::builder().add_service(PowerServiceServer::new(self.clone()));
-        tokio::spawn(router.serve_with_incoming(power.1));
+        let identity = Routes::new(TenantServiceServer::new(self.clone()));
+        let workflow = Routes::new(WorkflowServiceServer::new(self.clone()));
+        let power = Routes::new(PowerServiceServer::new(self.clone()));
         CalledServices {
-            address: address.0,
-            hardware: hardware.0,
-            identity: identity.0,
-            workflow: workflow.0,
-            power: power.0,
+            address: Channel::to(address),
+            hardware: Channel::to(hardware),
+            identity: Channel::to(identity),
+            workflow: Channel::to(workflow),
+            power: Channel::to(power),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use runtime::Channel;
 use runtime::retry::{Backoff, is_final};
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
@@ -13,7 +14,6 @@ use tinwright::hardware::v1::{
 };
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tokio::sync::mpsc;
-use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::custom::ScriptReport;

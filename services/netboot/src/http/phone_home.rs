@@ -12,9 +12,9 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use runtime::Channel;
 use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use super::{Http, HttpState, Source};
 use crate::machine_view::MachineView;

@@ -11,14 +11,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use runtime::Clock;
 use runtime::retry::is_final;
+use runtime::{Channel, Clock};
 use tinwright::HardwareId;
 use tinwright::netboot::v1::BootEventKind as Kind;
 use tinwright::workflow::v1::NoteBootRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio::sync::mpsc;
-use tonic::transport::Channel;
 
 use super::{BootOwner, BootStep, Event};
 use crate::machine_view::Index;

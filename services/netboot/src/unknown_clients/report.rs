@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Clock;
 use runtime::retry::is_final;
+use runtime::{Channel, Clock};
 use tinwright::hardware::v1::RecordUnknownMachinesRequest;
 use tinwright::hardware::v1::unknown_machine_service_client::UnknownMachineServiceClient;
-use tonic::transport::Channel;
 
 use super::UnknownClients;
 use crate::machine_view::Index;

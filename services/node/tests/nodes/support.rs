@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use node::servers::ServerName;
 use node::{Api, CalledServices};
-use runtime::{Caller, Clock, Role, serve};
+use runtime::Channel;
+use runtime::{Caller, Clock, LocalServices, Role};
 use store::Store;
+use tinwright::HardwareId;
 use tinwright::node::v1::connect_request::Message as Up;
 use tinwright::node::v1::connect_response::Message as Down;
 use tinwright::node::v1::image_call::{Call, ListMounts};
@@ -17,12 +19,10 @@ use tinwright::node::v1::{
     AgentHello, CallNodeRequest, CallNodeResponse, ConnectRequest, ConnectResponse, ImageCall,
     ImageResult, Mount, Node, NodeCall, NodeCallResult,
 };
-use tinwright::{HardwareId, in_process};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::site::Site;
@@ -120,11 +120,11 @@ impl Replica {
     }
 }
 
-/// Serves `app` on a pipe, and returns its channel.
+/// Returns a channel to `app`, which runs until `stop`.
 fn channel(app: Router, caller: Caller, stop: &CancellationToken) -> Channel {
-    let (channel, connections) = in_process::pair();
-    tokio::spawn(serve::in_process(connections, caller, app, stop.clone()));
-    channel
+    let services = LocalServices::new(stop.clone());
+    std::mem::forget(services.start(app));
+    services.channel(caller)
 }
 
 /// An agent on a stream. The stream ends when it is dropped.

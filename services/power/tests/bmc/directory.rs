@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::stream::Empty;
 use power::HardwareDirectory;
+use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::hardware::v1::hardware_service_server::{HardwareService, HardwareServiceServer};
-use tinwright::{HardwareId, in_process, status};
-use tonic::transport::Server;
+use tinwright::{HardwareId, status};
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -24,10 +25,8 @@ pub(crate) struct FakeHardware {
 impl FakeHardware {
     /// Returns a client of the service.
     pub(crate) fn directory(&self) -> HardwareDirectory {
-        let (channel, accepted) = in_process::pair();
-        let server = Server::builder().add_service(HardwareServiceServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(accepted));
-        HardwareDirectory::new(channel)
+        let routes = Routes::new(HardwareServiceServer::new(self.clone()));
+        HardwareDirectory::new(Channel::to(routes))
     }
 
     /// Returns all machines.

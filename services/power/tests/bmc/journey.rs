@@ -7,9 +7,9 @@ use crate::directory::FakeHardware;
 use crate::emulator::Emulator;
 use crate::site::{self, TIMING, bmc, boot, power};
 use power::Api;
+use runtime::Channel;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
-use tinwright::in_process;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::get_power_state_response::PowerState;
@@ -20,7 +20,7 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Code;
-use tonic::transport::{Channel, Server};
+use tonic::service::Routes;
 
 /// The running service and a client.
 pub(crate) struct Service {
@@ -45,13 +45,11 @@ async fn service_over(store: Arc<MemoryStore>) -> Service {
 async fn serve(store: Arc<MemoryStore>, with: impl FnOnce(Api) -> Api) -> Service {
     let stop = CancellationToken::new();
     let api = with(Api::new(site::jobs(store), TIMING, stop.clone()));
-    let (channel, accepted) = in_process::pair();
     let mut tasks = JoinSet::new();
     let (run, end) = (api.clone(), stop.clone());
     tasks.spawn(async move { run.run(end).await.unwrap() });
     api.ready().await;
-    let served = Server::builder().add_service(api.into_service());
-    tasks.spawn(async move { served.serve_with_incoming(accepted).await.unwrap() });
+    let channel = Channel::to(Routes::new(api.into_service()));
     Service { client: PowerServiceClient::new(channel), tasks, stop: stop.drop_guard() }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use runtime::Channel;
 use runtime::retry::{Backoff, is_final};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Boot, Drive, InsertMedia, Power, What, boot};
@@ -10,7 +11,6 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::status;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::machine_gate::{MachineGate, Permission};
 use crate::record::size::MAX_REASON_BYTES;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::boot_token::BootTokens;
-use runtime::{Caller, Clock, Role, SiteKey};
+use runtime::{Caller, Channel, Clock, LocalServices, Role, SiteKey};
 use store::events::EventLog;
 use store::memory::MemoryStore;
 use store::{ScopedStore, Store};
@@ -14,7 +14,6 @@ use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::hardware::v1::model_service_server::ModelServiceServer;
 use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
-use tinwright::in_process;
 use tinwright::instance::v1::instance_service_server::InstanceServiceServer;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
@@ -23,8 +22,7 @@ use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::service::InterceptorLayer;
-use tonic::transport::{Channel, Server};
+use tonic::service::Routes;
 use workflow::lifecycle::WorkerTimeouts;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate, Issuer};
 use workflow::{Api, CalledServices};
@@ -55,7 +53,7 @@ pub(crate) struct Site {
     pub(crate) power: FakePower,
     pub(crate) tokens: Arc<BootTokens>,
     events: EventLog,
-    tasks: JoinSet<()>,
+    _tasks: JoinSet<()>,
     _stop: DropGuard,
 }
 
@@ -89,32 +87,39 @@ impl Site {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let machines = FakeHardware::default();
-        let (hardware, pipes) = in_process::pair();
-        let server = Server::builder()
-            .add_service(HardwareServiceServer::new(machines.clone()))
+        let hardware = Routes::new(HardwareServiceServer::new(machines.clone()))
             .add_service(ModelServiceServer::new(machines.clone()));
-        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
         let instances = FakeInstances::default();
-        let (instance, pipes) = in_process::pair();
-        let server = Server::builder().add_service(InstanceServiceServer::new(instances.clone()));
-        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        let instance = Routes::new(InstanceServiceServer::new(instances.clone()));
         let tenants = FakeTenants::default();
-        let (identity, pipes) = in_process::pair();
-        let server = Server::builder().add_service(TenantServiceServer::new(tenants.clone()));
-        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
-        let (bmcs, pipes) = in_process::pair();
-        let server = Server::builder().add_service(PowerServiceServer::new(power.clone()));
-        tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
+        let identity = Routes::new(TenantServiceServer::new(tenants.clone()));
+        let bmcs = Routes::new(PowerServiceServer::new(power.clone()));
         let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
         let issuer = Arc::new(NameIssuer);
-        let peers = CalledServices { hardware, identity, instance, power: bmcs, node: None };
+        let peers = CalledServices {
+            hardware: Channel::to(hardware),
+            identity: Channel::to(identity),
+            instance: Channel::to(instance),
+            power: Channel::to(bmcs),
+            node: None,
+        };
         let (timeouts, until) = (WorkerTimeouts::DEFAULT, stop.clone());
         let events = EventLog::new(ScopedStore::new(store.clone(), "workflow"), "workflow");
         let api = Api::new(store, peers, timeouts, tokens.clone(), issuer, clock, until);
         let (running, until) = (api.clone(), stop.clone());
         tasks.spawn(async move { running.run(until).await.unwrap() });
         let _stop = stop.drop_guard();
-        Self { api, hardware: machines, tenants, instances, power, tokens, events, tasks, _stop }
+        Self {
+            api,
+            hardware: machines,
+            tenants,
+            instances,
+            power,
+            tokens,
+            events,
+            _tasks: tasks,
+            _stop,
+        }
     }
 
     /// A connection with `role`.
@@ -124,18 +129,13 @@ impl Site {
 
     /// A connection of `caller`.
     pub(crate) fn channel_of(&mut self, caller: Option<Caller>) -> Channel {
-        let (channel, pipes) = in_process::pair();
-        let as_caller = move |mut request: tonic::Request<()>| {
-            caller.clone().map(|caller| request.extensions_mut().insert(caller));
-            Ok(request)
-        };
-        let server = Server::builder()
-            .layer(InterceptorLayer::new(as_caller))
-            .add_service(self.api.template_service())
+        let routes = Routes::new(self.api.template_service())
             .add_service(self.api.workflow_service())
             .add_service(self.api.worker_service());
-        self.tasks.spawn(async move { server.serve_with_incoming(pipes).await.unwrap() });
-        channel
+        match caller {
+            Some(caller) => LocalServices::of(routes.into_axum_router()).channel(caller),
+            None => Channel::to(routes),
+        }
     }
 
     /// A client of the workflow service, with the admin role.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use runtime::{Caller, Role};
+use runtime::{Caller, Channel, Role};
 use tinwright::HardwareId;
 use tinwright::hardware::v1::Policy;
 use tinwright::hardware::v1::policy::BootMethod;
@@ -17,7 +17,6 @@ use tinwright::workflow::v1::get_template_request::By;
 use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::codegen::BoxStream;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::site::{Site, TWO, request, soon};

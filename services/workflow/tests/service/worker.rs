@@ -1,9 +1,9 @@
 //! A worker that a test drives.
 
+use runtime::Channel;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::site::soon;
 

@@ -7,15 +7,14 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message;
-use runtime::{Caller, Role, serve};
+use runtime::Channel;
+use runtime::{Caller, LocalServices, Role};
 use tinwright::address::v1 as addr;
 use tinwright::hardware::v1 as hw;
 use tinwright::identity::v1 as id;
 use tinwright::instance::v1 as inst;
-use tinwright::{in_process, power};
-use tokio_util::sync::CancellationToken;
+use tinwright::power;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use super::corpus::{BUILDING, GRANT, HUB, KEY, ORDERED, SERVER};
 
@@ -26,11 +25,8 @@ const ZONES: [&str; 2] = ["kir1-a", "kir1-b"];
 
 /// Starts the services. Returns the channel to them.
 pub(super) fn start() -> anyhow::Result<Channel> {
-    let (channel, pipes) = in_process::pair();
     let door = Caller::new(Role::Door, "service:gateway")?;
-    let services = Router::new().fallback(answer);
-    tokio::spawn(serve::in_process(pipes, door, services, CancellationToken::new()));
-    Ok(channel)
+    Ok(LocalServices::of(Router::new().fallback(answer)).channel(door))
 }
 
 async fn answer(request: Request) -> Response {

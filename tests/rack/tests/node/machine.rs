@@ -10,6 +10,7 @@ use rack::machines::{Firmware, Machine};
 use rack::provision::record;
 use rack::shell::Shell;
 use rack::site::Site;
+use runtime::Channel;
 use serde_json::{Value, json};
 use setup::pages::typed;
 use tinwright::hardware::v1::Policy;
@@ -17,7 +18,6 @@ use tinwright::instance::v1::State;
 use tinwright::node::v1::node_service_client::NodeServiceClient;
 use tinwright::node::v1::{GetNodeRequest, Node, NodeState, get_node_request};
 use tokio::task::block_in_place;
-use tonic::transport::Channel;
 
 use crate::images;
 use crate::servers::{SQUASH, Servers, start_ganesha};

@@ -15,16 +15,16 @@ use rack::lab::wait;
 use rack::machines::Machine;
 use rack::site::Site;
 use rcgen::KeyPair;
-use runtime::Caller;
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::{BootTokens, Purpose};
+use runtime::{Caller, Channel};
 use tinwright::HardwareId;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
 use tinwright::workflow::v1::{Holder, NextActionRequest, Workflow, WorkflowState};
 use tokio::task::block_in_place;
 use tonic::Code;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// Maximum time until a step of the server or of the machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -131,7 +131,7 @@ async fn channel_of_worker(site: &Site, id: HardwareId, epoch: u64) -> Channel {
         .ca_certificate(Certificate::from_pem(authority.authority()))
         .identity(Identity::from_pem(&own.certificate, own.key.expose()));
     let endpoint = Endpoint::from_shared(format!("https://{}", site.server.api)).unwrap();
-    endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+    endpoint.tls_config(tls).unwrap().connect().await.unwrap().into()
 }
 
 /// Requests actions with the certificate of an earlier boot, until that is refused. Gets none.

@@ -1,10 +1,10 @@
 //! Connections whose certificate is revoked, or whose authority is replaced.
 
+use crate::Channel;
 use axum::body::BodyDataStream;
-use futures_util::{FutureExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tinwright::identity::v1::Revocation;
 use tinwright::watch::FeedEvent;
-use tonic::transport::Channel;
 use tower::ServiceExt as _;
 
 use super::*;
@@ -72,7 +72,7 @@ async fn ends(open: &mut BodyDataStream) {
 }
 
 /// Makes a call. Returns the body of the response.
-async fn call(channel: Channel) -> Result<BodyDataStream, tonic::transport::Error> {
+async fn call(channel: Channel) -> Result<BodyDataStream, tower::BoxError> {
     let request = Request::get("/").body(tonic::body::Body::empty()).unwrap();
     Ok(Body::new(channel.oneshot(request).await?.into_body()).into_data_stream())
 }

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use runtime::Channel;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
-use tonic::transport::Channel;
 
 use super::{client, with_hint};
 use crate::connect::View;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
+use runtime::Channel;
 use runtime::tenants::TenantDirectory;
 use store::events::{EventLog, Origin, with_origin};
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_server::{GrantService, GrantServiceServer};
 use tinwright::event::v1::EventFilter;
-use tinwright::in_process;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::workflow::v1 as wf;
@@ -17,7 +17,7 @@ use tinwright::workflow::v1::template_service_server::{TemplateService, Template
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::codegen::BoxStream;
-use tonic::transport::{Channel, Server};
+use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
 
@@ -193,12 +193,10 @@ impl Owners {
 
     /// Serves them, and returns their client.
     fn objects(&self) -> TenantObjects {
-        let (channel, accepted) = in_process::pair();
-        let server = Server::builder()
-            .add_service(InstanceServiceServer::new(self.clone()))
+        let routes = Routes::new(InstanceServiceServer::new(self.clone()))
             .add_service(TemplateServiceServer::new(self.clone()))
             .add_service(GrantServiceServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(accepted));
+        let channel = Channel::to(routes);
         TenantObjects::new(channel.clone(), channel.clone(), channel)
     }
 }
@@ -234,11 +232,9 @@ impl pb::tenant_service_server::TenantService for TenantFinder {
 }
 
 fn directory(tenants: &Tenants) -> TenantDirectory {
-    let (channel, accepted): (Channel, _) = in_process::pair();
     let finder = TenantFinder(tenants.clone());
     let server = pb::tenant_service_server::TenantServiceServer::new(finder);
-    tokio::spawn(Server::builder().add_service(server).serve_with_incoming(accepted));
-    TenantDirectory::new(channel)
+    TenantDirectory::new(Channel::to(Routes::new(server)))
 }
 
 /// All orders of three steps each of two tasks; true stands for the first task.
@@ -334,7 +330,7 @@ async fn a_tenant_with_objects_stays_and_the_error_names_them() {
 async fn a_tenant_stays_while_an_owner_does_not_answer() {
     let Fixture { tenants, .. } = fixture();
     let id = tenants.create(named("acme"), None).await.unwrap().id.parse().unwrap();
-    let nobody = in_process::pair().0;
+    let nobody = Channel::unconnected();
     let objects = TenantObjects::new(nobody.clone(), nobody.clone(), nobody.clone());
     let refused = Status::from(tenants.delete(id, 0, &objects).await.unwrap_err());
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
