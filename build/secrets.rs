@@ -150,6 +150,7 @@ impl Secrets {
             }
         }
         writeln!(code, "impl crate::secret::Sealable for {name} {{")?;
+        writeln!(code, "const HAS_SECRETS: bool = true;")?;
         writeln!(code, "fn take_secrets(&mut self) -> crate::secret::SecretPart {{")?;
         match own.is_empty() {
             true => writeln!(code, "let mut part = crate::secret::SecretPart::default();")?,

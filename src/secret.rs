@@ -42,6 +42,9 @@ impl<M: Secrets> Secrets for Box<M> {
 
 /// A message whose secret fields can be taken out, so that they are stored apart from the others.
 pub trait Sealable {
+    /// True if the message can have secret fields.
+    const HAS_SECRETS: bool = false;
+
     /// Takes the secret fields out of the message. They are empty afterwards.
     fn take_secrets(&mut self) -> SecretPart {
         SecretPart::default()
@@ -54,6 +57,8 @@ pub trait Sealable {
 }
 
 impl<M: Sealable> Sealable for Box<M> {
+    const HAS_SECRETS: bool = M::HAS_SECRETS;
+
     fn take_secrets(&mut self) -> SecretPart {
         M::take_secrets(self)
     }

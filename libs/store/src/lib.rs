@@ -7,6 +7,7 @@
 //! - [`ScopedStore`]: a service's own keys; [`records`]: typed records and their indexes; [`mirror`]: all of a kind in memory; [`serving`]: these over gRPC.
 //! - [`events`]: what callers changed, changes of state and refusals, stored with each change.
 //! - [`overdue`]: records that stay in a state for too long.
+//! - [`hosted`]: a service that owns records, and what is done with all of its kinds.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
 //! - [`seal`]: records whose secret fields are encrypted.
@@ -16,7 +17,7 @@
 //! Of the modules above the trait, each imports only those to its right:
 //!
 //! ```text
-//! serving, overdue, schema ─▶ mirror ─▶ records ─▶ events, seal ─▶ listing, record_error
+//! hosted ─▶ serving, overdue, schema ─▶ mirror ─▶ records ─▶ events, seal ─▶ listing, record_error
 //! ```
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -35,6 +36,7 @@ pub mod etcd;
 pub mod events;
 pub mod feed_cache;
 pub mod fence;
+pub mod hosted;
 pub mod limits;
 mod listing;
 pub mod memory;

@@ -59,6 +59,8 @@ pub(crate) fn encode<R: Message + Sealable>(
 ) -> Option<Bytes> {
     let Some(sealer) = sealer else { return Some(record.encode_to_vec().into()) };
     let part = record.take_secrets();
+    // Records of other messages are not encrypted with a new key.
+    debug_assert!(R::HAS_SECRETS || part.is_empty(), "{key}: a secret without HAS_SECRETS");
     if part.is_empty() {
         return Some(record.encode_to_vec().into());
     }

@@ -4,7 +4,6 @@ mod stored_watch;
 
 use std::collections::HashSet;
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, future, stream};
 use tinwright::status::{self, Violations};
@@ -19,7 +18,7 @@ use tracing::Instrument as _;
 use self::stored_watch::StoredWatch;
 use crate::events::{current_origin, with_origin};
 use crate::mirror::{Mirror, TooSlow, Watcher};
-use crate::records::requests::{self, IdempotentRequest};
+use crate::records::requests::IdempotentRequest;
 use crate::records::{self, Kind, Listing, RecordSource};
 
 /// Records of a page if the caller gives no size.
@@ -28,8 +27,6 @@ const DEFAULT_PAGE_RECORDS: i32 = 100;
 const MAX_PAGE_RECORDS: i32 = 1000;
 /// Bytes of the longest request id.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// Interval at which expired requests are deleted.
-const REQUEST_EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the number of records of a page for a caller who requests `size`.
 pub fn page_size(size: i32) -> Result<usize, Violations> {
@@ -237,28 +234,6 @@ pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
         };
         Some((Ok(event.into()), (Some((watcher, stop)), show)))
     })
-}
-
-/// Runs `mirror` and deletes expired requests, until `stop`.
-pub async fn run<K: Kind>(mirror: Mirror<K>, stop: CancellationToken) -> anyhow::Result<()> {
-    let expire = async {
-        let mut hourly = tokio::time::interval(REQUEST_EXPIRY_INTERVAL);
-        loop {
-            hourly.tick().await;
-            if let Err(error) =
-                requests::delete_expired(mirror.records().store(), crate::wall_time()).await
-            {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "expired requests were not deleted; trying again in an hour"
-                );
-            }
-        }
-    };
-    tokio::select! {
-        () = mirror.run(stop) => Ok(()),
-        () = expire => Ok(()),
-    }
 }
 
 impl From<records::Error> for Status {

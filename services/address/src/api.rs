@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use runtime::tenants::TenantDirectory;
 use runtime::{Channel, Clock};
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport};
-use store::{ScopedStore, Store, serving};
+use store::{ScopedStore, Store};
 use tinwright::address::v1::claim_service_server::ClaimServiceServer;
 use tinwright::address::v1::grant_service_server::GrantServiceServer;
 use tinwright::address::v1::location_binding_service_server::LocationBindingServiceServer;
 use tinwright::address::v1::subnet_service_server::SubnetServiceServer;
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 
 use self::claims::Conflicts;
 use crate::bindings::BindingKind;
@@ -53,7 +54,7 @@ impl Api {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let grants = Grants::new(ScopedStore::new(store, "address"), clock);
+        let grants = Grants::new(ScopedStore::new(store, Self::NAME), clock);
         let (subnets, ranges) = (grants.subnets().clone(), grants.ranges().clone());
         let tenants = TenantDirectory::new(identity);
         let mirrors = (
@@ -83,60 +84,31 @@ impl Api {
     pub fn with_leases(self, leases: Leases) -> Self {
         Self { leases, ..self }
     }
+}
 
-    /// Returns the service of subnets and ranges for a tonic router.
-    pub fn subnet_service(&self) -> SubnetServiceServer<Self> {
-        SubnetServiceServer::new(self.clone())
+impl HostedService for Api {
+    const NAME: &'static str = "address";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        routes.add_service(SubnetServiceServer::new(self.clone()));
+        routes.add_service(GrantServiceServer::new(self.clone()));
+        routes.add_service(ClaimServiceServer::new(self.clone()));
+        routes.add_service(LocationBindingServiceServer::new(self.clone()));
     }
 
-    /// Returns the service of grants for a tonic router.
-    pub fn grant_service(&self) -> GrantServiceServer<Self> {
-        GrantServiceServer::new(self.clone())
-    }
-
-    /// Returns the service of claims for a tonic router.
-    pub fn claim_service(&self) -> ClaimServiceServer<Self> {
-        ClaimServiceServer::new(self.clone())
-    }
-
-    /// Returns the service of bindings of locations for a tonic router.
-    pub fn location_binding_service(&self) -> LocationBindingServiceServer<Self> {
-        LocationBindingServiceServer::new(self.clone())
-    }
-
-    /// Returns the grants, with subnets and ranges.
-    pub fn grants(&self) -> &Grants {
-        &self.grants
-    }
-
-    /// Resolves once watches can be served.
-    pub async fn ready(&self) {
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
         let (subnets, ranges, grants) = &self.mirrors;
-        let bindings = &self.binding_mirror;
-        tokio::join!(subnets.ready(), ranges.ready(), grants.ready(), bindings.ready());
+        visitor.mirror(subnets);
+        visitor.mirror(ranges);
+        visitor.mirror(grants);
+        visitor.records(self.grants.claims().records());
+        visitor.mirror(&self.binding_mirror);
     }
 
-    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let subnets = self.subnets.records().check(repair).await?;
-        let ranges = self.ranges.records().check(repair).await?;
-        let grants = self.grants.records().check(repair).await?;
-        let claims = self.grants.claims().records().check(repair).await?;
-        let bindings = self.grants.bindings().records().check(repair).await?;
-        Ok(subnets.and(ranges).and(grants).and(claims).and(bindings))
-    }
-
-    /// Follows the records, and frees grants in time, until `stop`, which must come after the end of the watches.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let (subnets, ranges, grants) = self.mirrors.clone();
-        let bindings = self.binding_mirror.clone();
-        let (served, (), (), (), _) = tokio::join!(
-            serving::run(subnets, stop.clone()),
-            ranges.run(stop.clone()),
-            grants.run(stop.clone()),
-            bindings.run(stop.clone()),
-            stop.run_until_cancelled(self.grants.keep_ending_due()),
-        );
-        served
+    /// Follows the records, and frees grants in time.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let ended = stop.run_until_cancelled(self.grants.keep_ending_due());
+        tokio::join!(hosted::follow(&self, &stop), ended);
+        Ok(())
     }
 }

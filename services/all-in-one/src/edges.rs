@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::metadata::Metadata;
 use crate::config::{self, Config, Service};
-use crate::endpoints::{CallerEndpoints, Endpoints};
+use crate::endpoints::Endpoints;
 
 /// The edges with bound sockets.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Edges {
     /// starts it.
     pub(crate) fn metadata(
         &mut self,
-        endpoints: &CallerEndpoints,
+        endpoints: &Endpoints,
         revocations: &Revocations,
         vitals: &Diagnostics,
     ) -> Option<Metadata> {
@@ -99,7 +99,7 @@ impl Edges {
     pub(crate) fn follow_fleet(
         &self,
         metadata: Option<&Metadata>,
-        endpoints: &CallerEndpoints,
+        endpoints: &Endpoints,
         cache: Option<FleetCache>,
         names: MachineNames,
         vitals: &Diagnostics,
@@ -111,12 +111,15 @@ impl Edges {
             return;
         }
         observers.push(Arc::new(NameObserver(names)));
-        let (boots, answers) = (endpoints.of(Service::Netboot), endpoints.of(Service::Metadata));
-        let leases = answers.leases.clone().filter(|_| metadata.is_some());
         let has_netboot = self.netboot.is_some();
-        let workflow = has_netboot.then(|| boots.workflow.clone());
-        let Endpoints { hardware, instance, .. } = if has_netboot { boots } else { answers };
-        let feeds = FleetFeeds { hardware, instance, workflow, leases };
+        let caller = if has_netboot { Service::Netboot } else { Service::Metadata };
+        let to = |service| endpoints.channel(caller, service);
+        let feeds = FleetFeeds {
+            hardware: to(Service::Hardware),
+            instance: to(Service::Instance),
+            workflow: has_netboot.then(|| to(Service::Workflow)),
+            leases: metadata.and_then(|_| endpoints.find(Service::Metadata, Service::Netboot)),
+        };
         let (fleet, stop) = (Arc::new(Fleet::new(observers)), tier.stop.clone());
         vitals.register(|registry| fleet.register(registry));
         tier.tasks.spawn(async { fleet.run(feeds, cache, stop).await.context("the feed cache") });
@@ -130,7 +133,7 @@ impl Edges {
     /// Starts network boot, which reports to services by `endpoints` and stores its records in `store`.
     pub(crate) fn start(
         self,
-        endpoints: &CallerEndpoints,
+        endpoints: &Endpoints,
         store: Option<Arc<dyn Store>>,
         vitals: &Diagnostics,
         tier: &mut Tier,
@@ -139,9 +142,13 @@ impl Edges {
         let leases = leasing.and_then(|netboot| netboot.lease_api(tier.stop.clone()));
         let netboot = self.netboot.zip(store).map(|(netboot, store)| {
             let index = netboot.index();
-            let Endpoints { address, hardware, instance, workflow, .. } =
-                endpoints.of(Service::Netboot);
-            let peers = Peers { hardware, instance, workflow, address };
+            let to = |service| endpoints.channel(Service::Netboot, service);
+            let peers = Peers {
+                hardware: to(Service::Hardware),
+                instance: to(Service::Instance),
+                workflow: to(Service::Workflow),
+                address: to(Service::Address),
+            };
             vitals.register(|registry| netboot.metrics().register(registry));
             report_environments(&netboot, vitals);
             tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));

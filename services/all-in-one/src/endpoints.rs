@@ -1,6 +1,6 @@
 //! The channels to the services: in this process, or at a peer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -14,32 +14,21 @@ use tonic::transport::Uri;
 use crate::certificates::Certificates;
 use crate::config::{Config, Service};
 
-/// The channels of one calling service to each service that another one calls.
+/// The channels from each service to each other. In this process each service is a caller of its
+/// own, so that it makes its own calls only.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
-    pub(crate) address: Channel,
-    pub(crate) hardware: Channel,
-    pub(crate) identity: Channel,
-    pub(crate) instance: Channel,
-    pub(crate) workflow: Channel,
-    pub(crate) power: Channel,
-    /// The service of nodes, whether or not there is one.
-    pub(crate) node: Channel,
-    /// True if there is one.
-    pub(crate) has_node: bool,
-    /// The service that leases addresses, if there is one.
-    pub(crate) leases: Option<Channel>,
-    /// For the gateway, which passes on calls whether or not there is such a service.
-    pub(crate) netboot: Channel,
-    pub(crate) metadata: Channel,
+    /// The channels into this process, by caller.
+    local: BTreeMap<Service, Channel>,
+    /// The channels to other processes.
+    remote: BTreeMap<Service, Channel>,
+    /// The same channels for the gateway.
+    remote_of_door: BTreeMap<Service, Channel>,
+    /// The services that run here or at a configured peer.
+    present: BTreeSet<Service>,
 }
 
-/// The endpoints of each calling service. In this process each one is a caller of its own, so that
-/// it makes its own calls only.
-#[derive(Clone, Debug)]
-pub(crate) struct CallerEndpoints(BTreeMap<Service, Endpoints>);
-
-impl CallerEndpoints {
+impl Endpoints {
     /// Returns the endpoints that `config` sets: `local` services, and those of other processes.
     /// Channels connect on the first call, because a peer may start later or restart.
     pub(crate) fn new(
@@ -47,77 +36,40 @@ impl CallerEndpoints {
         certificates: &Certificates,
         local: &LocalServices,
     ) -> anyhow::Result<Self> {
-        let by_service = remote_channels(config, certificates.service.as_ref())?;
-        let by_door = remote_channels(config, certificates.door.as_ref())?;
-        let has_leases =
-            config.netboot.is_some() || !config.split.peers(Service::Netboot).is_empty();
-        let has_node =
-            config.split.serves(Service::Node) || !config.split.peers(Service::Node).is_empty();
-        Self::of_each(|service| {
-            let inside = local.channel(caller([service])?.context("a service is a caller")?);
-            let remote = if service == Service::Gateway { &by_door } else { &by_service };
-            Ok(Endpoints::new(&inside, remote, has_leases, has_node))
+        let local = |service: Service| {
+            let caller = caller([service])?.context("a service is a caller")?;
+            Ok((service, local.channel(caller)))
+        };
+        let all = || Service::value_variants().iter().copied();
+        let has_peer = |service| !config.split.peers(service).is_empty();
+        // Network boot needs an interface.
+        let is_bound = |service| service != Service::Netboot || config.netboot.is_some();
+        let is_here = |service| config.split.serves(service) && is_bound(service);
+        Ok(Self {
+            local: all().map(local).collect::<anyhow::Result<_>>()?,
+            remote: remote_channels(config, certificates.service.as_ref())?,
+            remote_of_door: remote_channels(config, certificates.door.as_ref())?,
+            present: all().filter(|service| is_here(*service) || has_peer(*service)).collect(),
         })
     }
 
     /// Returns endpoints that answer no call.
-    pub(crate) fn unconnected() -> anyhow::Result<Self> {
-        let nobody = Channel::unconnected();
-        Self::of_each(|_| Ok(Endpoints::new(&nobody, &BTreeMap::new(), false, false)))
+    pub(crate) fn unconnected() -> Self {
+        let all = Service::value_variants().iter();
+        let local = all.map(|service| (*service, Channel::unconnected())).collect();
+        let remote = BTreeMap::new();
+        Self { local, remote_of_door: remote.clone(), remote, present: BTreeSet::new() }
     }
 
-    fn of_each(endpoints: impl Fn(Service) -> anyhow::Result<Endpoints>) -> anyhow::Result<Self> {
-        let services = Service::value_variants().iter();
-        let each = services.map(|service| Ok((*service, endpoints(*service)?)));
-        Ok(Self(each.collect::<anyhow::Result<_>>()?))
+    /// Returns the channel from `caller` to `service`, whether or not there is such a service.
+    pub(crate) fn channel(&self, caller: Service, service: Service) -> Channel {
+        let remote = if caller == Service::Gateway { &self.remote_of_door } else { &self.remote };
+        remote.get(&service).unwrap_or(&self.local[&caller]).clone()
     }
 
-    /// Returns the endpoints that `service` calls.
-    pub(crate) fn of(&self, service: Service) -> Endpoints {
-        self.0[&service].clone()
-    }
-}
-
-impl Endpoints {
-    /// Services that are not in `remote` are `inside`.
-    fn new(
-        inside: &Channel,
-        remote: &BTreeMap<Service, Channel>,
-        has_leases: bool,
-        has_node: bool,
-    ) -> Self {
-        let to = |service| remote.get(&service).unwrap_or(inside).clone();
-        Self {
-            address: to(Service::Address),
-            hardware: to(Service::Hardware),
-            identity: to(Service::Identity),
-            instance: to(Service::Instance),
-            workflow: to(Service::Workflow),
-            power: to(Service::Power),
-            node: to(Service::Node),
-            has_node,
-            leases: has_leases.then(|| to(Service::Netboot)),
-            netboot: to(Service::Netboot),
-            metadata: to(Service::Metadata),
-        }
-    }
-
-    /// Returns each service that owns objects, with its channel.
-    pub(crate) fn owners(&self) -> Vec<(String, Channel)> {
-        let Self { address, hardware, identity, instance, workflow, power, leases, .. } = self;
-        let node = Some(&self.node).filter(|_| self.has_node);
-        let owners = [
-            (Service::Address, Some(address)),
-            (Service::Hardware, Some(hardware)),
-            (Service::Identity, Some(identity)),
-            (Service::Instance, Some(instance)),
-            (Service::Workflow, Some(workflow)),
-            (Service::Power, Some(power)),
-            (Service::Node, node),
-            (Service::Netboot, leases.as_ref()),
-        ];
-        let owners = owners.into_iter().filter_map(|(owner, at)| Some((owner, at?.clone())));
-        owners.map(|(owner, channel)| (owner.to_string(), channel)).collect()
+    /// Returns the channel from `caller` to `service`, if there is such a service.
+    pub(crate) fn find(&self, caller: Service, service: Service) -> Option<Channel> {
+        self.present.contains(&service).then(|| self.channel(caller, service))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use crate::certificates::Certificates;
 use crate::config::{self, Config, GatewayTransport, Service};
-use crate::endpoints::{CallerEndpoints, Endpoints};
+use crate::endpoints::Endpoints;
 use crate::open_files;
 use crate::revocations_known;
 
@@ -64,7 +64,7 @@ impl Bound {
     pub(crate) fn start(
         self,
         certificates: &Certificates,
-        endpoints: &CallerEndpoints,
+        endpoints: &Endpoints,
         revocations: &Revocations,
         vitals: &Diagnostics,
         tier: &mut Tier,
@@ -77,7 +77,7 @@ impl Bound {
         let stop = tier.stop.clone();
         let settings =
             GatewaySettings { trusted_proxies, rate_limits, clock: Clock::system(), stop };
-        let backend = backend(endpoints.of(Service::Gateway));
+        let backend = backend(endpoints);
         let gateway = vitals
             .register(|registry| Gateway::new(backend, revocations.clone(), settings, registry));
         let ial = ial::IalSettings {
@@ -143,8 +143,17 @@ fn limits(
     }
 }
 
-fn backend(endpoints: Endpoints) -> Backend {
-    let Endpoints { address, hardware, identity, instance, workflow, power, .. } = endpoints;
-    let Endpoints { netboot, metadata, node, .. } = endpoints;
-    Backend { address, hardware, identity, instance, workflow, power, node, netboot, metadata }
+fn backend(endpoints: &Endpoints) -> Backend {
+    let to = |service| endpoints.channel(Service::Gateway, service);
+    Backend {
+        address: to(Service::Address),
+        hardware: to(Service::Hardware),
+        identity: to(Service::Identity),
+        instance: to(Service::Instance),
+        workflow: to(Service::Workflow),
+        power: to(Service::Power),
+        node: to(Service::Node),
+        netboot: to(Service::Netboot),
+        metadata: to(Service::Metadata),
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`config`]: the options of the operator.
 //! - [`Server`]: binds ports, opens the store, connects services, runs and stops them.
-//! - `services`: the services that own records. `edges`: the services for machines. `gateway`: the doors for clients.
+//! - `services`: one table of the services that own records. `hosted`: these services without their types. `edges`: the services for machines. `gateway`: the doors for clients.
 //! - `events`: the events of these services, and the calls that lead to them.
 //! - `overdue`: alarms for objects that stay in a state for too long.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
@@ -25,6 +25,7 @@ mod endpoints;
 mod events;
 mod feed_cache;
 mod gateway;
+mod hosted;
 pub mod maintenance;
 mod metrics;
 mod migrations;
@@ -63,8 +64,9 @@ use tokio_util::sync::CancellationToken;
 use crate::certificates::Certificates;
 use crate::config::{Config, Service, Storage};
 use crate::edges::{Edges, Metadata};
-use crate::endpoints::CallerEndpoints;
+use crate::endpoints::Endpoints;
 use crate::events::refusals::Refusals;
+use crate::hosted::Followers;
 use crate::metrics::{CertificateMetrics, MeasuredStore, ObjectMetrics, StoreSize};
 use crate::services::Services;
 use crate::site_keys::KeyRotation;
@@ -173,7 +175,7 @@ impl Server {
             vitals.register(|registry| StoreSize::register(directory, registry));
         }
         let local = LocalServices::new(inner.stop.clone());
-        let endpoints = CallerEndpoints::new(&config, &certificates, &local)?;
+        let endpoints = Endpoints::new(&config, &certificates, &local)?;
         let revocations = follow_revocations(&config, &endpoints, &vitals, &mut edges);
         let services = match &store {
             Some(store) => {
@@ -193,8 +195,9 @@ impl Server {
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
         count_objects(&services, &local, &names, &vitals, &mut inner)?;
-        services.import_subnets(&config, &vitals, &mut inner);
-        services.follow_overdue(&vitals.register(OverdueMetric::new), &mut inner);
+        subnet_import::start(&config, store.as_ref(), &vitals, &mut inner);
+        let overdue = &vitals.register(OverdueMetric::new);
+        services.start_followers(Followers { overdue, tier: &mut inner });
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
@@ -301,14 +304,14 @@ const REVOCATIONS_CUT: &str = "revoked certificates are not followed: see \"feed
 /// Follows the revoked certificates.
 fn follow_revocations(
     config: &Config,
-    endpoints: &CallerEndpoints,
+    endpoints: &Endpoints,
     vitals: &Diagnostics,
     edges: &mut Tier,
 ) -> Revocations {
     let revocations = Revocations::default();
     // A process with nothing but the gateway has the certificate of a door only.
     let caller = if config.split.is_gateway_only() { Service::Gateway } else { Service::Identity };
-    let identity = endpoints.of(caller).identity;
+    let identity = endpoints.channel(caller, Service::Identity);
     let followed = revocations.clone();
     vitals.add_details(move || {
         followed.is_cut().then(|| REVOCATIONS_CUT.to_owned()).into_iter().collect()

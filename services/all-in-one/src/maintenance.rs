@@ -12,7 +12,7 @@ use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Storage};
-use crate::endpoints::CallerEndpoints;
+use crate::endpoints::Endpoints;
 use crate::services::Services;
 
 /// Compares all records with their indexes; with `mend`, repairs these. The server must not be running.
@@ -22,7 +22,7 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
         Arc::new(SiteAuthority::open(&config.secrets()).context("opening the site's secrets")?);
     let store = crate::open_store(config, &site).await?;
     // A check makes no calls, so no peer is needed.
-    let unconnected = CallerEndpoints::unconnected()?;
+    let unconnected = Endpoints::unconnected();
     let (nobody, stop) = (Revocations::default(), CancellationToken::new());
     let services = Services::new(config, &store, &site, &unconnected, &nobody, &stop)?;
     let leases = netboot::leases::Leases::new(store.clone(), Clock::system()).check(mend).await?;

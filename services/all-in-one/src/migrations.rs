@@ -6,8 +6,8 @@ use power::migration::name_the_protocol;
 use store::schema::Migration;
 use workflow::workflows::{WorkflowKind, index_live_workflows};
 
-/// The services that store the results of requests.
-pub(crate) const REQUEST_OWNERS: [&str; 7] =
+/// The services that stored the results of requests in clear.
+const REQUEST_OWNERS: [&str; 7] =
     ["address", "hardware", "identity", "instance", "node", "power", "workflow"];
 
 /// Returns every migration since [`store::schema::FIRST_VERSION`]. New ones are appended; none is ever removed or moved.

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use address::leases::Leases;
+use address::machines::InterfaceDirectory;
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use futures_util::future::OptionFuture;
+use futures_util::future::join_all;
 use hardware::{HardwareRecords, Peers};
+use identity::{EventApi, TenantObjects};
+use node::servers::ServerName;
 use power::{Bmcs, HardwareDirectory, Jobs, PlaintextHttp, TenantMachines, Timing};
 use runtime::Channel;
 use runtime::access;
@@ -17,8 +21,7 @@ use runtime::admission::{self, Admission};
 use runtime::authority::SiteAuthority;
 use runtime::boot_token::BootTokens;
 use runtime::call_metrics::{self, CallMetrics};
-use runtime::neighbour::NeighbourTable;
-use runtime::overdue_metric::OverdueMetric;
+use runtime::neighbour::{NeighbourTable, SourceCheck};
 use runtime::revocation::{Revocations, refuse_revoked};
 use runtime::seal::Seal;
 use runtime::supervise::Tier;
@@ -30,33 +33,189 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use uuid::Uuid;
+use workflow::lifecycle::WorkerTimeouts;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
 use crate::config::{Config, Service, Storage};
-use crate::endpoints::{CallerEndpoints, Endpoints};
+use crate::endpoints::Endpoints;
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
+use crate::hosted::{Followers, Hosted};
 use crate::metrics::{ObjectFeeds, WorkerMetrics};
-use crate::overdue;
 use crate::reflection::with_reflection;
 use crate::site_keys::KeyRotation;
-use crate::subnet_import;
 
 /// The largest request to the health service, which has the name of a service. Everybody may call it.
 const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
 
-/// The services of this process that own records.
+/// Settings of services.
 #[derive(Clone, Debug, Default)]
+struct Settings {
+    insecure_bmcs: bool,
+    worker_timeouts: WorkerTimeouts,
+    /// None: the owners of addresses are not asked.
+    source_check: Option<SourceCheck>,
+    /// True if other processes may use the store at the same time.
+    has_replicas: bool,
+}
+
+impl Settings {
+    fn new(config: &Config) -> Self {
+        Self {
+            insecure_bmcs: config.insecure_bmcs,
+            worker_timeouts: config.worker_timeouts,
+            source_check: Some(config.boot_source_check),
+            has_replicas: matches!(config.store, Storage::Etcd(_)),
+        }
+    }
+}
+
+/// The parts that services are made of.
+struct Parts<'a> {
+    settings: Settings,
+    store: &'a Arc<dyn Store>,
+    site: &'a Arc<SiteAuthority>,
+    endpoints: &'a Endpoints,
+    revocations: &'a Revocations,
+    /// Ends the watches.
+    stop: &'a CancellationToken,
+}
+
+type Made = anyhow::Result<Box<dyn Hosted>>;
+type Make = fn(&Parts<'_>) -> Made;
+
+/// The services that own records.
+const TABLE: [(Service, Make); 7] = [
+    (Service::Address, address),
+    (Service::Hardware, hardware),
+    (Service::Identity, identity),
+    (Service::Instance, instance),
+    (Service::Node, node),
+    (Service::Power, power),
+    (Service::Workflow, workflow),
+];
+
+fn address(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Address, service);
+    let machines = InterfaceDirectory::new(to(Service::Hardware), to(Service::Instance));
+    let leases = Leases::new(parts.endpoints.find(Service::Address, Service::Netboot));
+    let identity = to(Service::Identity);
+    let api = address::Api::new(parts.store(), identity, machines, Clock::system(), parts.stop());
+    Ok(Box::new(api.with_leases(leases)))
+}
+
+fn hardware(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Hardware, service);
+    let claims = AddressClaims::new("hardware", to(Service::Address));
+    let records = HardwareRecords::new(parts.store(), Clock::system()).with_claims(claims);
+    let peers = Peers::new(to(Service::Instance), to(Service::Workflow), to(Service::Power));
+    Ok(Box::new(hardware::Api::new(records, peers, parts.stop())))
+}
+
+fn identity(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Identity, service);
+    let resealer = Arc::new(KeyRotation::new(parts.site.clone(), Some(parts.store())));
+    let objects =
+        TenantObjects::new(to(Service::Instance), to(Service::Workflow), to(Service::Address));
+    let site = parts.site.clone();
+    let clock = Clock::system();
+    let api = identity::Api::new(parts.store(), objects, site, resealer, clock, parts.stop());
+    Ok(Box::new(api))
+}
+
+fn instance(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Instance, service);
+    let called = instance::CalledServices {
+        address: to(Service::Address),
+        hardware: to(Service::Hardware),
+        identity: to(Service::Identity),
+        workflow: to(Service::Workflow),
+        power: to(Service::Power),
+    };
+    Ok(Box::new(instance::Api::new(parts.store(), called, Clock::system(), parts.stop())))
+}
+
+fn node(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Node, service);
+    let called = node::CalledServices {
+        hardware: to(Service::Hardware),
+        instance: to(Service::Instance),
+        workflow: to(Service::Workflow),
+    };
+    let own = ServerName { name: parts.process(), is_only: !parts.settings.has_replicas };
+    Ok(Box::new(node::Api::new(parts.store(), called, own, Clock::system(), parts.stop())))
+}
+
+fn power(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Power, service);
+    let plaintext = match parts.settings.insecure_bmcs {
+        true => PlaintextHttp::Allowed,
+        false => PlaintextHttp::Refused,
+    };
+    let seal = Seal::new(parts.site.keys(), "bmc")?;
+    let bmcs = Bmcs::new(parts.store(), seal, plaintext, Clock::system());
+    let directory = HardwareDirectory::new(to(Service::Hardware));
+    let machines =
+        TenantMachines::new(to(Service::Hardware), to(Service::Instance), to(Service::Workflow));
+    let jobs = Jobs::new(bmcs, parts.process()).with_machines(machines);
+    let api = power::Api::new(jobs, Timing::default(), parts.stop());
+    Ok(Box::new(api.with_hardware(directory)))
+}
+
+fn workflow(parts: &Parts<'_>) -> Made {
+    let to = |service| parts.endpoints.channel(Service::Workflow, service);
+    let called = workflow::CalledServices {
+        hardware: to(Service::Hardware),
+        identity: to(Service::Identity),
+        instance: to(Service::Instance),
+        power: to(Service::Power),
+        node: parts.endpoints.find(Service::Workflow, Service::Node),
+    };
+    let timeouts = parts.settings.worker_timeouts;
+    let tokens = BootTokens::new(parts.site.keys())?.accepting_edges(parts.revocations.clone());
+    let tokens = Arc::new(tokens);
+    let issuer = Arc::new(Issuer(parts.site.clone()));
+    let clock = Clock::system();
+    let api =
+        workflow::Api::new(parts.store(), called, timeouts, tokens, issuer, clock, parts.stop());
+    let Some(source) = parts.settings.source_check else { return Ok(Box::new(api)) };
+    let neighbours = NeighbourTable::open(Clock::system());
+    let neighbours = neighbours.context("opening the kernel's neighbour table")?;
+    Ok(Box::new(api.with_neighbours(source, Arc::new(neighbours))))
+}
+
+impl Parts<'_> {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn stop(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Makes the services for which `is_served` is true.
+    fn make(&self, is_served: impl Fn(Service) -> bool) -> anyhow::Result<Vec<Box<dyn Hosted>>> {
+        let served = TABLE.into_iter().filter(|(service, _)| is_served(*service));
+        served.map(|(_, make)| make(self)).collect()
+    }
+
+    /// Returns the name of this process among those that run power jobs, and have streams of nodes.
+    /// It is constant if only one process can open the store: the next process then continues its
+    /// jobs at once.
+    fn process(&self) -> String {
+        match self.settings.has_replicas {
+            false => "the only one".into(),
+            true => Uuid::new_v4().to_string(),
+        }
+    }
+}
+
+/// The services of this process that own records.
+#[derive(Default)]
 pub(crate) struct Services {
-    address: Option<address::Api>,
+    hosted: Vec<Box<dyn Hosted>>,
     backups: Option<store::backup::Api>,
-    hardware: Option<hardware::Api>,
-    identity: Option<identity::Api>,
-    site_events: Option<identity::EventApi>,
-    instance: Option<instance::Api>,
-    node: Option<node::Api>,
-    power: Option<power::Api>,
-    workflow: Option<workflow::Api>,
+    site_events: Option<EventApi>,
     events: OwnerEvents,
 }
 
@@ -67,81 +226,42 @@ impl Services {
         config: &Config,
         store: &Arc<dyn Store>,
         site: &Arc<SiteAuthority>,
-        endpoints: &CallerEndpoints,
+        endpoints: &Endpoints,
         revocations: &Revocations,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
-        let (store, stop) = (|| store.clone(), || stop.clone());
-        let clear =
-            if config.insecure_bmcs { PlaintextHttp::Allowed } else { PlaintextHttp::Refused };
-        let bmcs = Bmcs::new(store(), Seal::new(site.keys(), "bmc")?, clear, Clock::system());
-        let tokens = BootTokens::new(site.keys())?.accepting_edges(revocations.clone());
-        let (tokens, issuer) = (Arc::new(tokens), Arc::new(Issuer(site.clone())));
+        let settings = Settings::new(config);
+        let parts = Parts { settings, store, site, endpoints, revocations, stop };
         let serves = |service| config.split.serves(service);
-        let neighbours = serves(Service::Workflow).then(|| NeighbourTable::open(Clock::system()));
-        let neighbours = neighbours.transpose().context("opening the kernel's neighbour table")?;
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
-        let owned = owned.map(|owner| owner.to_string());
+        let owners = Service::OWNERS.into_iter().filter_map(|owner| {
+            Some((owner.to_string(), endpoints.find(Service::Identity, owner)?))
+        });
+        let site_events = || EventApi::new(owners, stop.clone());
+        let owns_records = config.split.owns_records();
         Ok(Self {
-            address: serves(Service::Address).then(|| {
-                let Endpoints { hardware, identity, instance, leases, .. } =
-                    endpoints.of(Service::Address);
-                let machines = address::machines::InterfaceDirectory::new(hardware, instance);
-                address::Api::new(store(), identity, machines, Clock::system(), stop())
-                    .with_leases(address::leases::Leases::new(leases))
-            }),
-            backups: config.split.owns_records().then(|| store::backup::Api::new(store())),
-            events: OwnerEvents::new(&store(), owned, stop()),
-            hardware: serves(Service::Hardware).then(|| {
-                let Endpoints { address, instance, workflow, power, .. } =
-                    endpoints.of(Service::Hardware);
-                let records = HardwareRecords::new(store(), Clock::system())
-                    .with_claims(AddressClaims::new("hardware", address));
-                let peers = Peers::new(instance, workflow, power);
-                hardware::Api::new(records, peers, stop())
-            }),
-            site_events: serves(Service::Identity)
-                .then(|| identity::EventApi::new(endpoints.of(Service::Identity).owners(), stop())),
-            identity: serves(Service::Identity).then(|| {
-                let rotation = KeyRotation::new(site.clone(), Some(store()));
-                let (resealer, clock) = (Arc::new(rotation), Clock::system());
-                let Endpoints { address, instance, workflow, .. } = endpoints.of(Service::Identity);
-                let objects = identity::TenantObjects::new(instance, workflow, address);
-                identity::Api::new(store(), objects, site.clone(), resealer, clock, stop())
-            }),
-            instance: serves(Service::Instance).then(|| {
-                let Endpoints { address, hardware, identity, workflow, power, .. } =
-                    endpoints.of(Service::Instance);
-                let peers =
-                    instance::CalledServices { address, hardware, identity, workflow, power };
-                instance::Api::new(store(), peers, Clock::system(), stop())
-            }),
-            node: serves(Service::Node).then(|| {
-                let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Node);
-                let called = node::CalledServices { hardware, instance, workflow };
-                let name = process_name(config);
-                let is_only = !matches!(config.store, Storage::Etcd(_));
-                let own = node::servers::ServerName { name, is_only };
-                node::Api::new(store(), called, own, Clock::system(), stop())
-            }),
-            power: serves(Service::Power).then(|| {
-                let Endpoints { hardware, instance, workflow, .. } = endpoints.of(Service::Power);
-                let directory = HardwareDirectory::new(hardware.clone());
-                let machines = TenantMachines::new(hardware, instance, workflow);
-                let jobs = Jobs::new(bmcs, process_name(config)).with_machines(machines);
-                power::Api::new(jobs, Timing::default(), stop()).with_hardware(directory)
-            }),
-            workflow: neighbours.map(|neighbours| {
-                let Endpoints { hardware, identity, instance, power, node, has_node, .. } =
-                    endpoints.of(Service::Workflow);
-                let node = has_node.then_some(node);
-                let peers = workflow::CalledServices { hardware, identity, instance, power, node };
-                let timeouts = config.worker_timeouts;
-                let clock = Clock::system();
-                workflow::Api::new(store(), peers, timeouts, tokens, issuer, clock, stop())
-                    .with_neighbours(config.boot_source_check, Arc::new(neighbours))
-            }),
+            hosted: parts.make(serves)?,
+            backups: owns_records.then(|| store::backup::Api::new(store.clone())),
+            site_events: serves(Service::Identity).then(site_events),
+            events: OwnerEvents::new(store, owned.map(|owner| owner.to_string()), stop.clone()),
         })
+    }
+
+    /// Creates all services over `store`, whichever this process serves. They call nobody, and are
+    /// not started: their records are looked at.
+    pub(crate) fn offline(
+        store: &Arc<dyn Store>,
+        site: &Arc<SiteAuthority>,
+    ) -> anyhow::Result<Self> {
+        let parts = Parts {
+            settings: Settings::default(),
+            store,
+            site,
+            endpoints: &Endpoints::unconnected(),
+            revocations: &Revocations::default(),
+            stop: &CancellationToken::new(),
+        };
+        Ok(Self { hosted: parts.make(|_| true)?, ..Self::default() })
     }
 
     /// Returns the router of all services, the edges' services, `health` and reflection, behind access control.
@@ -159,35 +279,10 @@ impl Services {
     ) -> Router {
         let mut routes = Routes::builder();
         routes.add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES));
-        let Self { address, hardware, identity, site_events, instance, power, workflow, .. } =
-            self.clone();
-        let Self { events, backups, node, .. } = self.clone();
-        routes.add_service(events.into_service());
-        site_events.map(|it| routes.add_service(it.into_service()));
-        backups.map(|it| routes.add_service(it.into_service()));
-        if let Some(hardware) = hardware {
-            routes.add_service(hardware.hardware_service());
-            routes.add_service(hardware.location_service()).add_service(hardware.model_service());
-            routes.add_service(hardware.unknown_machine_service());
-        }
-        if let Some(address) = address {
-            routes.add_service(address.subnet_service()).add_service(address.grant_service());
-            routes.add_service(address.claim_service());
-            routes.add_service(address.location_binding_service());
-        }
-        if let Some(identity) = identity {
-            routes.add_service(identity.tenant_service()).add_service(identity.identity_service());
-        }
-        instance.map(|it| routes.add_service(it.into_service()));
-        if let Some(node) = node {
-            routes.add_service(node.node_service()).add_service(node.stack_service());
-        }
-        power.map(|it| routes.add_service(it.into_service()));
-        if let Some(workflow) = workflow {
-            routes.add_service(workflow.template_service());
-            routes.add_service(workflow.workflow_service());
-            routes.add_service(workflow.worker_service());
-        }
+        routes.add_service(self.events.clone().into_service());
+        self.site_events.clone().map(|it| routes.add_service(it.into_service()));
+        self.backups.clone().map(|it| routes.add_service(it.into_service()));
+        self.hosted.iter().for_each(|it| it.add_routes(&mut routes));
         boots.map(|it| routes.add_service(it.into_service()));
         leases.map(|it| routes.add_service(it.into_service()));
         metadata.map(|it| routes.add_service(it.into_service()));
@@ -204,87 +299,50 @@ impl Services {
 
     /// Returns `channel` for each service of this process whose objects are counted.
     pub(crate) fn object_feeds(&self, channel: &Channel) -> ObjectFeeds {
+        let of = |name| self.hosted.iter().any(|it| it.name() == name).then(|| channel.clone());
         ObjectFeeds {
-            hardware: self.hardware.as_ref().map(|_| channel.clone()),
-            workflow: self.workflow.as_ref().map(|_| channel.clone()),
-            instance: self.instance.as_ref().map(|_| channel.clone()),
-            power: self.power.as_ref().map(|_| channel.clone()),
+            hardware: of("hardware"),
+            workflow: of("workflow"),
+            instance: of("instance"),
+            power: of("power"),
         }
     }
 
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
-        let Self { address, hardware, identity, instance, node, power, workflow, events, .. } =
-            self.clone();
-        events.start(refusals, tier);
-        let stop = || tier.stop.clone();
-        address.map(|it| tier.tasks.spawn(it.run(stop())));
-        hardware.map(|it| tier.tasks.spawn(it.run(stop())));
-        identity.map(|it| tier.tasks.spawn(it.run(stop())));
-        instance.map(|it| tier.tasks.spawn(it.run(stop())));
-        node.map(|it| tier.tasks.spawn(it.run(stop())));
-        power.map(|it| tier.tasks.spawn(it.run(stop())));
-        workflow.map(|it| tier.tasks.spawn(it.run(stop())));
+        self.events.start(refusals, tier);
+        self.hosted.iter().for_each(|it| it.start(tier));
     }
 
-    /// Starts to import the subnets of the file, if this process serves addresses and has a file with subnets.
-    pub(crate) fn import_subnets(&self, config: &Config, vitals: &Diagnostics, tier: &mut Tier) {
-        let (Some(address), false) = (&self.address, config.subnets.is_empty()) else { return };
-        let (grants, subnets) = (address.grants().clone(), config.subnets.clone());
-        let import = subnet_import::run(grants, subnets, vitals.clone());
-        let stop = tier.stop.clone();
-        tier.tasks.spawn(async move {
-            stop.run_until_cancelled(import).await;
-            // A task of a tier runs until the stop.
-            stop.cancelled().await;
-            Ok(())
-        });
-    }
-
-    /// Starts to look for objects that stay in a state for too long.
-    pub(crate) fn follow_overdue(&self, metric: &OverdueMetric, tier: &mut Tier) {
-        let Self { hardware, instance, power, workflow, .. } = self;
-        if let Some(api) = hardware {
-            overdue::follow(api.mirror(), metric, tier);
-        }
-        if let Some(api) = instance {
-            overdue::follow(api.mirror(), metric, tier);
-        }
-        if let Some(api) = power {
-            overdue::follow(api.job_mirror(), metric, tier);
-        }
-        if let Some(api) = workflow {
-            overdue::follow(api.mirror(), metric, tier);
-        }
+    /// Starts what follows the records of the services.
+    pub(crate) fn start_followers(&self, mut followers: Followers<'_>) {
+        self.hosted.iter().for_each(|it| it.start_followers(&mut followers));
     }
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.
     pub(crate) async fn check(&self, mend: bool) -> anyhow::Result<CheckReport> {
-        let Self { address, hardware, identity, instance, node, power, workflow, .. } = self;
-        let reports = [
-            OptionFuture::from(address.as_ref().map(|it| it.check(mend))).await.transpose()?,
-            OptionFuture::from(hardware.as_ref().map(|it| it.check(mend))).await.transpose()?,
-            OptionFuture::from(identity.as_ref().map(|it| it.check(mend))).await.transpose()?,
-            OptionFuture::from(instance.as_ref().map(|it| it.check(mend))).await.transpose()?,
-            OptionFuture::from(node.as_ref().map(|it| it.check(mend))).await.transpose()?,
-            OptionFuture::from(power.as_ref().map(|it| it.check(mend))).await.transpose()?,
-            OptionFuture::from(workflow.as_ref().map(|it| it.check(mend))).await.transpose()?,
-        ];
-        Ok(reports.into_iter().flatten().fold(CheckReport::default(), CheckReport::and))
+        let mut report = CheckReport::default();
+        for service in &self.hosted {
+            report = report.and(service.check(mend).await?);
+        }
+        Ok(report)
+    }
+
+    /// Encrypts the secrets of all services with the newest key. Returns the number of changed
+    /// records.
+    pub(crate) async fn reseal(&self) -> anyhow::Result<usize> {
+        let mut changed = 0;
+        for service in &self.hosted {
+            let resealed = service.reseal().await;
+            let name = service.name();
+            changed += resealed.with_context(|| format!("encrypting the records of {name}"))?;
+        }
+        Ok(changed)
     }
 
     /// Resolves once all services are ready.
     pub(crate) async fn ready(&self) {
-        let Self { address, hardware, identity, instance, node, power, workflow, .. } = self;
-        tokio::join!(
-            OptionFuture::from(address.as_ref().map(address::Api::ready)),
-            OptionFuture::from(hardware.as_ref().map(hardware::Api::ready)),
-            OptionFuture::from(identity.as_ref().map(identity::Api::ready)),
-            OptionFuture::from(instance.as_ref().map(instance::Api::ready)),
-            OptionFuture::from(node.as_ref().map(node::Api::ready)),
-            OptionFuture::from(power.as_ref().map(power::Api::ready)),
-            OptionFuture::from(workflow.as_ref().map(workflow::Api::ready)),
-        );
+        join_all(self.hosted.iter().map(|it| it.ready())).await;
     }
 }
 
@@ -314,15 +372,6 @@ async fn checked(
     let next = |request| access::check(request, next);
     let next = |request| refusals::record(refusals, request, next);
     call_metrics::record(metrics, request, next).await
-}
-
-/// Returns the name of this process among those that run power jobs, and have streams of nodes. It is constant if only one process can open
-/// the store: the next process then continues its jobs at once.
-fn process_name(config: &Config) -> String {
-    match config.store {
-        Storage::Sled | Storage::Memory => "the only one".into(),
-        Storage::Etcd(_) => Uuid::new_v4().to_string(),
-    }
 }
 
 /// The site's authority as the issuer of the workflow service.

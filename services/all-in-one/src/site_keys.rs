@@ -5,25 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use hardware::records::HardwareKind;
-use identity::credentials::CredentialKind;
 use identity::rotation::Resealer;
-use instance::instances::InstanceKind;
-use node::mailbox::CallKind;
-use node::stacks::StackKind;
-use power::stored::Job;
-use power::{Bmcs, PlaintextHttp};
+use runtime::SiteKey;
 use runtime::authority::SiteAuthority;
-use runtime::seal::Seal;
-use runtime::{Clock, SiteKey};
-use store::records::{Kind, Records, requests};
-use store::{ScopedStore, Store};
+use store::Store;
 use tokio_util::sync::CancellationToken;
-use workflow::workflows::WorkflowKind;
 
 use crate::certificates::Certificates;
-use crate::migrations::REQUEST_OWNERS;
+use crate::services::Services;
 use crate::site_identity;
 
 /// The time between two looks at the files.
@@ -117,20 +106,8 @@ impl KeyRotation {
     pub(crate) async fn reseal(&self) -> anyhow::Result<usize> {
         let Some(store) = &self.store else { return Ok(0) };
         site_identity::mark_again(&**store, &self.site).await?;
-        let seal = Seal::new(self.site.keys(), "bmc")?;
-        let bmcs = Bmcs::new(store.clone(), seal, PlaintextHttp::Refused, Clock::system());
-        let records = reseal::<HardwareKind>(store, "hardware").await?
-            + reseal::<InstanceKind>(store, "instance").await?
-            + reseal::<WorkflowKind>(store, "workflow").await?
-            + reseal::<StackKind>(store, "node").await?
-            + reseal::<CallKind>(store, "node").await?
-            + reseal::<CredentialKind>(store, "identity").await?
-            + reseal::<Job>(store, "power").await?
-            + bmcs.reseal().await.context("encrypting the passwords of BMCs")?;
-        for service in REQUEST_OWNERS {
-            let requests = requests::reseal(&ScopedStore::new(store.clone(), service)).await;
-            requests.with_context(|| format!("encrypting the results of requests to {service}"))?;
-        }
+        // Of all services: processes of others may share the store.
+        let records = Services::offline(store, &self.site)?.reseal().await?;
         tracing::info!(target: "tinwright", records, "records are encrypted with the newest site key");
         Ok(records)
     }
@@ -143,15 +120,14 @@ impl Resealer for KeyRotation {
     }
 }
 
-async fn reseal<K: Kind>(store: &Arc<dyn Store>, service: &'static str) -> anyhow::Result<usize> {
-    let records = Records::<K>::new(ScopedStore::new(store.clone(), service));
-    records.reseal().await.with_context(|| format!("encrypting the records of {service}"))
-}
-
 #[cfg(test)]
 mod tests {
     use hardware::HardwareRecords;
+    use power::stored::Job;
+    use runtime::Clock;
+    use store::ScopedStore;
     use store::memory::MemoryStore;
+    use store::records::Records;
     use tinwright::hardware::v1::{Hardware, Interface};
     use tinwright::power::v1::operation::{InsertMedia, What};
     use tinwright::power::v1::{Operation, PowerJob};

@@ -1,17 +1,41 @@
 //! Imports the sections `[[subnets]]` of the file into the address service of this process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use address::grants::Grants;
 use address::import::ConfiguredSubnet;
 use netboot::pool::Subnet;
+use runtime::Clock;
+use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
+use store::hosted::HostedService as _;
+use store::{ScopedStore, Store};
+
+use crate::config::{Config, Service};
+use crate::until_stopped;
 
 /// The pause after a failure of the store.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
+/// Starts to import the subnets of the file into `store`, if this process serves addresses and has
+/// a file with subnets.
+pub(crate) fn start(
+    config: &Config,
+    store: Option<&Arc<dyn Store>>,
+    vitals: &Diagnostics,
+    tier: &mut Tier,
+) {
+    let is_served = config.split.serves(Service::Address) && !config.subnets.is_empty();
+    let Some(store) = store.filter(|_| is_served) else { return };
+    let store = ScopedStore::new(store.clone(), address::Api::NAME);
+    let grants = Grants::new(store, Clock::system());
+    let import = run(grants, config.subnets.clone(), vitals.clone());
+    tier.tasks.spawn(until_stopped(tier.stop.clone(), import));
+}
+
 /// Creates `subnets` where they are missing. Contradictions are errors in the log, and stay in the detail of the readiness.
-pub(crate) async fn run(grants: Grants, subnets: Vec<Subnet>, vitals: Diagnostics) {
+async fn run(grants: Grants, subnets: Vec<Subnet>, vitals: Diagnostics) {
     let subnets: Vec<_> = subnets.iter().map(configured).collect();
     loop {
         match grants.import(&subnets).await {

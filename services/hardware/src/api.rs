@@ -7,8 +7,9 @@ mod unknown_machines;
 use std::time::Duration;
 
 use runtime::{Caller, Role, access};
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport, Selector};
+use store::records::Selector;
 use store::serving;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
@@ -20,6 +21,7 @@ use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
 use tinwright::{HardwareId, Mac, check};
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
 use crate::enrolment::Report;
@@ -94,68 +96,38 @@ impl Api {
             )),
         }
     }
+}
 
-    /// Returns the service of machines for a tonic router.
-    pub fn hardware_service(&self) -> HardwareServiceServer<Self> {
-        HardwareServiceServer::new(self.clone())
+impl HostedService for Api {
+    const NAME: &'static str = "hardware";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        routes.add_service(HardwareServiceServer::new(self.clone()));
+        routes.add_service(LocationServiceServer::new(self.clone()));
+        routes.add_service(ModelServiceServer::new(self.clone()));
+        routes.add_service(UnknownMachineServiceServer::new(self.clone()));
     }
 
-    /// Returns the service of locations for a tonic router.
-    pub fn location_service(&self) -> LocationServiceServer<Self> {
-        LocationServiceServer::new(self.clone())
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
+        visitor.bounded(&self.mirror);
+        visitor.mirror(&self.location_mirror);
+        visitor.mirror(&self.model_mirror);
+        visitor.records(self.enrolments.log());
+        visitor.mirror(&self.unknown_mirror);
     }
 
-    /// Returns the service of models for a tonic router.
-    pub fn model_service(&self) -> ModelServiceServer<Self> {
-        ModelServiceServer::new(self.clone())
-    }
-
-    /// Returns the service of machines without a record for a tonic router.
-    pub fn unknown_machine_service(&self) -> UnknownMachineServiceServer<Self> {
-        UnknownMachineServiceServer::new(self.clone())
-    }
-
-    /// Returns the machines as they were last read.
-    pub fn mirror(&self) -> &Mirror<HardwareKind> {
-        &self.mirror
-    }
-
-    /// Resolves once watches can be served.
-    pub async fn ready(&self) {
-        let Self { mirror, location_mirror, model_mirror, unknown_mirror, .. } = self;
-        tokio::join!(
-            mirror.ready(),
-            location_mirror.ready(),
-            model_mirror.ready(),
-            unknown_mirror.ready()
-        );
-    }
-
-    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let machines = self.records.records().check(repair).await?;
-        let locations = self.locations.records().check(repair).await?;
-        let models = self.models.records().check(repair).await?;
-        let enrolments = self.enrolments.log().check(repair).await?;
-        let unknown = self.unknown.records().check(repair).await?;
-        Ok(machines.and(locations).and(models).and(enrolments).and(unknown))
-    }
-
-    /// Follows the records, and continues interrupted deletes, until `stop`, which must come after the end of the watches.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { records, mirror, location_mirror, model_mirror, peers, .. } = self;
-        let Self { unknown, unknown_mirror, .. } = self;
+    /// Follows the records, and continues interrupted deletes.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let followed = hosted::follow(&self, &stop);
+        let Self { records, mirror, unknown, unknown_mirror, peers, .. } = self;
         let claims = records.clone();
-        let (served, (), (), (), (), (), ()) = tokio::join!(
-            serving::run(mirror.clone(), stop.clone()),
-            location_mirror.run(stop.clone()),
-            model_mirror.run(stop.clone()),
-            unknown_mirror.run(stop.clone()),
-            sweep(unknown, unknown_mirror.clone(), mirror.clone(), stop.clone()),
+        tokio::join!(
+            followed,
+            sweep(unknown, unknown_mirror, mirror.clone(), stop.clone()),
             claims.claims().reconcile(&claims, claims.clock(), &stop),
             interrupted::run(records, mirror, peers, stop.clone()),
         );
-        served
+        Ok(())
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use runtime::authority::SiteAuthority;
 use runtime::{Clock, access};
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport, Selector};
+use store::records::{self, Selector};
 use store::{ScopedStore, Store, serving};
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_server::IdentityServiceServer;
@@ -16,6 +17,7 @@ use tinwright::identity::v1::tenant_service_server::{TenantService, TenantServic
 use tinwright::status::Violations;
 use tinwright::{Object as _, TenantId};
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
 use crate::certificates::Certificates;
@@ -53,7 +55,7 @@ impl Api {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let store = ScopedStore::new(store, "identity");
+        let store = ScopedStore::new(store, Self::NAME);
         let tenants = Tenants::new(store.clone(), clock.clone());
         let revocations = Revocations::new(store.clone());
         let mirrors =
@@ -70,41 +72,6 @@ impl Api {
             clock,
             stop,
         }
-    }
-
-    /// Returns the service of tenants for a tonic router.
-    pub fn tenant_service(&self) -> TenantServiceServer<Self> {
-        TenantServiceServer::new(self.clone())
-    }
-
-    /// Returns the service of identities for a tonic router.
-    pub fn identity_service(&self) -> IdentityServiceServer<Self> {
-        IdentityServiceServer::new(self.clone())
-    }
-
-    /// Resolves once watches can be served.
-    pub async fn ready(&self) {
-        tokio::join!(self.mirrors.0.ready(), self.mirrors.1.ready());
-    }
-
-    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let tenants = self.tenants.records().check(repair).await?;
-        let credentials = self.credentials.records().check(repair).await?;
-        let certificates = self.certificates.records().check(repair).await?;
-        let revocations = self.revocations.records().check(repair).await?;
-        Ok(tenants.and(credentials).and(certificates).and(revocations))
-    }
-
-    /// Follows the records, and deletes those that have expired, until `stop`, which must come after the end of the watches.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let (tenants, revocations) = self.mirrors.clone();
-        let (served, (), _) = tokio::join!(
-            serving::run(tenants, stop.clone()),
-            revocations.run(stop.clone()),
-            stop.run_until_cancelled(self.keep_deleting_expired()),
-        );
-        served
     }
 
     async fn keep_deleting_expired(&self) {
@@ -124,6 +91,29 @@ impl Api {
         let now = self.clock.wall();
         self.certificates.delete_expired(now).await?;
         self.revocations.delete_expired(now).await
+    }
+}
+
+impl HostedService for Api {
+    const NAME: &'static str = "identity";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        routes.add_service(TenantServiceServer::new(self.clone()));
+        routes.add_service(IdentityServiceServer::new(self.clone()));
+    }
+
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
+        visitor.mirror(&self.mirrors.0);
+        visitor.records(self.credentials.records());
+        visitor.records(self.certificates.records());
+        visitor.mirror(&self.mirrors.1);
+    }
+
+    /// Follows the records, and deletes those that have expired.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let expiry = stop.run_until_cancelled(self.keep_deleting_expired());
+        tokio::join!(hosted::follow(&self, &stop), expiry);
+        Ok(())
     }
 }
 

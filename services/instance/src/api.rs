@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use runtime::address_claims::AddressClaims;
 use runtime::{Clock, access};
 use store::Store;
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport, Selector};
+use store::records::{self, Selector};
 use store::serving;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
@@ -19,6 +20,7 @@ use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::{HardwareId, InstanceId, Object as _, TenantName, check};
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
 use self::error::{describe, describe_create_error, describe_plan_error};
@@ -58,35 +60,6 @@ impl Api {
         Self { instances, mirror, peers: Peers::new(services), stop }
     }
 
-    /// Converts it into a service for a tonic router.
-    pub fn into_service(self) -> InstanceServiceServer<Self> {
-        InstanceServiceServer::new(self)
-    }
-
-    /// Returns the instances as they were last read.
-    pub fn mirror(&self) -> &Mirror<InstanceKind> {
-        &self.mirror
-    }
-
-    /// Resolves once watches can be served.
-    pub async fn ready(&self) {
-        self.mirror.ready().await;
-    }
-
-    /// Follows the records and reconciles until `stop`, which must come after the end of the watches.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let reconciler = Reconciler::new(self.instances.clone(), self.peers);
-        let (instances, claims) = (self.instances.clone(), self.instances);
-        let mirror = self.mirror.clone();
-        let (served, (), _, ()) = tokio::join!(
-            serving::run(self.mirror, stop.clone()),
-            Box::pin(reconciler.run(mirror, stop.clone())),
-            stop.run_until_cancelled(expire_deleted(instances)),
-            Box::pin(claims.reconcile_claims(&stop)),
-        );
-        served
-    }
-
     /// Returns the selected instance, if it is one of `tenant`; with `show_deleted`, also a deleted one.
     async fn find(
         &self,
@@ -118,11 +91,32 @@ impl Api {
             None => Ok(None),
         }
     }
+}
 
-    /// Checks that records and claims agree; with `repair`, corrects the claims. No service may have the store open meanwhile.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let live = self.instances.records().check(repair).await?;
-        Ok(live.and(self.instances.deleted_records().check(repair).await?))
+impl HostedService for Api {
+    const NAME: &'static str = "instance";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        routes.add_service(InstanceServiceServer::new(self.clone()));
+    }
+
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
+        visitor.bounded(&self.mirror);
+        visitor.records(self.instances.deleted_records());
+    }
+
+    /// Follows the records, and reconciles.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let followed = hosted::follow(&self, &stop);
+        let Self { instances, mirror, peers, .. } = self;
+        let reconciler = Reconciler::new(instances.clone(), peers);
+        tokio::join!(
+            followed,
+            Box::pin(reconciler.run(mirror, stop.clone())),
+            stop.run_until_cancelled(expire_deleted(instances.clone())),
+            Box::pin(instances.reconcile_claims(&stop)),
+        );
+        Ok(())
     }
 }
 

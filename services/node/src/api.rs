@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use runtime::{Channel, Clock};
 use store::events::EventLog;
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport};
-use store::{ScopedStore, Store, serving};
+use store::records;
+use store::{ScopedStore, Store};
 use tinwright::node::v1::node_service_server::NodeServiceServer;
 use tinwright::node::v1::stack_service_server::StackServiceServer;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 
 use crate::calls::Calls;
 use crate::connect::Connector;
@@ -56,6 +58,7 @@ pub struct Api {
     desired: Desired,
     calls: Calls,
     connector: Connector,
+    servers: Servers,
     log: EventLog,
     /// The machines that changed; taken by the reconciler.
     changed: Arc<Mutex<Option<mpsc::UnboundedReceiver<String>>>>,
@@ -72,7 +75,7 @@ impl Api {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let store = ScopedStore::new(store, "node");
+        let store = ScopedStore::new(store, Self::NAME);
         let nodes = Nodes::new(store.clone(), clock.clone());
         let stacks = Stacks::new(store.clone(), clock);
         let CalledServices { hardware, instance, workflow } = services;
@@ -95,7 +98,8 @@ impl Api {
             node_mirror: Mirror::new(nodes.records().clone()),
             stack_mirror: Mirror::new(stacks.records().clone()),
             calls: Calls::new(nodes.clone(), streams.clone(), call_mirror.clone(), name),
-            log: EventLog::new(store, "node"),
+            servers: Servers::new(store.clone(), nodes.clone(), streams.clone(), own.clone()),
+            log: EventLog::new(store, Self::NAME),
             changed: Arc::new(Mutex::new(Some(changed))),
             nodes,
             stacks,
@@ -109,52 +113,43 @@ impl Api {
             stop,
         }
     }
+}
 
-    /// Returns the service of nodes for a tonic router.
-    pub fn node_service(&self) -> NodeServiceServer<Self> {
-        NodeServiceServer::new(self.clone())
+impl HostedService for Api {
+    const NAME: &'static str = "node";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        let nodes = NodeServiceServer::new(self.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        routes.add_service(nodes).add_service(StackServiceServer::new(self.clone()));
     }
 
-    /// Returns the service of stacks for a tonic router.
-    pub fn stack_service(&self) -> StackServiceServer<Self> {
-        StackServiceServer::new(self.clone())
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
+        visitor.mirror(&self.node_mirror);
+        visitor.mirror(&self.stack_mirror);
+        visitor.mirror(&self.call_mirror);
+        visitor.records(self.servers.records());
     }
 
-    /// Resolves once watches can be served.
-    pub async fn ready(&self) {
-        let Self { node_mirror, stack_mirror, call_mirror, .. } = self;
-        tokio::join!(node_mirror.ready(), stack_mirror.ready(), call_mirror.ready());
-    }
-
-    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let nodes = self.nodes.records().check(repair).await?;
-        Ok(nodes.and(self.stacks.records().check(repair).await?))
-    }
-
-    /// Follows records, machines and instances, and works on nodes and stacks until `stop`.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { nodes, stacks, streams, directory, peers, desired, own, .. } = self;
+    /// Follows records, machines and instances, and works on nodes and stacks.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let followed = hosted::follow(&self, &stop);
+        let Self { nodes, stacks, streams, directory, peers, desired, servers, .. } = self;
         let Self { node_mirror, stack_mirror, call_mirror, .. } = self;
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(changed) = changed else { anyhow::bail!("the node service runs already") };
-        let store = nodes.records().store().clone();
-        let servers = Servers::new(store, nodes.clone(), streams.clone(), own.clone());
         let clock = nodes.clock().clone();
-        let taker = Taker::new(call_mirror.clone(), streams.clone(), clock, own.name);
+        let taker = Taker::new(call_mirror, streams.clone(), clock, self.own.name);
         let reconciler = Reconciler::new(nodes, stacks, directory.clone(), peers, desired, streams);
-        let mirrors = (node_mirror.clone(), stack_mirror.clone());
-        let (served, ..) = tokio::join!(
-            serving::run(node_mirror, stop.clone()),
-            stack_mirror.run(stop.clone()),
-            call_mirror.run(stop.clone()),
+        let mirrors = (node_mirror, stack_mirror);
+        tokio::join!(
+            followed,
             directory.run(stop.clone()),
             servers.run(stop.clone()),
             taker.run(stop.clone()),
-            reconciler.run(mirrors, changed, stop),
+            reconciler.run(mirrors, changed, stop.clone()),
         );
-        served
+        Ok(())
     }
 }

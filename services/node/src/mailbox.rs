@@ -92,6 +92,8 @@ impl std::fmt::Debug for ForwardedCall {
 
 /// The whole call and the whole result are secret: they are short-lived, and nobody searches for them.
 impl Sealable for ForwardedCall {
+    const HAS_SECRETS: bool = true;
+
     fn take_secrets(&mut self) -> SecretPart {
         let (call, result) = (self.call.take(), self.result.take());
         match (&call, &result) {

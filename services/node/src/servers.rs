@@ -109,6 +109,11 @@ impl Servers {
         Self { records: Records::new(store), nodes, streams, mailbox, own, is_only }
     }
 
+    /// Returns the underlying records.
+    pub fn records(&self) -> &Records<ServerKind> {
+        &self.records
+    }
+
     /// Shows that this process is there, and removes what others left, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut views = Views::default();

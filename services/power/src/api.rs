@@ -3,10 +3,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use futures_util::Stream;
 use runtime::{Caller, access};
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport, Kind, Selector};
+use store::records::{Kind, Selector};
 use store::serving;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::power::v1 as pb;
@@ -18,6 +20,7 @@ use tinwright::tenant::OfTenant as _;
 use tinwright::watch::WatchResponse;
 use tinwright::{BmcId, Id, PowerJobId, TenantName, id};
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
 use crate::Error;
@@ -77,41 +80,6 @@ impl Api {
         self.enrolment.as_ref().ok_or(Error::NoHardware)
     }
 
-    /// Converts it into a service for a tonic router.
-    pub fn into_service(self) -> PowerServiceServer<Self> {
-        PowerServiceServer::new(self)
-    }
-
-    /// Returns the power jobs as they were last read.
-    pub fn job_mirror(&self) -> &Mirror<Job> {
-        &self.job_mirror
-    }
-
-    /// Resolves once watches can be served.
-    pub async fn ready(&self) {
-        tokio::join!(self.bmc_mirror.ready(), self.job_mirror.ready());
-    }
-
-    /// Checks that records and indexes agree; with `repair`, corrects the indexes.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let bmcs = self.jobs.bmcs().records().check(repair).await?;
-        Ok(bmcs.and(self.jobs.records().check(repair).await?))
-    }
-
-    /// Follows the records and carries out jobs until `stop`, which must come after the end of the watches. A running job
-    /// continues at the next start.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { jobs, bmc_mirror, job_mirror, readings, timing, .. } = self;
-        let followed = job_mirror.clone();
-        let (bmcs, (), ()) = tokio::join!(
-            serving::run(bmc_mirror, stop.clone()),
-            followed.run(stop.clone()),
-            reconcile::run(jobs, job_mirror, timing, stop),
-        );
-        readings.drain().await;
-        bmcs
-    }
-
     /// Returns the BMC of the machine `hardware`. Fails with the machine's name if it has none.
     async fn bmc_of(&self, hardware: &str) -> Result<pb::Bmc, Error> {
         match self.jobs.bmcs().get_by_hardware(hardware).await {
@@ -162,6 +130,36 @@ impl Api {
         };
         let events = serving::watch(watcher, self.stop.clone(), |record| record);
         Ok(Response::new(Box::pin(events)))
+    }
+}
+
+impl HostedService for Api {
+    const NAME: &'static str = "power";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        routes.add_service(PowerServiceServer::new(self.clone()));
+    }
+
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
+        visitor.mirror(&self.bmc_mirror);
+        visitor.bounded(&self.job_mirror);
+        visitor.records(self.jobs.bmcs().passwords());
+        visitor.records(self.jobs.queues());
+    }
+
+    /// Follows the records and carries out jobs. A running job continues at the next start.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let followed = hosted::follow(&self, &stop);
+        let Self { jobs, job_mirror, readings, timing, .. } = self;
+        tokio::join!(followed, reconcile::run(jobs, job_mirror, timing, stop));
+        readings.drain().await;
+        Ok(())
+    }
+
+    /// Encrypts the passwords of BMCs, too, whose key is another one.
+    async fn reseal(&self) -> anyhow::Result<usize> {
+        let passwords = self.jobs.bmcs().reseal().await.context("the passwords of BMCs")?;
+        Ok(hosted::reseal(self).await? + passwords)
     }
 }
 

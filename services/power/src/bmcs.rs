@@ -71,6 +71,11 @@ impl Bmcs {
         &self.records
     }
 
+    /// The encrypted passwords.
+    pub(crate) fn passwords(&self) -> &Records<Password> {
+        &self.passwords
+    }
+
     /// The clock of all records of this service.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock

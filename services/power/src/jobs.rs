@@ -89,6 +89,11 @@ impl Jobs {
         &self.records
     }
 
+    /// The queues of machines.
+    pub(crate) fn queues(&self) -> &Records<Queue> {
+        &self.queues
+    }
+
     /// The BMCs that carry out the jobs.
     pub fn bmcs(&self) -> &Bmcs {
         &self.bmcs

@@ -12,15 +12,16 @@ use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
 use runtime::neighbour::{Neighbours, SourceCheck};
 use runtime::tenants::TenantDirectory;
+use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, CheckReport};
-use store::{ScopedStore, Store, serving};
+use store::{ScopedStore, Store};
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::workflow::v1::template_service_server::TemplateServiceServer;
 use tinwright::workflow::v1::worker_service_server::WorkerServiceServer;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
 use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
 
 use crate::dispatch::Dispatcher;
 use crate::lifecycle::WorkerTimeouts;
@@ -95,7 +96,7 @@ impl Api {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let store = ScopedStore::new(store, "workflow");
+        let store = ScopedStore::new(store, Self::NAME);
         let templates = Templates::new(store.clone(), clock.clone());
         let workflows = Workflows::new(store.clone(), clock.clone());
         let workflows = workflows.with_worker_timeouts(worker_timeouts);
@@ -151,54 +152,43 @@ impl Api {
     pub fn with_neighbours(self, source: SourceCheck, neighbours: Arc<dyn Neighbours>) -> Self {
         Self { source, neighbours: Some(neighbours), ..self }
     }
+}
 
-    /// The template service, for a tonic router.
-    pub fn template_service(&self) -> TemplateServiceServer<Self> {
-        TemplateServiceServer::new(self.clone())
+impl HostedService for Api {
+    const NAME: &'static str = "workflow";
+
+    fn add_routes(&self, routes: &mut RoutesBuilder) {
+        let workers = WorkerServiceServer::new(self.clone());
+        routes.add_service(TemplateServiceServer::new(self.clone()));
+        routes.add_service(WorkflowServiceServer::new(self.clone()));
+        routes.add_service(workers.max_decoding_message_size(MAX_WORKER_REQUEST_BYTES));
     }
 
-    /// The workflow service, for a tonic router.
-    pub fn workflow_service(&self) -> WorkflowServiceServer<Self> {
-        WorkflowServiceServer::new(self.clone())
+    fn visit(&self, visitor: &mut impl RecordVisitor) {
+        let (templates, workflows, logs) = &self.mirrors;
+        visitor.mirror(templates);
+        visitor.bounded(workflows);
+        visitor.mirror(logs);
+        visitor.records(self.enrollment.records());
+        visitor.records(self.workflows.epochs().records());
+        visitor.records(self.enrollment.enrolments().records());
     }
 
-    /// The worker service, for a tonic router.
-    pub fn worker_service(&self) -> WorkerServiceServer<Self> {
-        WorkerServiceServer::new(self.clone()).max_decoding_message_size(MAX_WORKER_REQUEST_BYTES)
-    }
-
-    /// Returns the workflows as they were last read.
-    pub fn mirror(&self) -> &Mirror<WorkflowKind> {
-        &self.mirrors.1
+    /// Reconciles workflows and follows the records.
+    async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let followed = hosted::follow(&self, &stop);
+        let Self { reconciler, enrollment, clock, .. } = self;
+        tokio::join!(
+            followed,
+            Box::pin(reconciler.run(stop.clone())),
+            stop.run_until_cancelled(delete_expired_tokens(enrollment, clock)),
+        );
+        Ok(())
     }
 
     /// Resolves once watches and workers can be served.
-    pub async fn ready(&self) {
-        tokio::join!(self.mirrors.0.ready(), self.mirrors.2.ready(), self.queues.ready());
-    }
-
-    /// Reconciles workflows and follows the records, until `stop`. Must outlive the watches, which it feeds.
-    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let (templates, workflows, logs) = self.mirrors;
-        let (result, ..) = tokio::join!(
-            serving::run(workflows, stop.clone()),
-            templates.run(stop.clone()),
-            logs.run(stop.clone()),
-            Box::pin(self.reconciler.run(stop.clone())),
-            stop.run_until_cancelled(delete_expired_tokens(self.enrollment, self.clock)),
-        );
-        result
-    }
-
-    /// Reports records and indexes that do not agree; with `repair`, repairs them.
-    pub async fn check(&self, repair: bool) -> Result<CheckReport, records::Error> {
-        let templates = self.templates.records().check(repair).await?;
-        let workflows = self.workflows.records().check(repair).await?;
-        let logs = self.logs.records().check(repair).await?;
-        let spent = self.enrollment.records().check(repair).await?;
-        let enrolments = self.enrollment.enrolments().records().check(repair).await?;
-        let epochs = self.workflows.epochs().records().check(repair).await?;
-        Ok(templates.and(workflows).and(logs).and(spent).and(epochs).and(enrolments))
+    async fn ready(&self) {
+        tokio::join!(hosted::mirrors_ready(self), self.queues.ready());
     }
 }
 

@@ -21,6 +21,8 @@ use crate::{Commit, Expect, ScopedStore, Sealer, Store, Versioned, Write};
 
 /// Time for which a result is stored.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Interval at which expired results are deleted.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The beginning of the keys.
 const PREFIX: &str = "request/";
@@ -179,6 +181,20 @@ pub async fn delete_expired(store: &ScopedStore, now: SystemTime) -> Result<usiz
         deleted += deletes.len();
     }
     Ok(deleted)
+}
+
+/// Deletes expired results in `store`, for ever.
+pub(crate) async fn keep_deleting_expired(store: &ScopedStore) {
+    let mut hourly = tokio::time::interval(EXPIRY_INTERVAL);
+    loop {
+        hourly.tick().await;
+        if let Err(error) = delete_expired(store, crate::wall_time()).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "expired requests were not deleted; trying again in an hour"
+            );
+        }
+    }
 }
 
 fn seconds(time: SystemTime) -> u64 {

@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 use crate::config::{self, Config};
-use crate::endpoints::CallerEndpoints;
+use crate::endpoints::Endpoints;
 use crate::reflection::with_reflection;
 use crate::until_stopped;
 
@@ -94,17 +94,17 @@ impl Bound {
     /// metrics in `vitals`.
     pub(super) fn connect(
         self,
-        endpoints: &CallerEndpoints,
+        endpoints: &Endpoints,
         revocations: &Revocations,
         vitals: &Diagnostics,
     ) -> Metadata {
         let Self { listeners, grpc, link_local, neighbours, settings, tokens, contents } = self;
         let boot_tokens = contents.boot_tokens.map(|it| it.accepting_edges(revocations.clone()));
         let index = Arc::new(Index::default());
-        let (reports, clock) =
-            (InstanceReports(endpoints.of(config::Service::Metadata).instance), Clock::system());
-        let mut service =
-            Service::new(index.clone(), tokens, Arc::new(reports), settings, clock.clone());
+        let instance = endpoints.channel(config::Service::Metadata, config::Service::Instance);
+        let reports = Arc::new(InstanceReports(instance));
+        let clock = Clock::system();
+        let mut service = Service::new(index.clone(), tokens, reports, settings, clock.clone());
         service.neighbours = Some(Arc::new(neighbours));
         service.metrics = vitals.register(|registry| Metrics::new(registry, index.clone(), clock));
         service.contents = Contents { boot_tokens, ..contents };

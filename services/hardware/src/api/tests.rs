@@ -9,7 +9,6 @@ use tinwright::common::v1::View;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::instance::v1::Instance;
 use tonic::Code;
-use tonic::service::Routes;
 
 use super::*;
 use crate::fake_peers;
@@ -22,7 +21,7 @@ async fn a_delete_is_completed_although_its_caller_goes_away() {
     let made = records.create(new, None).await.unwrap();
     let (peers, mut calls) = fake_peers::start();
     let api = Api::new(records.clone(), peers, CancellationToken::new());
-    let channel = Channel::to(Routes::new(api.hardware_service()));
+    let channel = Channel::to(api.routes());
     let delete = pb::DeleteHardwareRequest { id: made.id.clone(), revision: 0 };
     let mut client = HardwareServiceClient::new(channel);
     let caller = tokio::spawn(async move { client.delete_hardware(delete).await });

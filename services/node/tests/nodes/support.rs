@@ -9,6 +9,7 @@ use node::{Api, CalledServices};
 use runtime::Channel;
 use runtime::{Caller, Clock, LocalServices, Role};
 use store::Store;
+use store::hosted::HostedService as _;
 use tinwright::HardwareId;
 use tinwright::node::v1::connect_request::Message as Up;
 use tinwright::node::v1::connect_response::Message as Down;
@@ -22,7 +23,6 @@ use tinwright::node::v1::{
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::service::Routes;
 use tonic::{Status, Streaming};
 
 use super::site::Site;
@@ -60,11 +60,10 @@ impl Replica {
             CalledServices { hardware: peers.clone(), instance: peers.clone(), workflow: peers };
         let own = ServerName { name: name.into(), is_only: false };
         let api = Api::new(store.clone(), services, own, clock.clone(), stop.clone());
-        let app = Routes::new(api.node_service()).add_service(api.stack_service());
         tokio::spawn(api.clone().run(stop.clone()));
         soon(api.ready()).await;
         let _end = stop.clone().drop_guard();
-        Self { app: app.into_axum_router(), stop, _end }
+        Self { app: api.routes().into_axum_router(), stop, _end }
     }
 
     fn channel(&self, caller: Caller) -> Channel {

@@ -8,6 +8,7 @@ use crate::emulator::Emulator;
 use crate::site::{self, TIMING, bmc, boot, power};
 use power::Api;
 use runtime::Channel;
+use store::hosted::HostedService as _;
 use store::memory::MemoryStore;
 use tinwright::HardwareId;
 use tinwright::power::v1 as pb;
@@ -20,7 +21,6 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Code;
-use tonic::service::Routes;
 
 /// The running service and a client.
 pub(crate) struct Service {
@@ -49,7 +49,7 @@ async fn serve(store: Arc<MemoryStore>, with: impl FnOnce(Api) -> Api) -> Servic
     let (run, end) = (api.clone(), stop.clone());
     tasks.spawn(async move { run.run(end).await.unwrap() });
     api.ready().await;
-    let channel = Channel::to(Routes::new(api.into_service()));
+    let channel = Channel::to(api.routes());
     Service { client: PowerServiceClient::new(channel), tasks, stop: stop.drop_guard() }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use runtime::Clock;
+use store::hosted;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
@@ -59,7 +60,7 @@ async fn a_boot_epoch_begins_when_the_machine_is_off_and_is_the_next_one_in_each
     let second = site.workflow_with(machine, TWO, netboot(false)).await;
     let prepared = site.until(&second.id, |found| found.prepared).await;
     assert_eq!(prepared.boot_epoch, 2);
-    assert!(site.api.check(false).await.unwrap().is_clean());
+    assert!(hosted::check(&site.api, false).await.unwrap().is_clean());
 }
 
 #[tokio::test]

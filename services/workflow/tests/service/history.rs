@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use runtime::Clock;
+use store::hosted::HostedService as _;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, ScopedStore, Store, Versioned};
 use tinwright::workflow::v1 as pb;

@@ -2,6 +2,7 @@
 
 use runtime::Role;
 use runtime::boot_token::Purpose;
+use store::hosted;
 use tinwright::HardwareId;
 use tinwright::common::v1::View;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
@@ -38,7 +39,7 @@ async fn a_worker_runs_two_actions_with_success() {
     let ended = site.ended(&made.id).await;
     assert_eq!((ended.state(), ended.wants_machine), (State::Success, false));
     assert!(site.power.jobs().is_empty(), "no power jobs were requested");
-    assert!(site.api.check(false).await.unwrap().is_clean());
+    assert!(hosted::check(&site.api, false).await.unwrap().is_clean());
 }
 
 #[tokio::test]
@@ -324,7 +325,7 @@ async fn only_an_ended_workflow_is_deleted_and_its_log_with_it() {
     let delete = pb::DeleteWorkflowRequest { revision: ended.revision, ..delete };
     site.workflows().delete_workflow(delete.clone()).await.unwrap();
     assert_eq!(site.workflows().delete_workflow(delete).await.unwrap_err().code(), Code::NotFound);
-    let report = site.api.check(false).await.unwrap();
+    let report = hosted::check(&site.api, false).await.unwrap();
     assert_eq!((report.records, report.is_clean()), (0, true));
 }
 

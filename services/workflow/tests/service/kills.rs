@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use store::hosted;
 use store::memory::MemoryStore;
 use store::{Changes, Commit, Error, Page, Revision, Store, Versioned};
 use tinwright::HardwareId;
@@ -119,7 +120,7 @@ async fn killed(at: usize, applied: bool) -> (String, bool) {
         Some(ended) => ended,
         None => soon(life(&mut site, machine)).await.unwrap(),
     };
-    assert!(site.api.check(false).await.unwrap().is_clean());
+    assert!(hosted::check(&site.api, false).await.unwrap().is_clean());
     let ended = site.get(&ended.id).await;
     let mut result = format!("{} {:?}", ended.state().as_str_name(), power.jobs());
     for (n, action) in ended.actions.iter().enumerate() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use runtime::clock::Clock;
+use store::hosted;
 use store::memory::MemoryStore;
 use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
@@ -63,5 +64,5 @@ async fn old_workflows_that_are_not_among_a_machines_newest_are_deleted_with_the
     assert_eq!((chunks.pairs.len(), chunks.more), (21 * CHUNKS_PER_LOG as usize, false));
     let tails = store.list("workflow/tail/", "", 1000).await.unwrap();
     assert_eq!(tails.pairs.len(), 21);
-    assert!(site.api.check(false).await.unwrap().is_clean());
+    assert!(hosted::check(&site.api, false).await.unwrap().is_clean());
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use runtime::boot_token::BootTokens;
 use runtime::{Caller, Channel, Clock, LocalServices, Role, SiteKey};
 use store::events::EventLog;
+use store::hosted::HostedService as _;
 use store::memory::MemoryStore;
 use store::{ScopedStore, Store};
 use tinwright::HardwareId;
@@ -129,9 +130,7 @@ impl Site {
 
     /// A connection of `caller`.
     pub(crate) fn channel_of(&mut self, caller: Option<Caller>) -> Channel {
-        let routes = Routes::new(self.api.template_service())
-            .add_service(self.api.workflow_service())
-            .add_service(self.api.worker_service());
+        let routes = self.api.routes();
         match caller {
             Some(caller) => LocalServices::of(routes.into_axum_router()).channel(caller),
             None => Channel::to(routes),

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use store::hosted::HostedService as _;
 use store::{Changes, Commit, Page, Revision, Store, Versioned};
 use tokio::sync::Semaphore;
 

@@ -1,5 +1,6 @@
 //! The running service, whose reconciler follows the watches of its peers.
 
+use store::hosted::HostedService as _;
 use tinwright::WorkflowId;
 use tinwright::watch::WatchEvent;
 use tokio::task::JoinHandle;
