@@ -32,6 +32,7 @@ fn main() -> BuildResult {
     let nouns = nouns::all(&pool)?;
     table("calls", &calls::rows(&pool)?)?;
     table("nouns", &nouns::ids(&nouns))?;
+    table("noun_table", &nouns::infos(&nouns)?)?;
     table("objects", &nouns::objects(&nouns))?;
     table("of_tenant", &nouns::of_tenant(&nouns))?;
     table("states", &states::rows(&pool)?)?;

@@ -6,6 +6,7 @@ use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 
 use crate::names::{camel, oneof_path, snake, type_path};
 use crate::options::Options;
+use crate::states;
 
 /// Fields of the messages that implement `Object`.
 const OBJECT_FIELDS: [&str; 4] = ["labels", "revision", "create_time", "update_time"];
@@ -14,6 +15,9 @@ const OBJECT_FIELDS: [&str; 4] = ["labels", "revision", "create_time", "update_t
 pub(crate) struct Noun {
     message: MessageDescriptor,
     singular: String,
+    plural: String,
+    owner: String,
+    has_events: bool,
     has_uuid: bool,
     tenant_rule: String,
 }
@@ -62,6 +66,9 @@ fn noun(
     Ok(Noun {
         message: message.clone(),
         singular,
+        plural,
+        owner,
+        has_events: !option.flag("no_events"),
         has_uuid: option.choice("id_form")? == "Uuid",
         tenant_rule: option.choice("tenant_rule")?,
     })
@@ -102,6 +109,17 @@ fn full_name(field: &FieldDescriptor) -> String {
 pub(crate) fn ids(nouns: &[Noun]) -> String {
     let row = |noun: &Noun| format!("{0}, {0}Id, {1:?};\n", noun.message.name(), noun.singular);
     nouns.iter().filter(|noun| noun.has_uuid).map(row).collect()
+}
+
+/// Returns the rows of the macro in `src/nouns.rs`: all nouns, with their states.
+pub(crate) fn infos(nouns: &[Noun]) -> Result<String, String> {
+    let row = |noun: &Noun| {
+        let Noun { message, singular, plural, owner, has_events, .. } = noun;
+        let name = message.name();
+        let states = states::words(message)?;
+        Ok(format!("{name:?}, {singular:?}, {plural:?}, {owner:?}, {has_events}, [{states}];\n"))
+    };
+    nouns.iter().map(row).collect()
 }
 
 /// Returns the rows of the macro in `src/object.rs`: the messages with the fields of an object.

@@ -4,6 +4,7 @@
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`calls`]: who may make each call.
+//! - [`nouns`]: the kinds of objects, and the states of each.
 //! - [`object`]: the fields that all objects share.
 //! - [`tenant`]: names of tenants.
 //! - [`boot_image`]: the image of a boot by virtual media.
@@ -26,6 +27,7 @@ pub mod field_mask;
 pub mod id;
 pub mod json;
 pub mod mac;
+pub mod nouns;
 pub mod object;
 pub mod options;
 pub mod secret;

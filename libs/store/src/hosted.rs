@@ -25,7 +25,7 @@ pub trait RecordVisitor {
         self.records(mirror.records());
     }
 
-    /// Looks at records in memory whose states have limits.
+    /// Looks at records in memory with states that have limits.
     fn bounded<K: Bounded>(&mut self, mirror: &Mirror<K>) {
         self.mirror(mirror);
     }

@@ -4,12 +4,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use runtime::overdue_metric::OverdueMetric;
 use runtime::supervise::Tier;
+use runtime::telemetry::MachineNames;
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
 use store::overdue::Bounded;
 use store::records::{CheckReport, Error, Kind, Records};
 use tonic::service::RoutesBuilder;
 
+use crate::metrics::ObjectMetrics;
 use crate::overdue;
 
 /// A service of this process.
@@ -34,6 +36,10 @@ pub(crate) trait Hosted: Send + Sync {
 
     /// Encrypts its secrets with the newest key. Returns the number of changed records.
     fn reseal(&self) -> BoxFuture<'_, anyhow::Result<usize>>;
+
+    /// Returns the kinds of its records.
+    #[cfg(test)]
+    fn kinds(&self) -> Vec<HostedKind>;
 }
 
 impl<S: HostedService> Hosted for S {
@@ -64,10 +70,19 @@ impl<S: HostedService> Hosted for S {
     fn reseal(&self) -> BoxFuture<'_, anyhow::Result<usize>> {
         HostedService::reseal(self).boxed()
     }
+
+    #[cfg(test)]
+    fn kinds(&self) -> Vec<HostedKind> {
+        let mut kinds = tests::Kinds::new(S::NAME);
+        self.visit(&mut kinds);
+        kinds.0
+    }
 }
 
-/// Starts what follows the records of all services: alarms.
+/// Starts what follows the records of all services: metrics, the names of machines, and alarms.
 pub(crate) struct Followers<'a> {
+    pub(crate) objects: &'a ObjectMetrics,
+    pub(crate) names: &'a MachineNames,
     pub(crate) overdue: &'a OverdueMetric,
     pub(crate) tier: &'a mut Tier,
 }
@@ -75,7 +90,17 @@ pub(crate) struct Followers<'a> {
 impl RecordVisitor for Followers<'_> {
     fn records<K: Kind>(&mut self, _: &Records<K>) {}
 
+    fn mirror<K: Kind>(&mut self, mirror: &Mirror<K>) {
+        self.objects.follow(mirror, self.names, self.tier);
+    }
+
     fn bounded<K: Bounded>(&mut self, mirror: &Mirror<K>) {
         overdue::follow(mirror, self.overdue, self.tier);
+        self.mirror(mirror);
     }
 }
+
+#[cfg(test)]
+pub(crate) use self::tests::HostedKind;
+#[cfg(test)]
+mod tests;

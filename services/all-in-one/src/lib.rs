@@ -54,7 +54,7 @@ use runtime::revocation::Revocations;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, MachineNames, Readiness};
-use runtime::{Caller, Clock, LocalServices, Role};
+use runtime::{Clock, LocalServices};
 use store::Store;
 use store::deferred::DeferredStore;
 use store::fence::FencedStore;
@@ -194,10 +194,13 @@ impl Server {
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations);
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
-        count_objects(&services, &local, &names, &vitals, &mut inner)?;
         subnet_import::start(&config, store.as_ref(), &vitals, &mut inner);
-        let overdue = &vitals.register(OverdueMetric::new);
-        services.start_followers(Followers { overdue, tier: &mut inner });
+        services.start_followers(Followers {
+            objects: &vitals.register(ObjectMetrics::new),
+            names: &names,
+            overdue: &vitals.register(OverdueMetric::new),
+            tier: &mut inner,
+        });
         let (cache, cache_store) = cache.unzip();
         for store in [store.clone(), cache_store].into_iter().flatten() {
             inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
@@ -240,21 +243,6 @@ impl Server {
         }));
         supervise::run([edges, inner], stop, config.drain).await
     }
-}
-
-/// Follows the objects of `services` for the metrics and for the `names` of machines, as a viewer.
-fn count_objects(
-    services: &Services,
-    local: &LocalServices,
-    names: &MachineNames,
-    vitals: &Diagnostics,
-    tier: &mut Tier,
-) -> anyhow::Result<()> {
-    let channel = local.channel(Caller::new(Role::Viewer, "service:metrics")?);
-    let metrics = vitals.register(ObjectMetrics::new);
-    let feeds = services.object_feeds(&channel);
-    tier.tasks.spawn(metrics.run(feeds, names.clone(), tier.stop.clone()));
-    Ok(())
 }
 
 /// Returns `store` with metrics.

@@ -1,7 +1,7 @@
 //! The metrics of a process's objects, store, workers and certificates (docs/reference/metrics.md).
 //!
-//! - `objects`: the states of machines, workflows, instances and power jobs, and how long they took; pure.
-//! - `follow`: follows the watches of this process's services.
+//! - `objects`: the states of the objects of all nouns that have some, and how long they took; pure.
+//! - `follow`: follows the records of this process's services.
 //! - `store`: a store whose commits are measured; `store_size`: its bytes.
 //! - `workers`: the workers that are alive.
 //! - `certificates`: the ends of the certificates.
@@ -14,7 +14,6 @@ mod store_size;
 mod workers;
 
 pub(crate) use self::certificates::CertificateMetrics;
-pub(crate) use self::follow::ObjectFeeds;
 pub(crate) use self::objects::ObjectMetrics;
 pub(crate) use self::store::MeasuredStore;
 pub(crate) use self::store_size::StoreSize;

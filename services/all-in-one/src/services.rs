@@ -14,7 +14,6 @@ use hardware::{HardwareRecords, Peers};
 use identity::{EventApi, TenantObjects};
 use node::servers::ServerName;
 use power::{Bmcs, HardwareDirectory, Jobs, PlaintextHttp, TenantMachines, Timing};
-use runtime::Channel;
 use runtime::access;
 use runtime::address_claims::AddressClaims;
 use runtime::admission::{self, Admission};
@@ -40,8 +39,10 @@ use crate::config::{Config, Service, Storage};
 use crate::endpoints::Endpoints;
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
+#[cfg(test)]
+use crate::hosted::HostedKind;
 use crate::hosted::{Followers, Hosted};
-use crate::metrics::{ObjectFeeds, WorkerMetrics};
+use crate::metrics::WorkerMetrics;
 use crate::reflection::with_reflection;
 use crate::site_keys::KeyRotation;
 
@@ -297,17 +298,6 @@ impl Services {
         app.layer(from_fn_with_state(checks, checked))
     }
 
-    /// Returns `channel` for each service of this process whose objects are counted.
-    pub(crate) fn object_feeds(&self, channel: &Channel) -> ObjectFeeds {
-        let of = |name| self.hosted.iter().any(|it| it.name() == name).then(|| channel.clone());
-        ObjectFeeds {
-            hardware: of("hardware"),
-            workflow: of("workflow"),
-            instance: of("instance"),
-            power: of("power"),
-        }
-    }
-
     /// Starts the background tasks of the services.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
         self.events.start(refusals, tier);
@@ -317,6 +307,12 @@ impl Services {
     /// Starts what follows the records of the services.
     pub(crate) fn start_followers(&self, mut followers: Followers<'_>) {
         self.hosted.iter().for_each(|it| it.start_followers(&mut followers));
+    }
+
+    /// Returns the kinds of records of all services.
+    #[cfg(test)]
+    pub(crate) fn kinds(&self) -> Vec<HostedKind> {
+        self.hosted.iter().flat_map(|it| it.kinds()).collect()
     }
 
     /// Compares the records of all services with their indexes; with `mend`, repairs the indexes.

@@ -69,6 +69,11 @@ const fn kind<R: FromFiles + 'static>() -> Kind {
     }
 }
 
+/// Returns the names of all kinds.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.name)
+}
+
 /// Applies all objects in files. After an error it goes on with the next object.
 pub async fn run(
     options: ApplyOptions,
@@ -115,7 +120,7 @@ fn name(object: &Object) -> Option<String> {
 
 /// Returns the place of the kind of `object`: the one that it names, else the only one that has all its keys.
 fn place(object: &Object) -> anyhow::Result<usize> {
-    let names = || KINDS.iter().map(|kind| kind.name);
+    let names = kinds;
     if let Some(kind) = object.kind() {
         let known = names().position(|name| name.eq_ignore_ascii_case(kind));
         return known.with_context(|| {

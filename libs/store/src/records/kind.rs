@@ -9,7 +9,7 @@ use tinwright::secret::Sealable;
 /// A kind of record: a protobuf message, its keys and its indexes.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
-    type Record: Message + Sealable + Default + Clone + PartialEq;
+    type Record: Message + Sealable + Default + Clone + PartialEq + 'static;
     /// The form of its ids. A page token of another form is refused.
     type Id: FromStr<Err: fmt::Display> + fmt::Display;
     /// The name in messages to people.

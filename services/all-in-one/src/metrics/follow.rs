@@ -1,110 +1,66 @@
-//! Follows the watches of the services whose objects are counted.
+//! Follows the records of this process's services whose objects are counted.
 
-use futures_util::future::OptionFuture;
-use runtime::feed::{self, FeedEvent};
+use hardware::records::HardwareKind;
+use runtime::Clock;
+use runtime::feed::FeedEvent;
+use runtime::supervise::Tier;
 use runtime::telemetry::MachineNames;
-use runtime::{Channel, Clock};
-use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::hardware::v1::{Hardware, WatchHardwareRequest};
-use tinwright::instance::v1::WatchInstancesRequest;
-use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::power::v1::WatchPowerJobsRequest;
-use tinwright::power::v1::power_service_client::PowerServiceClient;
-use tinwright::watch::WatchResponse;
-use tinwright::workflow::v1::WatchWorkflowsRequest;
-use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tokio_util::sync::CancellationToken;
-use tonic::{Response, Status, Streaming};
+use store::mirror::Mirror;
+use store::records::Kind;
+use tinwright::watch::WatchEvent;
 
 use super::ObjectMetrics;
-use super::objects::{Noun, Observed};
-
-/// Channels to the followed services; none for those of other processes.
-#[derive(Clone, Debug)]
-pub(crate) struct ObjectFeeds {
-    pub(crate) hardware: Option<Channel>,
-    pub(crate) workflow: Option<Channel>,
-    pub(crate) instance: Option<Channel>,
-    pub(crate) power: Option<Channel>,
-}
+use crate::until_stopped;
 
 impl ObjectMetrics {
-    /// Follows `feeds` until `stop`, and keeps the `names` of machines.
-    pub(crate) async fn run(
-        self,
-        feeds: ObjectFeeds,
-        names: MachineNames,
-        stop: CancellationToken,
-    ) -> anyhow::Result<()> {
-        let ObjectFeeds { hardware, workflow, instance, power } = feeds;
-        let hardware = hardware.map(|channel| {
-            let open = move || {
-                let mut client = HardwareServiceClient::new(channel.clone());
-                async move { client.watch_hardware(WatchHardwareRequest::default()).await }
-            };
-            let rename = move |event: &FeedEvent<Hardware>| take_names(&names, event);
-            self.follow(Noun::Hardware, "hardware", open, rename, &stop)
-        });
-        let workflows = workflow.map(|channel| {
-            let open = move || {
-                let mut client = WorkflowServiceClient::new(channel.clone());
-                let live = WatchWorkflowsRequest { only_live: true, ..Default::default() };
-                async move { client.watch_workflows(live).await }
-            };
-            self.follow(Noun::Workflow, "workflow", open, |_| {}, &stop)
-        });
-        let instances = instance.map(|channel| {
-            let open = move || {
-                let mut client = InstanceServiceClient::new(channel.clone());
-                async move { client.watch_instances(WatchInstancesRequest::default()).await }
-            };
-            self.follow(Noun::Instance, "instance", open, |_| {}, &stop)
-        });
-        let power_jobs = power.map(|channel| {
-            let open = move || {
-                let mut client = PowerServiceClient::new(channel.clone());
-                async move { client.watch_power_jobs(WatchPowerJobsRequest::default()).await }
-            };
-            self.follow(Noun::PowerJob, "power job", open, |_| {}, &stop)
-        });
-        tokio::join!(
-            OptionFuture::from(hardware),
-            OptionFuture::from(workflows),
-            OptionFuture::from(instances),
-            OptionFuture::from(power_jobs)
-        );
-        stop.cancelled().await;
-        Ok(())
-    }
-
-    async fn follow<W: WatchResponse, F>(
+    /// Starts to follow the records of `mirror`, if they are counted. Keeps the `names` of machines.
+    pub(crate) fn follow<K: Kind>(
         &self,
-        noun: Noun,
-        name: &'static str,
-        open: impl Fn() -> F,
-        look: impl Fn(&FeedEvent<W::Object>),
-        stop: &CancellationToken,
-    ) where
-        W::Object: Observed,
-        F: Future<Output = Result<Response<Streaming<W>>, Status>>,
-    {
-        let open = || {
-            let response = open();
-            async { Ok(response.await?.into_inner()) }
+        mirror: &Mirror<K>,
+        names: &MachineNames,
+        tier: &mut Tier,
+    ) {
+        if !self.counts::<K>() {
+            return;
+        }
+        let metrics = self.clone();
+        let names = (K::NOUN == HardwareKind::NOUN).then(|| names.clone());
+        let take = move |event| {
+            if let Some(names) = &names {
+                take_names::<K>(names, &event);
+            }
+            metrics.take::<K>(event, Clock::system().wall());
         };
-        let take = |event: FeedEvent<W::Object>| {
-            look(&event);
-            self.take(noun, event, Clock::system().wall());
-        };
-        feed::follow(name, open, take, stop.clone()).await;
+        let mirror = mirror.clone();
+        let followed = async move { follow(&mirror, take).await };
+        tier.tasks.spawn(until_stopped(tier.stop.clone(), followed));
+    }
+}
+
+/// Passes all records of `mirror`, then their changes, to `take`. It begins again if it was too
+/// slow for them.
+async fn follow<K: Kind>(mirror: &Mirror<K>, take: impl Fn(FeedEvent<K::Record>)) {
+    loop {
+        let mut watcher = mirror.watch();
+        let mut snapshot = Some(Vec::new());
+        while let Ok(event) = watcher.next().await {
+            match (event, &mut snapshot) {
+                (WatchEvent::Put(record), Some(all)) => all.push(record),
+                (WatchEvent::Put(record), None) => take(FeedEvent::Put(record)),
+                (WatchEvent::Deleted(id), _) => take(FeedEvent::Deleted(id)),
+                (WatchEvent::Synced, all) => {
+                    take(FeedEvent::Snapshot(all.take().unwrap_or_default()));
+                }
+            }
+        }
     }
 }
 
 /// Takes the names of machines from `event`.
-fn take_names(names: &MachineNames, event: &FeedEvent<Hardware>) {
+fn take_names<K: Kind>(names: &MachineNames, event: &FeedEvent<K::Record>) {
     match event {
-        FeedEvent::Snapshot(all) => names.replace(all.iter().map(|it| (&*it.id, &*it.name))),
-        FeedEvent::Put(machine) => names.set(&machine.id, &machine.name),
+        FeedEvent::Snapshot(all) => names.replace(all.iter().map(|it| (K::id(it), K::name(it)))),
+        FeedEvent::Put(machine) => names.set(K::id(machine), K::name(machine)),
         FeedEvent::Deleted(id) => names.set(id, ""),
         FeedEvent::Disconnected => {}
     }

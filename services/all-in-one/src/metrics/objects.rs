@@ -1,11 +1,13 @@
 //! The objects in each state, the longest queue of a machine, and the durations of what has ended.
 //!
-//! Ended workflows and power jobs are counted and forgotten, so that a long history takes no memory. What ended before the
-//! process followed its noun is not counted.
+//! A noun of the contract with states is counted if the process has its records in memory.
+//!
+//! Ended objects are counted and forgotten, so that a long history takes no memory. What ended
+//! before the process followed its noun is not counted.
 
 mod observation;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -20,71 +22,68 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use runtime::bounded_map::BoundedMap;
 use runtime::feed::FeedEvent;
-use tinwright::hardware::v1 as hardware;
-use tinwright::instance::v1::State;
-use tinwright::power::v1::power_job;
-use tinwright::workflow::v1::WorkflowState;
+use store::records::Kind;
+use tinwright::nouns::{NounInfo, StateInfo};
 use uuid::Uuid;
 
-use self::observation::Observation;
-pub(super) use self::observation::Observed;
+use self::observation::{Details, Observation};
 
 /// Ended objects that are not counted again when they are changed.
 const MAX_COUNTED: usize = 4096;
 
-/// The nouns with such metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noun {
-    Hardware,
-    Workflow,
-    Instance,
-    PowerJob,
-}
+/// The histograms: the noun, the name and the help.
+const DURATIONS: [(&str, &str, &str); 3] = [
+    (
+        "workflow",
+        "workflow_seconds",
+        "Time from a workflow's creation to its end, in seconds, by state",
+    ),
+    (
+        "instance",
+        "instance_provisioning_seconds",
+        "Time from an instance's creation to the end of its provisioning, in seconds, by state",
+    ),
+    (
+        "power job",
+        "power_job_seconds",
+        "Time from a power job's creation to its end, in seconds, by result",
+    ),
+];
 
-impl Noun {
-    /// Returns the label of `state`; none if there is no such state.
-    fn label(self, state: i32) -> Option<String> {
-        Some(match self {
-            Self::Hardware => hardware::State::try_from(state).ok()?.word(),
-            Self::Workflow => WorkflowState::try_from(state).ok()?.word(),
-            Self::Instance => State::try_from(state).ok()?.word(),
-            Self::PowerJob => {
-                let name = power_job::State::try_from(state).ok()?.as_str_name();
-                name.trim_start_matches("STATE_").to_ascii_lowercase()
-            }
-        })
-    }
+/// The gauges of queues: the noun, the name and the help.
+const QUEUES: [(&str, &str, &str); 2] = [
+    ("workflow", "workflow_longest_queue", "Workflows of one machine, at most."),
+    ("power job", "power_job_longest_queue", "Power jobs of one machine, at most."),
+];
 
-    /// Returns the states that objects in memory can have, with their labels.
-    fn states(self) -> impl Iterator<Item = (i32, String)> {
-        (1..).map_while(move |state| Some((state, self.label(state)?))).filter(move |(state, _)| {
-            match self {
-                Self::Hardware => true,
-                Self::Workflow => WorkflowState::try_from(*state).is_ok_and(|it| !it.is_terminal()),
-                Self::Instance => State::try_from(*state).is_ok_and(|it| it != State::Deleted),
-                Self::PowerJob => {
-                    power_job::State::try_from(*state).is_ok_and(|it| !it.is_terminal())
-                }
-            }
-        })
+/// Returns the help of the number of objects.
+fn help(noun: &NounInfo) -> String {
+    let plural = noun.plural.replace('_', " ");
+    let [first, rest] = [plural.get(..1), plural.get(1..)].map(Option::unwrap_or_default);
+    let plural = first.to_uppercase() + rest;
+    match noun.singular {
+        "hardware" => "Machines with a record, by state.".into(),
+        "instance" => "Instances, by state.".into(),
+        _ if noun.states.iter().any(|state| state.is_final) => {
+            format!("{plural} that have not ended, by state.")
+        }
+        _ => format!("{plural}, by state."),
     }
 }
 
 /// An object that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct LiveObject {
-    state: i32,
-    machine: Option<Uuid>,
-    instance: Option<Uuid>,
+    /// None: a state that the contract does not have.
+    state: Option<&'static StateInfo>,
+    details: Details,
     is_counted: bool,
-    has_warning: bool,
-    failures: u32,
 }
 
 /// The objects of a noun.
 #[derive(Debug)]
 struct Table {
-    noun: Noun,
+    noun: &'static NounInfo,
     rows: HashMap<Uuid, LiveObject>,
     /// Ended objects that were counted.
     counted: BoundedMap<Uuid, ()>,
@@ -95,39 +94,9 @@ struct Table {
     failures: Counter,
 }
 
-type Durations = Family<[(&'static str, String); 1], Histogram, fn() -> Histogram>;
+type Durations = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>;
 
 impl Table {
-    fn new(noun: Noun, registry: &mut Registry) -> Self {
-        let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
-        let seconds = Durations::new_with_constructor(histogram);
-        let named = match noun {
-            Noun::Hardware => None,
-            Noun::Workflow => Some((
-                "workflow_seconds",
-                "Time from a workflow's creation to its end, in seconds, by state",
-            )),
-            Noun::Instance => Some((
-                "instance_provisioning_seconds",
-                "Time from an instance's creation to the end of its provisioning, in seconds, by state",
-            )),
-            Noun::PowerJob => Some((
-                "power_job_seconds",
-                "Time from a power job's creation to its end, in seconds, by result",
-            )),
-        };
-        if let Some((name, help)) = named {
-            registry.register(name, help, seconds.clone());
-        }
-        let failures = Counter::default();
-        if noun == Noun::PowerJob {
-            let help = "Attempts of power jobs that their BMC failed or did not answer";
-            registry.register("bmc_failures", help, failures.clone());
-        }
-        let (rows, counted) = (HashMap::new(), BoundedMap::new(MAX_COUNTED));
-        Self { noun, rows, counted, synced_at: None, seconds, failures }
-    }
-
     fn take(&mut self, event: FeedEvent<Observation>, now: SystemTime) {
         match event {
             FeedEvent::Snapshot(all) => {
@@ -150,19 +119,20 @@ impl Table {
 
     /// Takes the state of an object, which was `old`, and counts it if it has ended.
     fn put(&mut self, object: Observation, old: Option<LiveObject>) {
-        let Observation { id, state, machine, instance, took, created, has_ended, .. } = object;
-        let Observation { has_warning, failures, .. } = object;
+        let Observation { id, state, details } = object;
+        let Details { took, created, failures, .. } = details;
         // An object that is neither in the table nor new may have ended long ago.
         let is_new = self.synced_at.is_some_and(|synced_at| created >= Some(synced_at));
         let is_uncounted = old.is_some_and(|row| !row.is_counted)
             || old.is_none() && is_new && self.counted.get(&id).is_none();
         // After an operation is done, the record counts from 0 again.
-        let counted = old.map(|row| row.failures).filter(|counted| *counted <= failures);
+        let counted = old.map(|row| row.details.failures).filter(|counted| *counted <= failures);
         if self.synced_at.is_some() && (old.is_some() || is_uncounted) {
             self.failures.inc_by((failures - counted.unwrap_or_default()).into());
         }
+        let has_ended = state.is_some_and(|state| state.is_final);
         if let Some(took) = took.filter(|_| is_uncounted) {
-            let label = self.noun.label(state).unwrap_or_default();
+            let label = state.map_or("", |state| state.word);
             self.seconds.get_or_create(&[("state", label)]).observe(took.as_secs_f64());
             if has_ended {
                 self.counted.insert(id, ());
@@ -170,22 +140,21 @@ impl Table {
         }
         if !has_ended {
             let is_counted = took.is_some() || old.is_some_and(|row| row.is_counted);
-            let row = LiveObject { state, machine, instance, is_counted, has_warning, failures };
-            self.rows.insert(id, row);
+            self.rows.insert(id, LiveObject { state, details, is_counted });
         }
     }
 
-    fn in_state(&self, state: i32) -> usize {
-        self.rows.values().filter(|row| row.state == state).count()
+    fn in_state(&self, state: &StateInfo) -> usize {
+        self.rows.values().filter(|row| row.state == Some(state)).count()
     }
 
     fn with_warning(&self) -> usize {
-        self.rows.values().filter(|row| row.has_warning).count()
+        self.rows.values().filter(|row| row.details.has_warning).count()
     }
 
     fn longest_queue(&self) -> usize {
         let mut queues = HashMap::<_, usize>::new();
-        for machine in self.rows.values().filter_map(|row| row.machine) {
+        for machine in self.rows.values().filter_map(|row| row.details.machine) {
             *queues.entry(machine).or_default() += 1;
         }
         queues.into_values().max().unwrap_or_default()
@@ -196,40 +165,55 @@ impl Table {
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectMetrics(Arc<Mutex<Tables>>);
 
+/// The tables of the nouns with states, by the name of one object.
 #[derive(Debug)]
-struct Tables {
-    hardware: Table,
-    workflows: Table,
-    instances: Table,
-    power_jobs: Table,
-}
+struct Tables(BTreeMap<&'static str, Table>);
 
 impl ObjectMetrics {
     /// Registers the metrics in `registry`.
     pub(crate) fn new(registry: &mut Registry) -> Self {
-        let mut table = |noun| Table::new(noun, registry);
-        let (workflows, instances) = (table(Noun::Workflow), table(Noun::Instance));
-        let (hardware, power_jobs) = (table(Noun::Hardware), table(Noun::PowerJob));
-        let tables = Tables { hardware, workflows, instances, power_jobs };
-        let metrics = Self(Arc::new(Mutex::new(tables)));
+        let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(1.0, 2.0, 14));
+        let failures = Counter::default();
+        let help = "Attempts of power jobs that their BMC failed or did not answer";
+        registry.register("bmc_failures", help, failures.clone());
+        let mut table = |noun: &'static NounInfo| {
+            let seconds = Durations::new_with_constructor(histogram);
+            if let Some((_, name, help)) = DURATIONS.iter().find(|it| it.0 == noun.singular) {
+                registry.register(*name, *help, seconds.clone());
+            }
+            let (rows, counted) = (HashMap::new(), BoundedMap::new(MAX_COUNTED));
+            let failures = failures.clone();
+            Table { noun, rows, counted, synced_at: None, seconds, failures }
+        };
+        let nouns = tinwright::nouns::NOUNS.iter().filter(|noun| !noun.states.is_empty());
+        let tables = nouns.map(|noun| (noun.singular, table(noun))).collect();
+        let metrics = Self(Arc::new(Mutex::new(Tables(tables))));
         registry.register_collector(Box::new(metrics.clone()));
         metrics
     }
 
-    /// Takes an event of the feed of `noun`.
-    pub(super) fn take<T: Observed>(&self, noun: Noun, event: FeedEvent<T>, now: SystemTime) {
+    /// True if objects of `K` are counted.
+    pub(super) fn counts<K: Kind>(&self) -> bool {
+        self.tables().0.contains_key(K::NOUN)
+    }
+
+    /// Takes an event of the objects of `K`.
+    pub(super) fn take<K: Kind>(&self, event: FeedEvent<K::Record>, now: SystemTime) {
+        let mut tables = self.tables();
+        let Some(table) = tables.0.get_mut(K::NOUN) else { return };
+        let observe = |object: &K::Record| Observation::new::<K>(object, table.noun, now);
         let event = match event {
             FeedEvent::Snapshot(all) => {
-                FeedEvent::Snapshot(all.iter().filter_map(|one| one.observe(now)).collect())
+                FeedEvent::Snapshot(all.iter().filter_map(observe).collect())
             }
-            FeedEvent::Put(one) => match one.observe(now) {
+            FeedEvent::Put(one) => match observe(&one) {
                 Some(one) => FeedEvent::Put(one),
                 None => return,
             },
             FeedEvent::Deleted(id) => FeedEvent::Deleted(id),
             FeedEvent::Disconnected => FeedEvent::Disconnected,
         };
-        self.tables().of(noun).take(event, now);
+        table.take(event, now);
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -238,52 +222,38 @@ impl ObjectMetrics {
 }
 
 impl Tables {
-    fn of(&mut self, noun: Noun) -> &mut Table {
-        match noun {
-            Noun::Hardware => &mut self.hardware,
-            Noun::Workflow => &mut self.workflows,
-            Noun::Instance => &mut self.instances,
-            Noun::PowerJob => &mut self.power_jobs,
-        }
+    /// Returns the table of a noun after its first snapshot.
+    fn synced(&self, noun: &str) -> Option<&Table> {
+        self.0.get(noun).filter(|table| table.synced_at.is_some())
     }
 
     /// Returns the number of running workflows whose instance does not exist; none before the first snapshots of both nouns.
     fn orphans(&self) -> Option<usize> {
-        let Self { workflows, instances, .. } = self;
-        let owners = workflows.rows.values().filter_map(|row| row.instance);
-        (workflows.synced_at.is_some() && instances.synced_at.is_some())
-            .then(|| owners.filter(|owner| !instances.rows.contains_key(owner)).count())
+        let instances = self.synced("instance")?;
+        let owners = self.synced("workflow")?.rows.values().filter_map(|row| row.details.instance);
+        Some(owners.filter(|owner| !instances.rows.contains_key(owner)).count())
     }
 }
 
 impl Collector for ObjectMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let tables = self.tables();
-        let Tables { hardware, workflows, instances, power_jobs } = &*tables;
-        let kinds = [
-            (hardware, "hardware", "Machines with a record, by state."),
-            (workflows, "workflows", "Workflows that have not ended, by state."),
-            (instances, "instances", "Instances, by state."),
-            (power_jobs, "power_jobs", "Power jobs that have not ended, by state."),
-        ];
-        for (table, name, help) in kinds.into_iter().filter(|(table, ..)| table.synced_at.is_some())
-        {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (state, label) in table.noun.states() {
-                let labels = [("state", label)];
+        for table in tables.0.keys().filter_map(|noun| tables.synced(noun)) {
+            let help = help(table.noun);
+            let name = table.noun.plural;
+            let mut family = encoder.encode_descriptor(name, &help, None, MetricType::Gauge)?;
+            for state in table.noun.states.iter().filter(|state| !state.is_final) {
+                let labels = [("state", state.word)];
                 gauge(table.in_state(state)).encode(family.encode_family(&labels)?)?;
             }
         }
-        let queues = [
-            (workflows, "workflow_longest_queue", "Workflows of one machine, at most."),
-            (power_jobs, "power_job_longest_queue", "Power jobs of one machine, at most."),
-        ];
-        let queues = queues.into_iter().filter(|(table, ..)| table.synced_at.is_some());
+        let queues = QUEUES.iter().filter_map(|(noun, name, help)| {
+            Some((*name, *help, tables.synced(noun)?.longest_queue()))
+        });
         let orphans = "Workflows that have not ended and whose instance does not exist.";
         let warnings = "Workflows that have not ended and have a warning.";
-        let warned = workflows.synced_at.map(|_| workflows.with_warning());
+        let warned = tables.synced("workflow").map(Table::with_warning);
         let gauges = queues
-            .map(|(table, name, help)| (name, help, table.longest_queue()))
             .chain(warned.map(|count| ("workflows_with_warning", warnings, count)))
             .chain(tables.orphans().map(|count| ("workflows_orphaned", orphans, count)));
         for (name, help, value) in gauges {

@@ -1,19 +1,41 @@
 //! The fields of objects that the metrics need.
 
+use std::any::Any;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
-use tinwright::hardware::v1::Hardware;
+use store::records::Kind;
 use tinwright::instance::v1::{Instance, State};
+use tinwright::nouns::{NounInfo, StateInfo};
 use tinwright::power::v1::{PowerJob, power_job};
 use tinwright::workflow::v1::Workflow;
 use uuid::Uuid;
 
 /// The fields of an object that the metrics need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::metrics) struct Observation {
+pub(super) struct Observation {
     pub(super) id: Uuid,
-    pub(super) state: i32,
+    /// None: a state that the contract does not have.
+    pub(super) state: Option<&'static StateInfo>,
+    pub(super) details: Details,
+}
+
+impl Observation {
+    /// Looks at an object of `noun`. Returns none if its id is malformed.
+    pub(super) fn new<K: Kind>(
+        object: &K::Record,
+        noun: &NounInfo,
+        now: SystemTime,
+    ) -> Option<Self> {
+        let id = K::id(object).parse().ok()?;
+        let state = noun.state(&K::state(object));
+        Some(Self { id, state, details: Details::new(object, now) })
+    }
+}
+
+/// The fields that only some nouns have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Details {
     /// The machine in whose queue it is.
     pub(super) machine: Option<Uuid>,
     /// The instance that it was created for.
@@ -21,78 +43,55 @@ pub(in crate::metrics) struct Observation {
     /// The time that it took, once it has ended; for an instance, once its provisioning has.
     pub(super) took: Option<Duration>,
     pub(super) created: Option<SystemTime>,
-    /// True if it changes no more, and is forgotten.
-    pub(super) has_ended: bool,
     pub(super) has_warning: bool,
     /// The attempts of a power job that its BMC failed, as far as the record shows.
     pub(super) failures: u32,
 }
 
-impl Observation {
-    /// An object that has not ended, without the fields that only some nouns have; none if the id is malformed.
-    fn new(id: &str, state: i32, created: Option<Timestamp>) -> Option<Self> {
-        Some(Self {
-            id: id.parse().ok()?,
-            state,
-            machine: None,
-            instance: None,
-            took: None,
-            created: time(created),
-            has_ended: false,
-            has_warning: false,
-            failures: 0,
-        })
+impl Details {
+    fn new(object: &dyn Any, now: SystemTime) -> Self {
+        if let Some(workflow) = object.downcast_ref() {
+            Self::of_workflow(workflow, now)
+        } else if let Some(job) = object.downcast_ref() {
+            Self::of_power_job(job, now)
+        } else if let Some(instance) = object.downcast_ref() {
+            Self::of_instance(instance, now)
+        } else {
+            Self::default()
+        }
     }
-}
 
-/// An object of a noun.
-pub(in crate::metrics) trait Observed: Sized {
-    /// Returns the fields of interest; none if the id is malformed.
-    fn observe(&self, now: SystemTime) -> Option<Observation>;
-}
-
-impl Observed for Workflow {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let has_ended = self.is_terminal();
-        Some(Observation {
-            machine: self.hardware_id.parse().ok(),
-            instance: self.instance_id.parse().ok(),
-            took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
-            has_ended,
-            has_warning: !self.warning.is_empty(),
-            ..Observation::new(&self.id, self.state, self.create_time)?
-        })
+    fn of_workflow(workflow: &Workflow, now: SystemTime) -> Self {
+        let Workflow { create_time, end_time, .. } = *workflow;
+        Self {
+            machine: workflow.hardware_id.parse().ok(),
+            instance: workflow.instance_id.parse().ok(),
+            took: workflow.is_terminal().then(|| duration(create_time, end_time, now)),
+            created: time(create_time),
+            has_warning: !workflow.warning.is_empty(),
+            ..Self::default()
+        }
     }
-}
 
-impl Observed for PowerJob {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
-        let has_ended = self.is_terminal();
-        Some(Observation {
-            machine: self.hardware_id.parse().ok(),
-            took: has_ended.then(|| duration(self.create_time, self.end_time, now)),
-            has_ended,
-            failures: failures(self),
-            ..Observation::new(&self.id, self.state, self.create_time)?
-        })
+    fn of_power_job(job: &PowerJob, now: SystemTime) -> Self {
+        let PowerJob { create_time, end_time, .. } = *job;
+        Self {
+            machine: job.hardware_id.parse().ok(),
+            took: job.is_terminal().then(|| duration(create_time, end_time, now)),
+            created: time(create_time),
+            failures: failures(job),
+            ..Self::default()
+        }
     }
-}
 
-impl Observed for Hardware {
-    fn observe(&self, _: SystemTime) -> Option<Observation> {
-        Observation::new(&self.id, self.state, self.create_time)
-    }
-}
-
-impl Observed for Instance {
-    fn observe(&self, now: SystemTime) -> Option<Observation> {
+    fn of_instance(instance: &Instance, now: SystemTime) -> Self {
         let is_provisioned =
-            matches!(self.state(), State::Active | State::Reinstalling | State::Failed);
-        Some(Observation {
-            took: is_provisioned.then(|| duration(self.create_time, None, now)),
-            has_ended: self.state() == State::Deleted,
-            ..Observation::new(&self.id, self.state, self.create_time)?
-        })
+            matches!(instance.state(), State::Active | State::Reinstalling | State::Failed);
+        Self {
+            took: is_provisioned.then(|| duration(instance.create_time, None, now)),
+            created: time(instance.create_time),
+            ..Self::default()
+        }
     }
 }
 

@@ -4,10 +4,16 @@
 use prometheus_client::encoding::text::encode;
 use std::time::Duration;
 
-use tinwright::instance::v1::Instance;
-use tinwright::power::v1::PowerJob;
-use tinwright::workflow::v1::Workflow;
+use ::hardware::records::HardwareKind;
+use instance::instances::InstanceKind;
+use power::stored::Job;
+use tinwright::hardware::v1 as hardware;
+use tinwright::instance::v1::{Instance, State};
+use tinwright::power::v1::{PowerJob, power_job};
+use tinwright::workflow::v1::{Workflow, WorkflowState};
 use tinwright::{HardwareId, InstanceId, PowerJobId, WorkflowId};
+
+use workflow::workflows::WorkflowKind;
 
 use super::*;
 
@@ -38,15 +44,15 @@ impl Site {
     }
 
     fn workflows(&self, event: FeedEvent<Workflow>) {
-        self.metrics.take(Noun::Workflow, event, self.now);
+        self.metrics.take::<WorkflowKind>(event, self.now);
     }
 
     fn power_jobs(&self, event: FeedEvent<PowerJob>) {
-        self.metrics.take(Noun::PowerJob, event, self.now);
+        self.metrics.take::<Job>(event, self.now);
     }
 
     fn instances(&self, event: FeedEvent<Instance>) {
-        self.metrics.take(Noun::Instance, event, self.now);
+        self.metrics.take::<InstanceKind>(event, self.now);
     }
 
     /// A workflow that was created 20 seconds ago.
@@ -110,7 +116,8 @@ fn what_ended_before_the_first_snapshot_is_not_counted_and_takes_no_memory() {
     site.workflows(FeedEvent::Put(Workflow { warning: "a late result".into(), ..old }));
     assert_eq!(site.value("workflow_seconds_count{state=\"failed\"}"), None);
     let tables = site.metrics.tables();
-    assert_eq!((tables.workflows.rows.len(), tables.workflows.counted.len()), (0, 0));
+    let workflows = &tables.0["workflow"];
+    assert_eq!((workflows.rows.len(), workflows.counted.len()), (0, 0));
 }
 
 #[test]
@@ -203,9 +210,9 @@ fn machines_are_counted_by_state() {
     };
     let failed = machine(hardware::State::Failed);
     let all = vec![machine(hardware::State::Provisionable), failed.clone()];
-    site.metrics.take(Noun::Hardware, FeedEvent::Snapshot(all), site.now);
+    site.metrics.take::<HardwareKind>(FeedEvent::Snapshot(all), site.now);
     let mended = hardware::Hardware { state: hardware::State::Provisionable.into(), ..failed };
-    site.metrics.take(Noun::Hardware, FeedEvent::Put(mended), site.now);
+    site.metrics.take::<HardwareKind>(FeedEvent::Put(mended), site.now);
     assert_eq!(site.value("hardware{state=\"provisionable\"}"), Some(2.0));
     assert_eq!(site.value("hardware{state=\"failed\"}"), Some(0.0));
 }
