@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use gateway::pages::{self, Document};
 use gateway::{Backend, Door, Gateway, GatewaySettings, ial, imageapi, mirror};
 use runtime::Clock;
@@ -144,16 +145,9 @@ fn limits(
 }
 
 fn backend(endpoints: &Endpoints) -> Backend {
-    let to = |service| endpoints.channel(Service::Gateway, service);
-    Backend {
-        address: to(Service::Address),
-        hardware: to(Service::Hardware),
-        identity: to(Service::Identity),
-        instance: to(Service::Instance),
-        workflow: to(Service::Workflow),
-        power: to(Service::Power),
-        node: to(Service::Node),
-        netboot: to(Service::Netboot),
-        metadata: to(Service::Metadata),
-    }
+    let services = Service::value_variants().iter();
+    Backend::new(
+        services
+            .map(|service| (service.to_string(), endpoints.channel(Service::Gateway, *service))),
+    )
 }

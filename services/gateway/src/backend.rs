@@ -1,62 +1,44 @@
 //! The services behind the gateway.
 
-use runtime::Channel;
+use std::collections::BTreeMap;
 
-/// A channel to each service. The gateway is a caller of the role `door` there.
+use runtime::Channel;
+use tinwright::calls::CALLS;
+
+/// A channel to each service, by its name. The gateway is a caller of the role `door` there.
 #[derive(Clone, Debug)]
-pub struct Backend {
-    /// Subnets, ranges, grants and bindings.
-    pub address: Channel,
-    /// Machines, locations, models and unknown machines.
-    pub hardware: Channel,
-    /// Tenants, identities, and the events of the site.
-    pub identity: Channel,
-    /// Instances.
-    pub instance: Channel,
-    /// Templates and workflows.
-    pub workflow: Channel,
-    /// BMCs and power jobs.
-    pub power: Channel,
-    /// Nodes and their stacks.
-    pub node: Channel,
-    /// Boots and leases.
-    pub netboot: Channel,
-    /// Explanations of metadata.
-    pub metadata: Channel,
-}
+pub struct Backend(BTreeMap<String, Channel>);
 
 impl Backend {
+    /// Returns the backend with these services.
+    pub fn new(services: impl IntoIterator<Item = (String, Channel)>) -> Self {
+        Self(services.into_iter().collect())
+    }
+
     /// Returns the backend whose services are all at `channel`.
     pub fn at_one(channel: impl Into<Channel>) -> Self {
         let channel = channel.into();
-        let one = || channel.clone();
-        Self {
-            address: one(),
-            hardware: one(),
-            identity: one(),
-            instance: one(),
-            workflow: one(),
-            power: one(),
-            node: one(),
-            netboot: one(),
-            metadata: one(),
-        }
+        let names = CALLS.iter().filter_map(|call| service(call.path.strip_prefix('/')?));
+        Self::new(names.map(|name| (name.to_owned(), channel.clone())))
+    }
+
+    /// Returns the channel to the service `name`. Without such a service it answers no call.
+    pub fn to(&self, name: &str) -> Channel {
+        self.0.get(name).cloned().unwrap_or_else(Channel::unconnected)
     }
 
     /// Returns the channel to the service that serves the proto package `package`, such as `tinwright.instance.v1`.
     pub fn of_package(&self, package: &str) -> Option<&Channel> {
-        match package.strip_prefix("tinwright.")?.strip_suffix(".v1")? {
-            "address" => Some(&self.address),
-            "event" | "identity" => Some(&self.identity),
-            "hardware" => Some(&self.hardware),
-            "instance" => Some(&self.instance),
-            "metadata" => Some(&self.metadata),
-            "netboot" => Some(&self.netboot),
-            "node" => Some(&self.node),
-            "power" => Some(&self.power),
-            "workflow" => Some(&self.workflow),
-            _ => None,
-        }
+        self.0.get(service(package)?)
+    }
+}
+
+/// Returns the name of the service in the beginning of `path`, such as `tinwright.instance.v1`.
+fn service(path: &str) -> Option<&str> {
+    match path.strip_prefix("tinwright.")?.split_once(".v1")?.0 {
+        // The identity service merges the events of all services.
+        "event" => Some("identity"),
+        name => Some(name),
     }
 }
 

@@ -151,7 +151,7 @@ impl ImageApi {
             headers: &parts.headers,
         };
         let Call { operation, message } = decode(&request, &body, DecodeOptions::default())?;
-        let mut nodes = NodeServiceClient::new(client.channel(&self.gateway.backend.node));
+        let mut nodes = NodeServiceClient::new(client.channel(&self.gateway.backend.to("node")));
         let call_id = target::text(&parts.headers, &IDEMPOTENCY_KEY)?.unwrap_or_default();
         let call = CallNodeRequest { node_id: target.node, call: Some(message), call_id };
         let result = nodes.call_node(call).await?.into_inner().result.unwrap_or_default();

@@ -111,7 +111,7 @@ impl Gateway {
         registry: &mut Registry,
     ) -> Self {
         let (clock, stop) = (settings.clock.clone(), settings.stop.clone());
-        let authenticator = Authenticator::new(backend.identity.clone(), revocations, clock);
+        let authenticator = Authenticator::new(backend.to("identity"), revocations, clock);
         let shared = Arc::new(LayerState::new(settings, Metrics::new(registry)));
         Self { backend: Arc::new(backend), authenticator: Arc::new(authenticator), stop, shared }
     }

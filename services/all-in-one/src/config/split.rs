@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use tinwright::calls::CALLS;
 use tonic::codegen::http::uri::Authority;
 use tonic::transport::Uri;
 
@@ -55,56 +56,39 @@ impl Service {
         Self::Netboot,
     ];
 
-    /// The services that this one always calls; identity for the revoked certificates. Metadata and address call netboot too if its address is configured, for leases; and so does
-    /// the gateway, which passes on the calls of its clients, with metadata and node. Identity calls node, for events, and workflow calls it,
-    /// for the streams of agents, if it is here or its address is configured.
-    fn calls(self) -> &'static [Self] {
-        match self {
-            Self::Hardware => {
-                &[Self::Address, Self::Instance, Self::Workflow, Self::Power, Self::Identity]
-            }
-            Self::Instance => {
-                &[Self::Hardware, Self::Workflow, Self::Power, Self::Identity, Self::Address]
-            }
-            Self::Workflow => &[Self::Hardware, Self::Instance, Self::Power, Self::Identity],
-            Self::Identity => {
-                &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Power]
-            }
-            Self::Address => &[Self::Identity, Self::Hardware, Self::Instance],
-            Self::Power => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
-            Self::Node => &[Self::Hardware, Self::Instance, Self::Workflow, Self::Identity],
-            Self::Netboot => {
-                &[Self::Address, Self::Hardware, Self::Instance, Self::Workflow, Self::Identity]
-            }
-            Self::Metadata => &[Self::Hardware, Self::Instance, Self::Identity],
-            Self::Gateway => &[
-                Self::Address,
-                Self::Hardware,
-                Self::Identity,
-                Self::Instance,
-                Self::Workflow,
-                Self::Power,
-            ],
-        }
+    /// The services that a site can be without.
+    const OPTIONAL: [Self; 4] = [Self::Node, Self::Netboot, Self::Metadata, Self::Gateway];
+
+    /// Returns the services that this one always calls, as the contract says. Those of
+    /// [`OPTIONAL`](Self::OPTIONAL) are called, too, if they are here or their addresses are
+    /// configured.
+    fn calls(self) -> impl Iterator<Item = Self> {
+        let all = Self::value_variants().iter().copied();
+        let always = all.filter(|called| !Self::OPTIONAL.contains(called));
+        always.filter(move |called| *called != self && self.may_call(*called))
+    }
+
+    /// True if the contract names this service as a caller of `called`. The gateway makes the calls
+    /// of its clients.
+    fn may_call(self, called: Self) -> bool {
+        let caller = self.to_string();
+        let events = "/tinwright.event.v1.OwnerEventService/";
+        let own = format!("/tinwright.{called}.v1.");
+        let is_of = |path: &str| {
+            path.starts_with(&own) || path.starts_with(events) && Self::OWNERS.contains(&called)
+        };
+        let mut calls = CALLS.iter().filter(|call| call.services.contains(&caller.as_str()));
+        self == Self::Gateway || calls.any(|call| is_of(call.path))
     }
 
     /// True if the service owns records that others watch. The others are edges.
     fn owns_records(self) -> bool {
-        match self {
-            Self::Address
-            | Self::Hardware
-            | Self::Identity
-            | Self::Instance
-            | Self::Workflow
-            | Self::Power
-            | Self::Node => true,
-            Self::Netboot | Self::Metadata | Self::Gateway => false,
-        }
+        self.uses_store() && self != Self::Netboot
     }
 
     /// True if the service uses the store.
     fn uses_store(self) -> bool {
-        self.owns_records() || self == Self::Netboot
+        Self::OWNERS.contains(&self)
     }
 }
 
@@ -203,14 +187,14 @@ impl Split {
         let here: Vec<_> = self.served().collect();
         for caller in here {
             for called in caller.calls() {
-                if self.serves(*called) || self.peers.contains_key(called) {
+                if self.serves(called) || self.peers.contains_key(&called) {
                     continue;
                 }
                 anyhow::ensure!(
                     !others.is_empty(),
                     "{caller} calls {called}, which is not served here: set its address in peers"
                 );
-                self.peers.insert(*called, others.to_vec());
+                self.peers.insert(called, others.to_vec());
             }
             if caller == Service::Gateway && !others.is_empty() && !self.serves(Service::Node) {
                 self.peers.entry(Service::Node).or_insert_with(|| others.to_vec());
@@ -282,4 +266,24 @@ pub(super) fn machines_api(servers: Vec<String>) -> anyhow::Result<Vec<String>> 
         anyhow::ensure!(!is_local, "machines_api: machines do not reach {server}");
     }
     Ok(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_says_which_services_one_calls() {
+        use Service::{Address, Hardware, Identity, Instance, Power, Workflow};
+        let expected: [(Service, &[Service]); 5] = [
+            (Address, &[Hardware, Identity, Instance]),
+            (Identity, &[Address, Hardware, Instance, Workflow, Power]),
+            (Service::Netboot, &[Address, Hardware, Identity, Instance, Workflow]),
+            (Service::Metadata, &[Hardware, Identity, Instance]),
+            (Service::Gateway, &[Address, Hardware, Identity, Instance, Workflow, Power]),
+        ];
+        for (service, called) in expected {
+            assert_eq!(service.calls().collect::<Vec<_>>(), called, "{service}");
+        }
+    }
 }

@@ -188,15 +188,15 @@ fn an_incomplete_split_is_refused_with_what_is_missing() {
         ("only = []", "only is empty"),
         (
             "only = ['instance']\npeers = ['hardware=https://a:1']",
-            "instance calls workflow, which is not served here: set its address in peers",
+            "instance calls address, which is not served here: set its address in peers",
         ),
         (
             "only = ['workflow']\npeers = ['hardware=https://a:1', 'power=https://a:1']",
-            "workflow calls instance, which is not served here: set its address in peers",
+            "workflow calls identity, which is not served here: set its address in peers",
         ),
         (
             "only = ['node']\npeers = ['hardware=https://a:1', 'instance=https://a:1']",
-            "node calls workflow, which is not served here: set its address in peers",
+            "node calls identity, which is not served here: set its address in peers",
         ),
         (
             "peers = ['https://a:1']",

@@ -60,7 +60,7 @@ pub(super) async fn check_binding(session: &Session, request: &Object<'_>) -> Re
     };
     let Ok(Some(id)) = sent.text("binding") else { return Ok(()) };
     // Read as the gateway itself: for the client there is no binding of another tenant, and so it would look like a deleted one.
-    let mut bindings = LocationBindingServiceClient::new(session.backend().address.clone());
+    let mut bindings = LocationBindingServiceClient::new(session.backend().to("address"));
     let by = Some(get_location_binding_request::By::Id(id));
     let found = match bindings.get_location_binding(GetLocationBindingRequest { by }).await {
         Ok(found) => found.into_inner().location_binding.unwrap_or_default(),

@@ -33,7 +33,7 @@ pub(super) async fn list(
 }
 
 async fn catalogue(backend: &Backend) -> Result<Catalogue, Fault> {
-    let mut client = LocationServiceClient::new(backend.hardware.clone());
+    let mut client = LocationServiceClient::new(backend.to("hardware"));
     let mut catalogue = Catalogue::default();
     let mut request = hw::ListLocationsRequest { page_size: PAGE, ..Default::default() };
     loop {
@@ -44,7 +44,7 @@ async fn catalogue(backend: &Backend) -> Result<Catalogue, Fault> {
         }
         request.page_token = page.next_page_token;
     }
-    let mut client = ModelServiceClient::new(backend.hardware.clone());
+    let mut client = ModelServiceClient::new(backend.to("hardware"));
     let mut request = hw::ListModelsRequest { page_size: PAGE, ..Default::default() };
     loop {
         let page = client.list_models(request.clone()).await.map_err(failed)?.into_inner();
@@ -63,7 +63,7 @@ pub(super) async fn offers(
     backend: &Backend,
     wanted: hw::ListModelOffersRequest,
 ) -> Result<Vec<hw::ModelOffer>, Fault> {
-    let mut client = ModelServiceClient::new(backend.hardware.clone());
+    let mut client = ModelServiceClient::new(backend.to("hardware"));
     let offers = client.list_model_offers(wanted).await.map_err(failed)?;
     Ok(offers.into_inner().offers)
 }

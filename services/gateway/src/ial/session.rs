@@ -91,19 +91,19 @@ impl Session {
     }
 
     pub(super) fn instances(&self) -> InstanceServiceClient<ClientChannel> {
-        InstanceServiceClient::new(self.client.channel(&self.backend.instance))
+        InstanceServiceClient::new(self.client.channel(&self.backend.to("instance")))
     }
 
     pub(super) fn power(&self) -> PowerServiceClient<ClientChannel> {
-        PowerServiceClient::new(self.client.channel(&self.backend.power))
+        PowerServiceClient::new(self.client.channel(&self.backend.to("power")))
     }
 
     pub(super) fn grants(&self) -> GrantServiceClient<ClientChannel> {
-        GrantServiceClient::new(self.client.channel(&self.backend.address))
+        GrantServiceClient::new(self.client.channel(&self.backend.to("address")))
     }
 
     pub(super) fn bindings(&self) -> LocationBindingServiceClient<ClientChannel> {
-        LocationBindingServiceClient::new(self.client.channel(&self.backend.address))
+        LocationBindingServiceClient::new(self.client.channel(&self.backend.to("address")))
     }
 
     pub(super) fn backend(&self) -> &Backend {
@@ -113,7 +113,7 @@ impl Session {
     /// Returns the location `name`, if the client may use it.
     pub(super) async fn location(&self, name: &str) -> Result<hw::Location, Fault> {
         let unknown = unknown_location(name);
-        let mut client = LocationServiceClient::new(self.backend.hardware.clone());
+        let mut client = LocationServiceClient::new(self.backend.to("hardware"));
         let by = Some(hw::get_location_request::By::Name(name.to_owned()));
         let found = client.get_location(hw::GetLocationRequest { by }).await;
         let found =
@@ -129,7 +129,7 @@ impl Session {
     /// Returns the model `name`.
     pub(super) async fn model(&self, name: &str) -> Result<hw::Model, Fault> {
         let unknown = Fault::new(Code::Model, "unknown model").at("/request/model_id");
-        let mut client = ModelServiceClient::new(self.backend.hardware.clone());
+        let mut client = ModelServiceClient::new(self.backend.to("hardware"));
         let by = Some(hw::get_model_request::By::Name(name.to_owned()));
         let found = client.get_model(hw::GetModelRequest { by }).await;
         let found =
