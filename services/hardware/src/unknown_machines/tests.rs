@@ -152,11 +152,10 @@ async fn a_record_that_is_created_deletes_the_unknown_machine() {
     let site = site();
     site.record(vec![machine(1, 0), machine(2, 0)]).await;
     let (mirror, stop) = (Mirror::new(site.machines.records().clone()), CancellationToken::new());
-    let following = mirror.clone();
-    let stopped = stop.clone();
-    tokio::spawn(async move { following.run(stopped).await });
-    let unknown = Mirror::new(site.unknown.records().clone());
-    tokio::spawn(sweep(site.unknown.clone(), unknown, mirror.clone(), stop.clone()));
+    let unknown_mirror = Mirror::new(site.unknown.records().clone());
+    let (machines, unknown, stopped) = (mirror.clone(), unknown_mirror.clone(), stop.clone());
+    tokio::spawn(async move { tokio::join!(machines.run(stopped.clone()), unknown.run(stopped)) });
+    tokio::spawn(sweep(site.unknown.clone(), unknown_mirror, mirror.clone(), stop.clone()));
     mirror.ready().await;
     site.create_machine(1).await;
     let gone = async {

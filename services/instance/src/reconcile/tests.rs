@@ -58,7 +58,7 @@ impl Bench {
 
     /// A site whose instance is active.
     async fn active(instance: Instance) -> Self {
-        let bench = Self::new(instance).await;
+        let bench = Box::pin(Self::new(instance)).await;
         bench.settle().await;
         bench.site.end(Workflow::Success, "");
         assert_eq!(bench.settled().await, "active");

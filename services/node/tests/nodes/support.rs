@@ -122,7 +122,12 @@ impl Replica {
 /// Returns a channel to `app`, which runs until `stop`.
 fn channel(app: Router, caller: Caller, stop: &CancellationToken) -> Channel {
     let services = LocalServices::new(stop.clone());
-    std::mem::forget(services.start(app));
+    let running = services.start(app);
+    let stopped = stop.clone().cancelled_owned();
+    tokio::spawn(async move {
+        stopped.await;
+        drop(running);
+    });
     services.channel(caller)
 }
 
