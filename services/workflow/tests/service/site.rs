@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use runtime::boot_token::BootTokens;
 use runtime::{Caller, Channel, Clock, LocalServices, Role, SiteKey};
 use store::events::EventLog;
@@ -56,6 +59,18 @@ pub(crate) struct Site {
     events: EventLog,
     _tasks: JoinSet<()>,
     _stop: DropGuard,
+}
+
+/// Turns of other tasks between a response and its caller.
+const TURNS: usize = 32;
+
+/// Delays a response as a connection does: the service follows what the call has stored.
+async fn deferred(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+    response
 }
 
 /// Issues the URI of the caller.
@@ -130,10 +145,10 @@ impl Site {
 
     /// A connection of `caller`.
     pub(crate) fn channel_of(&mut self, caller: Option<Caller>) -> Channel {
-        let routes = self.api.routes();
+        let router = self.api.routes().into_axum_router().layer(from_fn(deferred));
         match caller {
-            Some(caller) => LocalServices::of(routes.into_axum_router()).channel(caller),
-            None => Channel::to(routes),
+            Some(caller) => LocalServices::of(router).channel(caller),
+            None => Channel::to(Routes::from(router)),
         }
     }
 
@@ -205,8 +220,12 @@ impl Site {
             };
             let mut stream = workflows.watch_workflows(request).await.unwrap().into_inner();
             loop {
-                if let Some(WatchEvent::Put(found)) =
-                    stream.message().await.unwrap().unwrap().into_event()
+                let message = stream.message().await;
+                if message.is_err() {
+                    // A test that kills the server notices that first.
+                    tokio::task::yield_now().await;
+                }
+                if let Some(WatchEvent::Put(found)) = message.unwrap().unwrap().into_event()
                     && wanted(&found)
                 {
                     return found;
