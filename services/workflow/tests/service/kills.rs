@@ -118,7 +118,7 @@ async fn killed(at: usize, applied: bool) -> (String, bool) {
     let mut site = Site::over(memory, power.clone()).await;
     let ended = match first {
         Some(ended) => ended,
-        None => soon(life(&mut site, machine)).await.unwrap(),
+        None => Box::pin(soon(life(&mut site, machine))).await.unwrap(),
     };
     assert!(hosted::check(&site.api, false).await.unwrap().is_clean());
     let ended = site.get(&ended.id).await;
