@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use crate::block::Block;
 use crate::claims::Claims;
 
-/// Maximum number of addresses in a commit. Each has a claim, and at most four new chunks.
+/// Maximum number of addresses in a commit. Each has a claim, and at most 3 new chunks for IPv4, or
+/// 15 for IPv6. A commit with too many writes is refused, and its requests are made alone.
 const MAX_ADDRESSES: usize = 16;
 
 /// The claims of one request.
