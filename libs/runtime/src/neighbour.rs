@@ -84,9 +84,16 @@ impl NeighbourTable {
         self.lock().0.get(address, self.clock.monotonic())
     }
 
-    /// Returns the owner of `address` if the kernel has resolved it. Takes microseconds.
-    fn query(&self, address: IpAddr) -> io::Result<Option<NeighbourCheck>> {
-        let query = self.lock().0.begin_query(self.clock.monotonic());
+    /// Returns the owner of `address` if it is cached, or the kernel has resolved it. Takes microseconds.
+    fn find(&self, address: IpAddr) -> io::Result<Option<NeighbourCheck>> {
+        let now = self.clock.monotonic();
+        let query = {
+            let cached = self.lock();
+            if let Some(neighbour) = cached.0.get(address, now) {
+                return Ok(Some(neighbour));
+            }
+            cached.0.begin_query(now)
+        };
         let neighbour = match self.netlink.route_to(address)? {
             Route::Local => Some(NeighbourCheck::OwnHost),
             Route::Gateway => Some(NeighbourCheck::Routed),
@@ -103,7 +110,7 @@ impl NeighbourTable {
     }
 
     fn resolve(&self, address: IpAddr) -> io::Result<NeighbourCheck> {
-        if let Some(neighbour) = self.query(address)? {
+        if let Some(neighbour) = self.find(address)? {
             return Ok(neighbour);
         }
         let socket = match (address, &self.solicit_v6) {
@@ -114,7 +121,7 @@ impl NeighbourTable {
         socket.send_to(&[], (address, DISCARD_PORT))?;
         for _ in 0..RESOLVE_ATTEMPTS {
             std::thread::sleep(RESOLVE_INTERVAL);
-            if let Some(neighbour) = self.query(address)? {
+            if let Some(neighbour) = self.find(address)? {
                 return Ok(neighbour);
             }
         }
@@ -125,7 +132,7 @@ impl NeighbourTable {
 impl Neighbours for NeighbourTable {
     fn lookup_cached(&self, address: IpAddr) -> Option<NeighbourCheck> {
         // After an error `lookup` asks again, and logs it.
-        self.cached(address).or_else(|| self.query(address).ok().flatten())
+        self.find(address).ok().flatten()
     }
 
     fn lookup(&self, address: IpAddr) -> NeighbourCheck {

@@ -29,6 +29,10 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::{AddressFamily as Family, SocketType, netdevice};
 use tinwright::Mac;
 
+/// Maximum size of a datagram: the kernel puts no more into one of a dump (`NLMSG_GOODSIZE`, and the size of the buffer of the
+/// first read).
+const MAX_DATAGRAM_BYTES: usize = 32 * 1024;
+
 /// The route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -43,10 +47,18 @@ pub enum Route {
 /// A socket that sends one request to the kernel at a time.
 #[derive(Debug)]
 pub struct Netlink {
-    /// The socket, and the sequence number of the last request, which its responses repeat.
-    exchange: Mutex<(Socket, u32)>,
+    exchange: Mutex<Exchange>,
     /// Any socket can translate names of interfaces; this one is in the same namespace.
     names: OwnedFd,
+}
+
+/// The requests to the kernel.
+#[derive(Debug)]
+struct Exchange {
+    socket: Socket,
+    /// The sequence number of the last request, which its responses repeat.
+    sequence: u32,
+    datagram: Vec<u8>,
 }
 
 impl Netlink {
@@ -56,7 +68,8 @@ impl Netlink {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         let names = rustix::net::socket(Family::INET, SocketType::DGRAM, None)?;
-        Ok(Self { exchange: Mutex::new((socket, 0)), names })
+        let datagram = Vec::with_capacity(MAX_DATAGRAM_BYTES);
+        Ok(Self { exchange: Mutex::new(Exchange { socket, sequence: 0, datagram }), names })
     }
 
     /// Returns the index of the interface with this name.
@@ -139,12 +152,17 @@ impl Netlink {
         flags: u16,
     ) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        let (socket, sequence) = &mut *exchange;
+        let Exchange { socket, sequence, datagram } = &mut *exchange;
         *sequence = sequence.wrapping_add(1);
         socket.send(&encode(request, NLM_F_REQUEST | flags, *sequence), 0)?;
         let mut responses = Vec::new();
-        while !read(&socket.recv_from_full()?.0, flags, *sequence, &mut responses)? {}
-        Ok(responses)
+        loop {
+            datagram.clear();
+            socket.recv(datagram, 0)?;
+            if read(datagram, flags, *sequence, &mut responses)? {
+                return Ok(responses);
+            }
+        }
     }
 }
 
@@ -280,7 +298,7 @@ mod tests {
         let netlink = Netlink::open().unwrap();
         let dump = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let dump = encode(dump, NLM_F_REQUEST | NLM_F_DUMP, 0);
-        netlink.exchange.lock().unwrap().0.send(&dump, 0).unwrap();
+        netlink.exchange.lock().unwrap().socket.send(&dump, 0).unwrap();
         assert_eq!(netlink.route_to([127, 0, 0, 1].into()).unwrap(), Route::Local);
     }
 }

@@ -93,7 +93,7 @@ async fn calls_from_an_address_with_another_mac_are_refused() {
     assert_eq!(call(&lan, "b", CALLS).await, Err(Code::PermissionDenied));
 }
 
-/// Waits until the owner of `address` is cached, which begins a second after a change of a link.
+/// Waits until the owner of `address` is cached.
 fn wait_until_cached(table: &NeighbourTable, address: IpAddr) {
     let began = Instant::now();
     loop {

@@ -7,8 +7,8 @@
 //!
 //! The kernel notifies of neighbours after the change, so a query that begins after the notification gets the new state. It
 //! notifies of links and routes shortly before: it says that a route goes, then removes it. So answers to queries of the
-//! second after such a notification are not cached. A few changes have no notification (an ICMP redirect, a setting): so
-//! nothing is cached for more than a second.
+//! second after such a notification are cached for 20 ms only. A few changes have no notification (an ICMP redirect, a
+//! setting): so nothing is cached for more than a second.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use crate::netlink::notifications::Change;
 const MAX_ADDRESSES: usize = 16_384;
 /// The lifetime of an answer, and the longest time that a change of links and routes takes.
 const LIFETIME: Duration = Duration::from_secs(1);
+/// Lifetime of an answer while a change of links or routes may be under way.
+const UNSETTLED_LIFETIME: Duration = Duration::from_millis(20);
 
 /// The owners of addresses.
 #[derive(Debug)]
@@ -72,9 +74,13 @@ impl NeighbourCache {
     pub(super) fn insert(&mut self, query: Query, address: IpAddr, owner: NeighbourCheck) {
         use NeighbourCheck::{OwnHost, Owner, Routed};
         let is_definite = matches!(owner, OwnHost | Routed | Owner(_));
+        if !is_definite || self.changes != query.changes {
+            return;
+        }
         let is_settled = self.settled.is_none_or(|settled| settled <= query.at);
-        if is_definite && is_settled && self.changes == query.changes {
-            self.owners.insert(address, owner, query.at);
+        let age = if is_settled { Duration::ZERO } else { LIFETIME - UNSETTLED_LIFETIME };
+        if let Some(since) = query.at.checked_sub(age) {
+            self.owners.insert(address, owner, since);
         }
     }
 }
@@ -128,13 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cached_for_a_second_after_a_change_of_links_or_routes() {
+    fn answers_are_cached_for_20_ms_in_the_second_after_a_change_of_links_or_routes() {
         let (mut cache, now) = both();
+        // The start of the clock may be now.
+        let now = now + LIFETIME;
         cache.invalidate(Change::Other, now);
         assert_eq!(cached(&cache, now), [None; 2]);
-        for (at, owner) in [(now, None), (now + LIFETIME, Some(OWNER))] {
+        for (at, lifetime) in [(now, UNSETTLED_LIFETIME), (now + LIFETIME, LIFETIME)] {
             cache.insert(cache.begin_query(at), NODE1, OWNER);
-            assert_eq!(cache.get(NODE1, at), owner);
+            let last = at + lifetime - Duration::from_nanos(1);
+            assert_eq!(cache.get(NODE1, last), Some(OWNER));
+            assert_eq!(cache.get(NODE1, at + lifetime), None);
         }
     }
 
