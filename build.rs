@@ -9,6 +9,8 @@ mod names;
 mod nouns;
 #[path = "build/options.rs"]
 mod options;
+#[path = "build/requests.rs"]
+mod requests;
 #[path = "build/secrets.rs"]
 mod secrets;
 #[path = "build/states.rs"]
@@ -30,11 +32,13 @@ fn main() -> BuildResult {
     // Published by Tinkerbell, and not part of our API.
     compile("hegel", "hegel.bin", "hegel_secrets.rs")?;
     let nouns = nouns::all(&pool)?;
+    table("attributes", &nouns::attributes(&nouns))?;
     table("calls", &calls::rows(&pool)?)?;
     table("nouns", &nouns::ids(&nouns))?;
     table("noun_table", &nouns::infos(&nouns)?)?;
     table("objects", &nouns::objects(&nouns))?;
     table("of_tenant", &nouns::of_tenant(&nouns))?;
+    table("requests", &requests::rows(&pool))?;
     table("states", &states::rows(&pool)?)?;
     table("watch_responses", &nouns::watch_responses(&pool))
 }

@@ -6,7 +6,7 @@ use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 
 use crate::names::{camel, oneof_path, snake, type_path};
 use crate::options::Options;
-use crate::states;
+use crate::{requests, states};
 
 /// Fields of the messages that implement `Object`.
 const OBJECT_FIELDS: [&str; 4] = ["labels", "revision", "create_time", "update_time"];
@@ -127,8 +127,20 @@ pub(crate) fn objects(nouns: &[Noun]) -> String {
     let has = |noun: &Noun, field: &str| noun.message.get_field_by_name(field).is_some();
     let is_object =
         |noun: &&Noun| noun.has_uuid && OBJECT_FIELDS.iter().all(|field| has(noun, field));
-    let row = |noun: &Noun| format!("{}, {};\n", type_path(&noun.message), noun.message.name());
+    let row = |noun: &Noun| {
+        let name = noun.message.name();
+        format!("{}, {name}, {:?};\n", type_path(&noun.message), snake(name))
+    };
     nouns.iter().filter(is_object).map(row).collect()
+}
+
+/// Returns the rows of the macro in `src/requests.rs`: the values of nouns by which they are
+/// filtered.
+pub(crate) fn attributes(nouns: &[Noun]) -> String {
+    let row = |Noun { message, .. }: &Noun| {
+        format!("{}, [{}];\n", type_path(message), requests::attributes(message))
+    };
+    nouns.iter().map(row).collect()
 }
 
 /// Returns the rows of the macro in `src/tenant.rs`: the messages that name a tenant.

@@ -14,6 +14,7 @@
 //! - [`json`]: any message from and to its canonical JSON.
 //! - [`options`]: our options of fields and calls.
 //! - [`field_mask`]: the fields that an update replaces.
+//! - [`requests`]: what the requests of the same call of all nouns have in common.
 //! - [`secret`]: the fields that views and logs leave out.
 //! - [`watch`]: the events of a watch.
 
@@ -30,6 +31,7 @@ pub mod mac;
 pub mod nouns;
 pub mod object;
 pub mod options;
+pub mod requests;
 pub mod secret;
 mod states;
 pub mod status;
@@ -40,6 +42,7 @@ pub use id::types::*;
 pub use id::{BootId, Id, LeaseId, ProcessId};
 pub use mac::Mac;
 pub use object::Object;
+pub use requests::Attributes;
 pub use tenant::TenantName;
 
 /// The types and clients that `build.rs` generates, in modules named after the proto packages.

@@ -6,24 +6,28 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 
 use crate::id::{self, Id, Noun};
+use crate::requests::Attributes;
 use crate::status::Violations;
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
 /// A message that a service stores as an object of its own.
-pub trait Object {
+pub trait Object: Attributes + prost::Name {
     /// The noun of its id.
     type Noun: Noun;
 
-    /// Returns its labels.
-    fn labels(&self) -> &Labels;
+    /// The field of requests that has an object, such as `location_binding`.
+    const FIELD: &'static str;
 
     /// Sets the fields that a service fills in: the revision, and the times of creation and of the last update.
     fn set_created(&mut self, time: Option<Timestamp>);
 
     /// Returns the field with its id.
     fn id_mut(&mut self) -> &mut String;
+
+    /// Sets the time of the last update.
+    fn set_updated(&mut self, time: Timestamp);
 
     /// Sets the fields of a new object: its id, unless the caller chose one, and its times. An error names the id `field`.
     fn initialize(&mut self, field: &str, now: SystemTime) -> Result<(), Violations> {
@@ -35,27 +39,23 @@ pub trait Object {
         self.set_created(Some(now.into()));
         Ok(())
     }
-
-    /// True if the object has all of `labels`.
-    fn has_labels(&self, labels: &Labels) -> bool {
-        labels.iter().all(|(key, value)| self.labels().get(key) == Some(value))
-    }
 }
 
 /// Implements [`Object`]: the messages have the same fields, but no common type.
 macro_rules! objects {
-    ($($message:ty, $noun:ident;)*) => {$(
+    ($($message:ty, $noun:ident, $field:literal;)*) => {$(
         impl Object for $message {
             type Noun = id::$noun;
-
-            fn labels(&self) -> &Labels {
-                &self.labels
-            }
+            const FIELD: &'static str = $field;
 
             fn set_created(&mut self, time: Option<Timestamp>) {
                 self.revision = 0;
                 self.create_time = time;
                 self.update_time = time;
+            }
+
+            fn set_updated(&mut self, time: Timestamp) {
+                self.update_time = Some(time);
             }
 
             fn id_mut(&mut self) -> &mut String {

@@ -155,7 +155,7 @@ async fn a_location_with_a_machine_is_not_deleted_and_neither_is_its_zone() {
     let mut site = Site::start().await;
     let location = site.location("kir1", &["a", "b"]).await;
     let machine = site.machine(1, "r1", (&location.id, "a"), pb::State::Enrolled).await.unwrap();
-    let watch = pb::WatchLocationsRequest { id: location.id.clone() };
+    let watch = pb::WatchLocationsRequest { id: location.id.clone(), ..Default::default() };
     let mut events = site.locations.watch_locations(watch).await.unwrap().into_inner();
     let zones = vec![location.zones[1].clone()];
     let without_zone = pb::Location { zones, ..location.clone() };

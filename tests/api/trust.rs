@@ -57,7 +57,11 @@ async fn a_service_makes_its_own_calls_and_no_other_ones() {
         let caller = Caller::new(Role::Service, subject).unwrap();
         HardwareServiceClient::new(server.channel_of(Some(caller)).await)
     };
-    let watch = || pb::WatchHardwareRequest { id: String::new(), view: View::Full.into() };
+    let watch = || pb::WatchHardwareRequest {
+        id: String::new(),
+        view: View::Full.into(),
+        ..Default::default()
+    };
     let mut metadata = client("service:metadata.identity").await;
     assert!(metadata.watch_hardware(watch()).await.is_ok());
     let get = pb::GetHardwareRequest::default();

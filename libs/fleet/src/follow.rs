@@ -67,11 +67,19 @@ struct Follower<'a> {
 impl Follower<'_> {
     async fn follow_all(self, feeds: FleetFeeds) {
         let watch_hardware = |channel| async move {
-            let request = WatchHardwareRequest { id: String::new(), view: View::Full.into() };
+            let request = WatchHardwareRequest {
+                id: String::new(),
+                view: View::Full.into(),
+                ..Default::default()
+            };
             HardwareServiceClient::new(channel).watch_hardware(request).await
         };
         let watch_instance = |channel| async move {
-            let request = WatchInstancesRequest { id: String::new(), view: View::Full.into() };
+            let request = WatchInstancesRequest {
+                id: String::new(),
+                view: View::Full.into(),
+                ..Default::default()
+            };
             InstanceServiceClient::new(channel).watch_instances(request).await
         };
         let watch_workflow = |channel| async move {

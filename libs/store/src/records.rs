@@ -141,7 +141,7 @@ impl<K: Kind> Records<K> {
     }
 
     /// Does the same with the pairs that `source` has in memory, if it has them.
-    pub(crate) async fn list_from(
+    pub async fn list_from(
         &self,
         source: &impl RecordSource<K>,
         after: &str,
@@ -172,6 +172,35 @@ impl<K: Kind> Records<K> {
                 return Ok(listing.end(more.then_some(last)));
             }
         }
+    }
+
+    /// Does the same as [`Records::list`] for the records with `value` in the shared `index`.
+    pub async fn list_indexed(
+        &self,
+        index: &str,
+        value: &str,
+        after: &str,
+        limit: usize,
+        keep: impl Fn(&K::Record) -> bool,
+    ) -> Result<Listing<K::Record>, Error> {
+        check_page_token::<K>(after)?;
+        let prefix = format!("{index}/{value}/");
+        let from = if after.is_empty() { String::new() } else { format!("{prefix}{after}") };
+        let page = self.store.list(&prefix, &from, limit).await?;
+        let id = |key: &str| key.strip_prefix(&prefix).unwrap_or_default().to_owned();
+        let (mut listing, mut last) = (ListingBuilder::new(limit), None);
+        let mut entries = page.pairs.iter();
+        while !listing.is_full()
+            && let Some((key, _)) = entries.next()
+        {
+            // It may have been deleted since the entry was read.
+            if let Some(record) = self.get(&id(key)).await?.filter(&keep) {
+                listing.push(record);
+            }
+            last = Some(id(key));
+        }
+        let more = page.more || entries.len() > 0;
+        Ok(listing.end(last.filter(|_| more)))
     }
 
     /// Commits `change`, all of it or nothing.

@@ -7,6 +7,7 @@ mod subnets;
 
 use std::sync::Arc;
 
+use nouns::Noun as _;
 use runtime::tenants::TenantDirectory;
 use runtime::{Channel, Clock};
 use store::hosted::{self, HostedService, RecordVisitor};

@@ -8,16 +8,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use prost_types::Timestamp;
+use nouns::{Delete, Edit, Noun, Served, Viewer};
 use runtime::Clock;
 use store::ScopedStore;
-use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Records};
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{
-    LocationBindingId, LocationId, Object as _, RangeId, SubnetId, TenantName, check, field_mask,
-};
+use tinwright::{LocationBindingId, LocationId, RangeId, SubnetId, TenantName, check, field_mask};
 
 use crate::Error;
 use crate::ranges::RangeKind;
@@ -63,6 +60,21 @@ impl Kind for BindingKind {
     }
 }
 
+impl Served for BindingKind {
+    /// A caller with a tenant sees those of its tenant and those of the site.
+    fn is_visible(viewer: &Viewer, binding: &pb::LocationBinding) -> bool {
+        viewer.sees(binding)
+    }
+
+    /// Hides the site's labels from callers with a tenant.
+    fn show(viewer: &Viewer, mut binding: pb::LocationBinding) -> pb::LocationBinding {
+        if viewer.tenant.is_some() {
+            binding.labels.clear();
+        }
+        binding
+    }
+}
+
 /// Returns the value of a binding in the index.
 fn place(location: &str, tenant: &str, group: &str) -> String {
     let mut place = format!("{location}/{tenant}/");
@@ -87,51 +99,6 @@ impl Bindings {
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         let (subnets, ranges) = (Records::new(store.clone()), Records::new(store.clone()));
         Self { records: Records::new(store), subnets, ranges, clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<BindingKind> {
-        &self.records
-    }
-
-    /// Stores a new binding of a location that exists. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        binding: pb::LocationBinding,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::LocationBinding, Error> {
-        let mut binding = checked(binding)?;
-        self.check_bound(&pb::LocationBinding::default(), &binding).await?;
-        binding.initialize("location_binding.id", self.clock.wall())?;
-        binding.version = 1;
-        Ok(self.records.create(&binding, Change::default(), request.as_ref()).await?)
-    }
-
-    /// Replaces the fields of a binding that `paths` name.
-    pub async fn update(
-        &self,
-        update: pb::LocationBinding,
-        paths: &[String],
-    ) -> Result<pb::LocationBinding, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let mut new = checked(field_mask::merge(&old, &update, paths)?)?;
-        if new == old {
-            return Ok(old);
-        }
-        self.check_bound(&old, &new).await?;
-        let content = |it: &pb::LocationBinding| {
-            (it.subnet_ids.clone(), it.range_ids.clone(), it.configuration.clone())
-        };
-        new.version = old.version + i64::from(content(&old) != content(&new));
-        new.update_time = Some(Timestamp::from(self.clock.wall()));
-        Ok(self.records.replace(&old, new).await?)
-    }
-
-    /// Deletes a binding.
-    pub async fn delete(&self, id: LocationBindingId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        self.records.commit(self.records.to_delete(&old)).await?;
-        Ok(())
     }
 
     /// Returns the binding in force for a group of a tenant: its own, else the tenant's, else the one for all.
@@ -172,6 +139,52 @@ impl Bindings {
         Ok(())
     }
 }
+
+impl Noun for Bindings {
+    type Kind = BindingKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<BindingKind> {
+        &self.records
+    }
+}
+
+impl Edit for Bindings {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Counts the versions of what is bound.
+    fn checked(
+        &self,
+        binding: pb::LocationBinding,
+        old: Option<&pb::LocationBinding>,
+    ) -> Result<pb::LocationBinding, Violations> {
+        let mut binding = checked(binding)?;
+        let content = |it: &pb::LocationBinding| {
+            (it.subnet_ids.clone(), it.range_ids.clone(), it.configuration.clone())
+        };
+        binding.version =
+            old.map_or(1, |old| old.version + i64::from(content(old) != content(&binding)));
+        Ok(binding)
+    }
+
+    async fn before_create(&self, binding: &mut pb::LocationBinding) -> Result<Change, Error> {
+        self.check_bound(&pb::LocationBinding::default(), binding).await?;
+        Ok(Change::default())
+    }
+
+    async fn before_update(
+        &self,
+        old: &pb::LocationBinding,
+        new: &pb::LocationBinding,
+    ) -> Result<Change, Error> {
+        self.check_bound(old, new).await?;
+        Ok(Change::default())
+    }
+}
+
+impl Delete for Bindings {}
 
 /// Returns `binding` in its stored form, if its fields are valid by themselves.
 fn checked(mut binding: pb::LocationBinding) -> Result<pb::LocationBinding, Violations> {

@@ -29,6 +29,7 @@ mod plan;
 
 use std::time::Duration;
 
+use nouns::{Served, Viewer};
 use runtime::Clock;
 use store::records::{Index, Kind, Records};
 use store::{ScopedStore, Store as _};
@@ -108,6 +109,12 @@ impl Kind for GrantKind {
     fn changed_fields(old: &pb::Grant, new: &pb::Grant) -> Vec<String> {
         let is_attached = old.attachment != new.attachment;
         is_attached.then(|| "attachment".to_owned()).into_iter().collect()
+    }
+}
+
+impl Served for GrantKind {
+    fn is_visible(viewer: &Viewer, grant: &pb::Grant) -> bool {
+        viewer.sees(grant)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What is missing is created; what is there is never changed: it may be an operator's. A difference is reported.
 
+use nouns::Edit as _;
 use store::records;
 use tinwright::address::v1 as pb;
 

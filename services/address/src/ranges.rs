@@ -6,14 +6,13 @@
 //! address/range-subnet/<subnet>/<id>        ─▶ id
 //! ```
 
-use prost_types::Timestamp;
+use nouns::{Delete, Edit, Noun, Served};
 use runtime::Clock;
-use store::records::requests::IdempotentRequest;
-use store::records::{self, Index, Kind, Records};
+use store::records::{self, Change, Index, Kind, Records};
 use store::{ScopedStore, Store as _};
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{Object as _, RangeId, TenantName, check, field_mask};
+use tinwright::{RangeId, TenantName, check, field_mask};
 
 use crate::Error;
 use crate::block::Span;
@@ -21,7 +20,7 @@ use crate::claims::{Claims, Holder};
 use crate::subnets::{RANGE_INDEX, Subnets, name_rule, network};
 
 /// The index of ranges by name.
-pub const NAME_INDEX: &str = "range-name";
+const NAME_INDEX: &str = "range-name";
 /// The most ranges of a subnet.
 const MAX_RANGES: usize = 100;
 
@@ -59,6 +58,14 @@ impl Kind for RangeKind {
     }
 }
 
+impl Served for RangeKind {
+    const NAME_INDEX: &'static str = NAME_INDEX;
+
+    fn indexed_name(name: String) -> Result<String, String> {
+        Ok(name)
+    }
+}
+
 /// The ranges.
 #[derive(Clone, Debug)]
 pub struct Ranges {
@@ -74,26 +81,13 @@ impl Ranges {
         Self { records: Records::new(store.clone()), subnets, claims: Claims::new(store), clock }
     }
 
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<RangeKind> {
-        &self.records
-    }
-
-    /// Stores a new range. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        range: pb::Range,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Range, Error> {
-        let mut range = checked(range)?;
-        range.initialize("range.id", self.clock.wall())?;
-        if let Some(made) = self.records.previous_result(request.as_ref()).await? {
-            return Ok(made);
-        }
+    /// Returns the change by which `range` may be created, whose subnet's id becomes its stored form: neither another range nor
+    /// grants are created meanwhile.
+    async fn to_add(&self, range: &mut pb::Range) -> Result<Change, Error> {
         let subnet = self.subnets.usable("range.subnet_id", &range.subnet_id).await?;
         range.subnet_id.clone_from(&subnet.id);
-        let addresses = span(&range)?;
-        check_in_network(&range, addresses, &subnet)?;
+        let addresses = span(range)?;
+        check_in_network(range, addresses, &subnet)?;
         let others = self.of_subnet(&subnet.id).await?;
         if others.len() >= MAX_RANGES {
             let text = format!("subnet {} has {MAX_RANGES} ranges already", subnet.name);
@@ -107,31 +101,7 @@ impl Ranges {
             }
         }
         // Grants and other ranges that are created meanwhile expect the subnet as it was.
-        let subnets = self.subnets.records();
-        let subnet = subnets.to_replace(&subnet, &subnet);
-        let range = self.records.create(&range, subnet, request.as_ref()).await?;
-        if range.kind() == pb::RangeKind::Dynamic {
-            self.check_not_granted(&range).await?;
-        }
-        Ok(range)
-    }
-
-    /// Replaces the fields of a range that `paths` name.
-    pub async fn update(&self, update: pb::Range, paths: &[String]) -> Result<pb::Range, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
-        if merged == old {
-            return Ok(old);
-        }
-        let update_time = Some(Timestamp::from(self.clock.wall()));
-        Ok(self.records.replace(&old, pb::Range { update_time, ..merged }).await?)
-    }
-
-    /// Deletes a range. Its grants stay.
-    pub async fn delete(&self, id: RangeId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        self.records.commit(self.records.to_delete(&old)).await?;
-        Ok(())
+        Ok(self.subnets.records().to_replace(&subnet, &subnet))
     }
 
     /// Returns the ranges of a subnet.
@@ -162,6 +132,39 @@ impl Ranges {
         })
     }
 }
+
+impl Noun for Ranges {
+    type Kind = RangeKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<RangeKind> {
+        &self.records
+    }
+}
+
+impl Edit for Ranges {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn checked(&self, range: pb::Range, _: Option<&pb::Range>) -> Result<pb::Range, Violations> {
+        checked(range)
+    }
+
+    async fn before_create(&self, range: &mut pb::Range) -> Result<Change, Error> {
+        self.to_add(range).await
+    }
+
+    async fn after_create(&self, range: &pb::Range) -> Result<(), Error> {
+        match range.kind() {
+            pb::RangeKind::Dynamic => self.check_not_granted(range).await,
+            pb::RangeKind::Unspecified | pb::RangeKind::Static => Ok(()),
+        }
+    }
+}
+
+/// Grants of a deleted range stay.
+impl Delete for Ranges {}
 
 /// Returns the addresses of a stored range.
 pub(crate) fn span(range: &pb::Range) -> Result<Span, records::Error> {

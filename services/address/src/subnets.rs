@@ -12,14 +12,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use prost_types::Timestamp;
+use nouns::{Delete, Edit, Noun, Served};
 use runtime::Clock;
-use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Records};
 use store::{Commit, Expect, ScopedStore, Store as _, Write};
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{Object as _, SubnetId, TenantName, check, field_mask};
+use tinwright::{SubnetId, TenantName, check, field_mask};
 
 use crate::Error;
 use crate::block::{Block, Family, InvalidBlock, Span, bits};
@@ -27,7 +26,7 @@ use crate::claims::{Claims, Holder};
 use crate::ranges::RangeKind;
 
 /// The index of subnets by name.
-pub const NAME_INDEX: &str = "subnet-name";
+const NAME_INDEX: &str = "subnet-name";
 /// The index of ranges by subnet.
 pub(crate) const RANGE_INDEX: &str = "range-subnet";
 /// The index of grants by subnet.
@@ -76,6 +75,14 @@ impl Kind for SubnetKind {
     }
 }
 
+impl Served for SubnetKind {
+    const NAME_INDEX: &'static str = NAME_INDEX;
+
+    fn indexed_name(name: String) -> Result<String, String> {
+        Ok(name)
+    }
+}
+
 /// The subnets.
 #[derive(Clone, Debug)]
 pub struct Subnets {
@@ -88,79 +95,6 @@ impl Subnets {
     /// The subnets in `store`, whose keys are the address service's. `clock` gives the times in records.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         Self { records: Records::new(store.clone()), claims: Claims::new(store), clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<SubnetKind> {
-        &self.records
-    }
-
-    /// Stores a new subnet, and claims its gateway. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        subnet: pb::Subnet,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Subnet, Error> {
-        let mut subnet = checked(subnet, "")?;
-        subnet.draining = false;
-        subnet.initialize("subnet.id", self.clock.wall())?;
-        if let Some(made) = self.records.previous_result(request.as_ref()).await? {
-            return Ok(made);
-        }
-        let table = self.to_write_table().await?;
-        if let Some(other) = self.overlapping(network(&subnet)?.span()).await? {
-            return Err(Error::Overlaps {
-                text: format!("{} overlaps {} of subnet {}", subnet.cidr, other.cidr, other.name),
-                noun: "subnet",
-                id: other.id,
-            });
-        }
-        let gateway = self.to_claim_gateway(&subnet).await?;
-        Ok(self.records.create(&subnet, table.and(gateway), request.as_ref()).await?)
-    }
-
-    /// Replaces the fields of a subnet that `paths` name.
-    pub async fn update(&self, update: pb::Subnet, paths: &[String]) -> Result<pb::Subnet, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(field_mask::merge(&old, &update, paths)?, &old.gateway)?;
-        if merged == old {
-            return Ok(old);
-        }
-        let mut gateway = Change::default();
-        if merged.gateway != old.gateway {
-            let (freed, wanted) = (claimed_gateway(&old)?, claimed_gateway(&merged)?);
-            gateway = self.claims.to_exchange(freed, wanted, &holder(&old)).await?;
-        }
-        let update_time = Some(Timestamp::from(self.clock.wall()));
-        let new = pb::Subnet { update_time, ..merged };
-        Ok(self.records.replace_with(&old, new, gateway).await?)
-    }
-
-    /// Deletes a subnet without ranges and grants.
-    pub async fn delete(&self, id: SubnetId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        if old.protect {
-            return Err(Error::Precondition {
-                reason: "PROTECTED",
-                subject: format!("subnet/{}", old.id),
-                text: format!("subnet {} is protected", old.name),
-            });
-        }
-        if !old.draining {
-            self.check_unused(&old).await?;
-        }
-        // What is created since expects the subnet as it was, and fails, or finds it draining.
-        let draining = pb::Subnet { draining: true, ..old.clone() };
-        let draining = self.records.replace(&old, draining).await?;
-        if let Err(used) = self.check_unused(&draining).await {
-            let restored = pb::Subnet { draining: false, ..draining.clone() };
-            self.records.replace(&draining, restored).await?;
-            return Err(used);
-        }
-        let gateway = claimed_gateway(&draining)?;
-        let gateway = self.claims.to_exchange(gateway, None, &holder(&draining)).await?;
-        self.records.commit(self.records.to_delete(&draining).and(gateway)).await?;
-        Ok(())
     }
 
     /// Returns the subnet `id` if something may be created in it.
@@ -232,6 +166,82 @@ impl Subnets {
 
     async fn to_claim_gateway(&self, subnet: &pb::Subnet) -> Result<Change, Error> {
         self.claims.to_exchange(None, claimed_gateway(subnet)?, &holder(subnet)).await
+    }
+}
+
+impl Noun for Subnets {
+    type Kind = SubnetKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<SubnetKind> {
+        &self.records
+    }
+}
+
+impl Edit for Subnets {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn checked(
+        &self,
+        subnet: pb::Subnet,
+        old: Option<&pb::Subnet>,
+    ) -> Result<pb::Subnet, Violations> {
+        let draining = old.is_some_and(|old| old.draining);
+        let subnet = checked(subnet, old.map_or("", |old| &old.gateway))?;
+        Ok(pb::Subnet { draining, ..subnet })
+    }
+
+    /// Claims the gateway.
+    async fn before_create(&self, subnet: &mut pb::Subnet) -> Result<Change, Error> {
+        let table = self.to_write_table().await?;
+        if let Some(other) = self.overlapping(network(subnet)?.span()).await? {
+            return Err(Error::Overlaps {
+                text: format!("{} overlaps {} of subnet {}", subnet.cidr, other.cidr, other.name),
+                noun: "subnet",
+                id: other.id,
+            });
+        }
+        Ok(table.and(self.to_claim_gateway(subnet).await?))
+    }
+
+    /// Claims another gateway in place of the old one.
+    async fn before_update(&self, old: &pb::Subnet, new: &pb::Subnet) -> Result<Change, Error> {
+        if new.gateway == old.gateway {
+            return Ok(Change::default());
+        }
+        let (freed, wanted) = (claimed_gateway(old)?, claimed_gateway(new)?);
+        self.claims.to_exchange(freed, wanted, &holder(old)).await
+    }
+}
+
+impl Delete for Subnets {
+    /// Deletes a subnet without ranges and grants.
+    async fn delete(&self, id: SubnetId, revision: i64) -> Result<(), Error> {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        if old.protect {
+            return Err(Error::Precondition {
+                reason: "PROTECTED",
+                subject: format!("subnet/{}", old.id),
+                text: format!("subnet {} is protected", old.name),
+            });
+        }
+        if !old.draining {
+            self.check_unused(&old).await?;
+        }
+        // What is created since expects the subnet as it was, and fails, or finds it draining.
+        let draining = pb::Subnet { draining: true, ..old.clone() };
+        let draining = self.records.replace(&old, draining).await?;
+        if let Err(used) = self.check_unused(&draining).await {
+            let restored = pb::Subnet { draining: false, ..draining.clone() };
+            self.records.replace(&draining, restored).await?;
+            return Err(used);
+        }
+        let gateway = claimed_gateway(&draining)?;
+        let gateway = self.claims.to_exchange(gateway, None, &holder(&draining)).await?;
+        self.records.commit(self.records.to_delete(&draining).and(gateway)).await?;
+        Ok(())
     }
 }
 

@@ -295,7 +295,10 @@ impl Watchable for pb::Grant {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_grants(pb::WatchGrantsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_grants(pb::WatchGrantsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 

@@ -255,7 +255,7 @@ impl Watchable for pb::Hardware {
     }
 
     async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchHardwareRequest { id, view: view as i32 };
+        let request = pb::WatchHardwareRequest { id, view: view as i32, ..Default::default() };
         Ok(client(channel).watch_hardware(request).await?.into_inner())
     }
 }

@@ -229,7 +229,7 @@ impl Watchable for pb::Instance {
     }
 
     async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchInstancesRequest { id, view: view as i32 };
+        let request = pb::WatchInstancesRequest { id, view: view as i32, ..Default::default() };
         Ok(client(channel).watch_instances(request).await?.into_inner())
     }
 }
@@ -322,6 +322,7 @@ impl Resource for pb::Instance {
             show_deleted,
             tenant,
             state: state.map_or(0, |state| state as i32),
+            ..Default::default()
         };
         let page = client(channel).list_instances(request).await?.into_inner();
         Ok((page.instances, page.next_page_token))

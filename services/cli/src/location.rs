@@ -87,7 +87,10 @@ impl Watchable for pb::Location {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_locations(pb::WatchLocationsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_locations(pb::WatchLocationsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 
@@ -115,7 +118,12 @@ impl Resource for pb::Location {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let labels = query.labels();
-        let request = pb::ListLocationsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let request = pb::ListLocationsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            ..Default::default()
+        };
         let page = client(channel).list_locations(request).await?.into_inner();
         Ok((page.locations, page.next_page_token))
     }

@@ -122,7 +122,10 @@ impl Watchable for pb::Model {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_models(pb::WatchModelsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_models(pb::WatchModelsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 

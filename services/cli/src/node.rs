@@ -97,7 +97,10 @@ impl Watchable for pb::Node {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_nodes(pb::WatchNodesRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_nodes(pb::WatchNodesRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 

@@ -124,7 +124,10 @@ impl Watchable for pb::Range {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_ranges(pb::WatchRangesRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_ranges(pb::WatchRangesRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 
@@ -157,7 +160,13 @@ impl Resource for pb::Range {
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let labels = query.labels();
         let subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
-        let request = pb::ListRangesRequest { page_size: PAGE_SIZE, page_token, labels, subnet_id };
+        let request = pb::ListRangesRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            subnet_id,
+            ..Default::default()
+        };
         let page = client(channel).list_ranges(request).await?.into_inner();
         Ok((page.ranges, page.next_page_token))
     }

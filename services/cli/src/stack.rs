@@ -206,7 +206,10 @@ impl Watchable for pb::Stack {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_stacks(pb::WatchStacksRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_stacks(pb::WatchStacksRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 
@@ -234,7 +237,12 @@ impl Resource for pb::Stack {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let labels = query.labels();
-        let request = pb::ListStacksRequest { page_size: PAGE_SIZE, page_token, labels };
+        let request = pb::ListStacksRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            ..Default::default()
+        };
         let page = client(channel).list_stacks(request).await?.into_inner();
         Ok((page.stacks, page.next_page_token))
     }

@@ -186,7 +186,10 @@ impl Watchable for pb::Subnet {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_subnets(pb::WatchSubnetsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_subnets(pb::WatchSubnetsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 
@@ -213,7 +216,12 @@ impl Resource for pb::Subnet {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let labels = query.labels();
-        let request = pb::ListSubnetsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let request = pb::ListSubnetsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            ..Default::default()
+        };
         let page = client(channel).list_subnets(request).await?.into_inner();
         Ok((page.subnets, page.next_page_token))
     }

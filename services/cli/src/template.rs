@@ -138,7 +138,7 @@ impl Watchable for pb::Template {
     }
 
     async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchTemplatesRequest { id, view: view as i32 };
+        let request = pb::WatchTemplatesRequest { id, view: view as i32, ..Default::default() };
         Ok(client(channel).watch_templates(request).await?.into_inner())
     }
 }

@@ -77,7 +77,10 @@ impl Watchable for pb::Tenant {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_tenants(pb::WatchTenantsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_tenants(pb::WatchTenantsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 
@@ -104,7 +107,12 @@ impl Resource for pb::Tenant {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let labels = query.labels();
-        let request = pb::ListTenantsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let request = pb::ListTenantsRequest {
+            page_size: PAGE_SIZE,
+            page_token,
+            labels,
+            ..Default::default()
+        };
         let page = client(channel).list_tenants(request).await?.into_inner();
         Ok((page.tenants, page.next_page_token))
     }

@@ -265,7 +265,12 @@ impl Watchable for pb::Workflow {
     }
 
     async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchWorkflowsRequest { id, view: view as i32, only_live: false };
+        let request = pb::WatchWorkflowsRequest {
+            id,
+            view: view as i32,
+            only_live: false,
+            ..Default::default()
+        };
         Ok(client(channel).watch_workflows(request).await?.into_inner())
     }
 }
@@ -295,6 +300,7 @@ impl Resource for pb::Workflow {
             hardware_id: query.filter.hardware.clone().unwrap_or_default(),
             view: query.view as i32,
             state: query.filter.state.map_or(0, |state| state as i32),
+            ..Default::default()
         };
         let page = client(channel).list_workflows(request).await?.into_inner();
         Ok((page.workflows, page.next_page_token))

@@ -152,6 +152,7 @@ impl Routes {
             routes.by_collection.entry(route.collection.clone()).or_default().push(route);
         }
         for routes in routes.by_collection.values_mut() {
+            remove_shadowed_filters(routes);
             routes.sort_by_cached_key(CallRoute::rank);
         }
         Self { left_out, ..routes }
@@ -250,6 +251,25 @@ impl CallRoute {
     /// Returns the query parameters.
     pub fn parameters(&self) -> Vec<Parameter> {
         self.fields_from(InputSource::Query).flat_map(parameters).collect()
+    }
+}
+
+/// Removes the query parameters of lists that select another call at the path: `?name=…` gets one object.
+fn remove_shadowed_filters(routes: &mut [CallRoute]) {
+    let is_plain = |route: &CallRoute| {
+        let is_of_collection = route.key.is_none() && route.verb.is_none();
+        route.method == Method::GET && is_of_collection && !route.is_alternative()
+    };
+    let selectors =
+        routes.iter().filter(|route| is_plain(route)).flat_map(|it| it.selectors.clone());
+    let selectors: Vec<String> = selectors.collect();
+    let lists = routes.iter_mut().filter(|it| is_plain(it) && it.selectors.is_empty());
+    for list in lists {
+        let is_shadowed = |input: &Input| {
+            input.source == InputSource::Query
+                && selectors.iter().any(|it| it == input.field.name())
+        };
+        list.inputs.retain(|input| !is_shadowed(input));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The policy by which enrolled machines become provisionable without an operator: `Model.accept_enrolled`.
 
+use nouns::{Served, Viewer};
 use store::records::{self, Change, Index, Kind, Records};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
@@ -8,9 +9,10 @@ use tinwright::{ModelId, field_mask};
 use crate::inventory;
 use crate::matching::matches;
 use crate::place::LocationKind;
+use crate::tenant;
 
 /// The index of models by name.
-pub const NAME_INDEX: &str = "model-name";
+const NAME_INDEX: &str = "model-name";
 
 /// Models that are read at a time.
 const PAGE_RECORDS: usize = 500;
@@ -46,6 +48,14 @@ impl Kind for ModelKind {
 
     fn changed_fields(old: &pb::Model, new: &pb::Model) -> Vec<String> {
         field_mask::changed_fields(old, new)
+    }
+}
+
+impl Served for ModelKind {
+    const NAME_INDEX: &'static str = NAME_INDEX;
+
+    fn show(viewer: &Viewer, model: pb::Model) -> pb::Model {
+        if viewer.tenant.is_some() { tenant::model_view(model) } else { model }
     }
 }
 

@@ -6,6 +6,7 @@ mod unknown_machines;
 
 use std::time::Duration;
 
+use nouns::Noun as _;
 use runtime::{Caller, Role, access};
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
@@ -172,26 +173,14 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::ListHardwareRequest>,
     ) -> Result<Response<pb::ListHardwareResponse>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
         let filter = Filter::read(request.get_ref(), &self.models).await?;
         let visible = match access::tenant(&request) {
             Some(tenant) => Some(self.peers.occupied_machines(Some(tenant)).await?),
             None => None,
         };
-        let pb::ListHardwareRequest { page_size, page_token, .. } = request.into_inner();
-        let is_visible = |machine: &pb::Hardware| match &visible {
-            // A tenant does not see the labels, and so does not learn them from the filter.
-            Some(visible) => !filter.has_labels() && visible.contains(&machine.id),
-            None => true,
-        };
-        let keep = |machine: &pb::Hardware| is_visible(machine) && filter.keeps(machine);
-        let show = |machine: pb::Hardware| match &visible {
-            Some(_) => tenant::view(machine),
-            None => machine.in_view(view),
-        };
-        let (hardware, next_page_token) =
-            serving::list(&self.mirror, page_size, &page_token, keep, show).await?;
-        Ok(Response::new(pb::ListHardwareResponse { hardware, next_page_token }))
+        let is_visible = |id: &str| visible.as_ref().is_none_or(|visible| visible.contains(id));
+        let keep = |machine: &pb::Hardware| is_visible(&machine.id) && filter.keeps(machine);
+        nouns::list_where(&self.mirror, request, |_, machine| keep(machine)).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -288,15 +277,8 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::WatchHardwareRequest>,
     ) -> Result<Response<Self::WatchHardwareStream>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let show = move |machine: pb::Hardware| machine.in_view(view);
-        serving::watch_by_id(&self.mirror, &request.get_ref().id, &self.stop, show)
+        nouns::watch(&self.mirror, &self.stop, request)
     }
-}
-
-/// Returns the violation of a request that selects no object.
-fn missing_selector() -> Violations {
-    Violations::single("by", "is missing: set id or name")
 }
 
 fn selector(request: pb::GetHardwareRequest) -> Result<Selector, Violations> {

@@ -1,10 +1,10 @@
-//! The filters of a list of machines.
+//! The filters of a list of machines, besides those of all nouns.
 
+use nouns::Noun as _;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
-use tinwright::object::Labels;
 use tinwright::status::Violations;
-use tinwright::{LocationId, ModelId, Object as _, check};
+use tinwright::{LocationId, ModelId, check};
 
 use crate::check::enum_value;
 use crate::error::Error;
@@ -14,9 +14,6 @@ use crate::models::Models;
 /// The machines that a list shows.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    labels: Labels,
-    /// Any if it is unspecified.
-    state: State,
     /// Any if it is empty.
     location_id: String,
     /// Any if it is empty.
@@ -32,10 +29,10 @@ impl Filter {
         models: &Models,
     ) -> Result<Self, Error> {
         let mut wrong = Violations::default();
-        let pb::ListHardwareRequest { labels, location_id, zone, model_id, .. } = request;
+        let pb::ListHardwareRequest { location_id, zone, model_id, .. } = request;
         let (mut location_id, mut zone, mut model_id) =
             (location_id.clone(), zone.clone(), model_id.clone());
-        let state = wrong.take("state", enum_value::<State>(request.state));
+        wrong.take("state", enum_value::<State>(request.state));
         wrong.normalize_optional("location_id", &mut location_id, str::parse::<LocationId>);
         wrong.normalize_optional("zone", &mut zone, check::label);
         wrong.normalize_optional("model_id", &mut model_id, str::parse::<ModelId>);
@@ -47,22 +44,14 @@ impl Filter {
             "" => None,
             id => Some(models.records().require(id).await?),
         };
-        let (labels, state) = (labels.clone(), state.unwrap_or_default());
-        Ok(Self { labels, state, location_id, zone, model })
+        Ok(Self { location_id, zone, model })
     }
 
     /// True if the list shows `machine`.
     pub(crate) fn keeps(&self, machine: &pb::Hardware) -> bool {
-        let Self { labels, state, location_id, zone, model } = self;
-        machine.has_labels(labels)
-            && (*state == State::Unspecified || *state == machine.state())
-            && (location_id.is_empty() || *location_id == machine.location_id)
+        let Self { location_id, zone, model } = self;
+        (location_id.is_empty() || *location_id == machine.location_id)
             && (zone.is_empty() || *zone == machine.zone)
             && model.as_ref().is_none_or(|model| matches(model, machine))
-    }
-
-    /// True if the labels matter: a tenant does not see them, and must not learn them.
-    pub(crate) fn has_labels(&self) -> bool {
-        !self.labels.is_empty()
     }
 }

@@ -12,13 +12,13 @@
 
 use std::collections::BTreeSet;
 
+use nouns::{Delete, Edit, Noun};
 use runtime::Clock;
 use store::ScopedStore;
-use store::records::requests::IdempotentRequest;
-use store::records::{Change, Records};
+use store::records::Records;
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{LocationId, Object as _, check, field_mask};
+use tinwright::{LocationId, check};
 
 use crate::error::Error;
 use crate::place::LocationKind;
@@ -45,55 +45,6 @@ impl Locations {
     /// The locations in `store`, whose keys are the hardware service's. `clock` gives the times in records.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         Self { records: Records::new(store.clone()), machines: Records::new(store), clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<LocationKind> {
-        &self.records
-    }
-
-    /// Stores a new location. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        location: pb::Location,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Location, Error> {
-        let mut location = without_marks(checked(location)?);
-        location.initialize("location.id", self.clock.wall())?;
-        Ok(self.records.create(&location, Change::default(), request.as_ref()).await?)
-    }
-
-    /// Replaces the fields of a location that `paths` name. A zone with machines is not removed. Marks that an interrupted removal
-    /// left are removed.
-    pub async fn update(
-        &self,
-        update: pb::Location,
-        paths: &[String],
-    ) -> Result<pb::Location, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let merged = without_marks(checked(field_mask::merge(&old, &update, paths)?)?);
-        if merged == old {
-            return Ok(old);
-        }
-        let update_time = Some(self.clock.wall().into());
-        let new = pb::Location { update_time, ..merged };
-        let removed = Removed::zones(&old, &new);
-        if removed.is_empty() {
-            return Ok(self.records.replace(&old, new).await?);
-        }
-        let draining_zones = removed.zones.iter().map(|zone| (*zone).to_owned()).collect();
-        let marked = pb::Location { draining_zones, ..without_marks(old.clone()) };
-        let marked = self.drain(&old, marked, &removed).await?;
-        Ok(self.records.replace(&marked, new).await?)
-    }
-
-    /// Deletes a location without machines.
-    pub async fn delete(&self, id: LocationId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        let marked = pb::Location { draining: true, ..old.clone() };
-        let marked = self.drain(&old, marked, &Removed::whole(&old)).await?;
-        self.records.commit(self.records.to_delete(&marked)).await?;
-        Ok(())
     }
 
     /// Replaces `old` by `marked`, in which what is to be `removed` is marked as draining, and returns it as stored. Fails if a machine
@@ -126,6 +77,53 @@ impl Locations {
                 None => return Ok(()),
             }
         }
+    }
+}
+
+impl Noun for Locations {
+    type Kind = LocationKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<LocationKind> {
+        &self.records
+    }
+}
+
+impl Edit for Locations {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Removes marks that an interrupted removal left.
+    fn checked(
+        &self,
+        location: pb::Location,
+        _: Option<&pb::Location>,
+    ) -> Result<pb::Location, Violations> {
+        checked(location).map(without_marks)
+    }
+
+    /// Replaces the record in two commits if zones are removed. A zone with machines is not removed.
+    async fn replace(&self, old: pb::Location, new: pb::Location) -> Result<pb::Location, Error> {
+        let removed = Removed::zones(&old, &new);
+        if removed.is_empty() {
+            return Ok(self.records.replace(&old, new).await?);
+        }
+        let draining_zones = removed.zones.iter().map(|zone| (*zone).to_owned()).collect();
+        let marked = pb::Location { draining_zones, ..without_marks(old.clone()) };
+        let marked = self.drain(&old, marked, &removed).await?;
+        Ok(self.records.replace(&marked, new).await?)
+    }
+}
+
+impl Delete for Locations {
+    /// Deletes a location without machines.
+    async fn delete(&self, id: LocationId, revision: i64) -> Result<(), Error> {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        let marked = pb::Location { draining: true, ..old.clone() };
+        let marked = self.drain(&old, marked, &Removed::whole(&old)).await?;
+        self.records.commit(self.records.to_delete(&marked)).await?;
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The machines of a model: those that meet its constraints.
 
-use tinwright::Object as _;
+use tinwright::Attributes as _;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::{DiskMedium, FirmwareMode};
 

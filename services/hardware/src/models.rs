@@ -12,14 +12,14 @@ mod offers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nouns::{Delete, Edit, Noun};
 use runtime::Clock;
 use store::ScopedStore;
-use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Records};
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::{DiskMedium, FirmwareMode, State};
 use tinwright::status::Violations;
-use tinwright::{LocationId, ModelId, Object as _, check, field_mask};
+use tinwright::{LocationId, check};
 
 use crate::check::enum_value;
 use crate::error::Error;
@@ -29,7 +29,7 @@ use crate::place::LocationKind;
 use crate::records::HardwareKind;
 
 pub use self::offers::Wanted;
-pub use crate::acceptance::{ModelKind, NAME_INDEX};
+pub use crate::acceptance::ModelKind;
 
 /// The most constraints on disks, and the most on interfaces.
 const MAX_CONSTRAINTS: usize = 16;
@@ -61,42 +61,6 @@ impl Models {
             locations,
             clock,
         }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<ModelKind> {
-        &self.records
-    }
-
-    /// Stores a new model. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        model: pb::Model,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Model, Error> {
-        let mut model = checked(model)?;
-        self.check_locations(&pb::Model::default(), &model).await?;
-        model.initialize("model.id", self.clock.wall())?;
-        Ok(self.records.create(&model, Change::default(), request.as_ref()).await?)
-    }
-
-    /// Replaces the fields of a model that `paths` name.
-    pub async fn update(&self, update: pb::Model, paths: &[String]) -> Result<pb::Model, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
-        if merged == old {
-            return Ok(old);
-        }
-        self.check_locations(&old, &merged).await?;
-        let update_time = Some(self.clock.wall().into());
-        Ok(self.records.replace(&old, pb::Model { update_time, ..merged }).await?)
-    }
-
-    /// Deletes a model.
-    pub async fn delete(&self, id: ModelId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        self.records.commit(self.records.to_delete(&old)).await?;
-        Ok(())
     }
 
     /// Passes if the locations that `new` accepts machines in, and `old` does not, exist.
@@ -136,6 +100,37 @@ impl Models {
         Ok(models.iter().map(|model| model.id.clone()).zip(counts).collect())
     }
 }
+
+impl Noun for Models {
+    type Kind = ModelKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<ModelKind> {
+        &self.records
+    }
+}
+
+impl Edit for Models {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn checked(&self, model: pb::Model, _: Option<&pb::Model>) -> Result<pb::Model, Violations> {
+        checked(model)
+    }
+
+    async fn before_create(&self, model: &mut pb::Model) -> Result<Change, Error> {
+        self.check_locations(&pb::Model::default(), model).await?;
+        Ok(Change::default())
+    }
+
+    async fn before_update(&self, old: &pb::Model, new: &pb::Model) -> Result<Change, Error> {
+        self.check_locations(old, new).await?;
+        Ok(Change::default())
+    }
+}
+
+impl Delete for Models {}
 
 /// Counts a machine in this state.
 fn add(state: State, is_occupied: bool, counts: &mut pb::ModelCounts) {

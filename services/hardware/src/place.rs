@@ -1,14 +1,16 @@
 //! The place of a machine: its location, whose record the machine's commit expects unchanged, and its zone.
 
+use nouns::{Served, Viewer};
 use store::records::{Change, Index, Kind, Records};
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::{LocationId, field_mask};
 
 use crate::error::Error;
+use crate::tenant;
 
 /// The index of locations by name.
-pub const NAME_INDEX: &str = "location-name";
+const NAME_INDEX: &str = "location-name";
 
 /// The kind of location records.
 #[derive(Debug)]
@@ -41,6 +43,14 @@ impl Kind for LocationKind {
 
     fn changed_fields(old: &pb::Location, new: &pb::Location) -> Vec<String> {
         field_mask::changed_fields(old, new)
+    }
+}
+
+impl Served for LocationKind {
+    const NAME_INDEX: &'static str = NAME_INDEX;
+
+    fn show(viewer: &Viewer, location: pb::Location) -> pb::Location {
+        if viewer.tenant.is_some() { tenant::location_view(location) } else { location }
     }
 }
 

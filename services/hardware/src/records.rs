@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nouns::{Served, Viewer};
 use runtime::Clock;
 use runtime::address_claims::{AddressClaims, BoxError, Exchange, Holding, HoldingSource};
 use store::overdue::Bounded;
@@ -21,6 +22,7 @@ use store::{ScopedStore, Store};
 use tinwright::field_mask;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
+use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, Object as _};
 
@@ -32,6 +34,7 @@ use crate::peers::Peers;
 use crate::place::{LocationKind, to_expect_location};
 use crate::scripts;
 use crate::state;
+use crate::tenant;
 
 /// The repetitions of a step that another writer preceded.
 pub(crate) const MAX_REPETITIONS: usize = 8;
@@ -99,6 +102,15 @@ impl Kind for HardwareKind {
 
     fn reported_change(old: &pb::Hardware, new: &pb::Hardware) -> String {
         inventory::reported_change(old, new)
+    }
+}
+
+impl Served for HardwareKind {
+    fn show(viewer: &Viewer, machine: pb::Hardware) -> pb::Hardware {
+        match viewer.tenant {
+            Some(_) => tenant::view(machine),
+            None => machine.in_view(viewer.view),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nouns::Served;
 use prost_types::Timestamp;
 use runtime::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
@@ -82,6 +83,8 @@ impl Kind for UnknownMachineKind {
         true
     }
 }
+
+impl Served for UnknownMachineKind {}
 
 /// Returns a reason for people.
 fn describe(reason: Reason) -> &'static str {

@@ -5,17 +5,17 @@ mod identity;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nouns::Noun as _;
+use runtime::Clock;
 use runtime::authority::SiteAuthority;
-use runtime::{Clock, access};
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::records::{self, Selector};
+use store::records;
 use store::{ScopedStore, Store, serving};
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_server::IdentityServiceServer;
 use tinwright::identity::v1::tenant_service_server::{TenantService, TenantServiceServer};
 use tinwright::status::Violations;
-use tinwright::{Object as _, TenantId};
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
@@ -25,7 +25,7 @@ use crate::credentials::Credentials;
 use crate::revocations::{RevocationKind, Revocations};
 use crate::rotation::{Resealer, Rotation};
 use crate::tenants::objects::TenantObjects;
-use crate::tenants::{NAME_INDEX, TenantKind, Tenants};
+use crate::tenants::{TenantKind, Tenants};
 
 /// Interval at which expired certificates and revocations are deleted.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -124,12 +124,7 @@ impl TenantService for Api {
         &self,
         request: Request<pb::CreateTenantRequest>,
     ) -> Result<Response<pb::CreateTenantResponse>, Status> {
-        let caller = access::request_scope(&request);
-        let request = request.into_inner();
-        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
-        let tenant = Violations::require("tenant", request.tenant)?;
-        let tenant = self.tenants.create(tenant, idempotent).await?;
-        Ok(Response::new(pb::CreateTenantResponse { tenant: Some(tenant) }))
+        nouns::create(&self.tenants, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -137,8 +132,7 @@ impl TenantService for Api {
         &self,
         request: Request<pb::GetTenantRequest>,
     ) -> Result<Response<pb::GetTenantResponse>, Status> {
-        let tenant = self.tenants.records().select(&selector(request.into_inner())?).await?;
-        Ok(Response::new(pb::GetTenantResponse { tenant: Some(tenant) }))
+        nouns::get(self.tenants.records(), request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -146,11 +140,7 @@ impl TenantService for Api {
         &self,
         request: Request<pb::ListTenantsRequest>,
     ) -> Result<Response<pb::ListTenantsResponse>, Status> {
-        let pb::ListTenantsRequest { page_size, page_token, labels } = request.into_inner();
-        let keep = |tenant: &pb::Tenant| tenant.has_labels(&labels);
-        let (tenants, next_page_token) =
-            serving::list(&self.mirrors.0, page_size, &page_token, keep, |tenant| tenant).await?;
-        Ok(Response::new(pb::ListTenantsResponse { tenants, next_page_token }))
+        nouns::list(&self.mirrors.0, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -158,11 +148,7 @@ impl TenantService for Api {
         &self,
         request: Request<pb::UpdateTenantRequest>,
     ) -> Result<Response<pb::UpdateTenantResponse>, Status> {
-        let pb::UpdateTenantRequest { tenant, update_mask } = request.into_inner();
-        let mut update = Violations::require("tenant", tenant)?;
-        update.id = Violations::parse::<TenantId>("tenant.id", &update.id)?.to_string();
-        let tenant = self.tenants.update(update, &update_mask.unwrap_or_default().paths).await?;
-        Ok(Response::new(pb::UpdateTenantResponse { tenant: Some(tenant) }))
+        nouns::update(&self.tenants, request).await
     }
 
     #[tracing::instrument(skip_all, fields(tenant.id = request.get_ref().id))]
@@ -185,17 +171,6 @@ impl TenantService for Api {
         &self,
         request: Request<pb::WatchTenantsRequest>,
     ) -> Result<Response<Self::WatchTenantsStream>, Status> {
-        serving::watch_by_id(&self.mirrors.0, &request.get_ref().id, &self.stop, |tenant| tenant)
-    }
-}
-
-pub(crate) fn selector(request: pb::GetTenantRequest) -> Result<Selector, Violations> {
-    use pb::get_tenant_request::By;
-    match request.by {
-        None => Err(Violations::single("by", "is missing: set id or name")),
-        Some(By::Id(text)) => {
-            Ok(Selector::Id(Violations::parse::<TenantId>("id", &text)?.to_string()))
-        }
-        Some(By::Name(name)) => Ok(Selector::Index(NAME_INDEX, name)),
+        nouns::watch(&self.mirrors.0, &self.stop, request)
     }
 }

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nouns::Served;
 use runtime::authority::{MAX_CLIENT_VALIDITY, SiteAuthority};
 use runtime::serial::Serial;
 use runtime::{Caller, Clock, Role, Secret};
@@ -75,6 +76,8 @@ impl Kind for CertificateKind {
         &certificate.tenant
     }
 }
+
+impl Served for CertificateKind {}
 
 /// A new certificate.
 #[derive(Clone, Debug)]

@@ -8,11 +8,13 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use nouns::{Delete, Noun, Served, Viewer};
 use runtime::{Caller, Clock, Secret};
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
-use store::records::{Index, Kind, Records};
+use store::records::{Change, Index, Kind, Records};
 use tinwright::identity::v1 as pb;
+use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{CredentialId, Object as _, check};
 
@@ -66,6 +68,12 @@ impl Kind for CredentialKind {
     }
 }
 
+impl Served for CredentialKind {
+    fn show(_: &Viewer, credential: pb::Credential) -> pb::Credential {
+        credential.without_secrets()
+    }
+}
+
 /// A new credential.
 #[derive(Clone, Debug)]
 pub struct Created {
@@ -90,11 +98,6 @@ impl Credentials {
         let (tenants, revocations) =
             (Tenants::new(store.clone(), clock.clone()), Revocations::new(store.clone()));
         Self { records: Records::new(store), tenants, revocations, clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<CredentialKind> {
-        &self.records
     }
 
     /// Stores a new credential with digests of `fields`; without fields, of a generated API key. A repeated `request` returns the
@@ -125,15 +128,6 @@ impl Credentials {
         Ok(Created { credential: stored, api_key })
     }
 
-    /// Deletes a credential, and revokes it in the same commit.
-    pub async fn delete(&self, id: CredentialId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        let now = self.clock.wall();
-        let revocation = self.revocations.to_revoke(subject(&old), now, now + CREDENTIAL_RETENTION);
-        self.records.commit(self.records.to_delete(&old).and(revocation)).await?;
-        Ok(())
-    }
-
     /// Returns the caller whose credential has these `fields`, and the credential: of several, the one with the most fields, then
     /// the oldest.
     pub async fn authenticate(
@@ -161,6 +155,23 @@ impl Credentials {
         let refusal = if has_expired_match { Error::Expired } else { Error::Unknown };
         let credential = best.ok_or(refusal)?;
         Ok((caller(&credential)?, credential))
+    }
+}
+
+impl Noun for Credentials {
+    type Kind = CredentialKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<CredentialKind> {
+        &self.records
+    }
+}
+
+impl Delete for Credentials {
+    /// Revokes the credential in the same commit.
+    async fn before_delete(&self, old: &pb::Credential) -> Result<Change, Error> {
+        let now = self.clock.wall();
+        Ok(self.revocations.to_revoke(subject(old), now, now + CREDENTIAL_RETENTION))
     }
 }
 
@@ -257,7 +268,6 @@ pub(crate) fn check_presented(fields: &BTreeMap<String, String>) -> Result<(), V
 
 impl From<Created> for pb::CreateCredentialResponse {
     fn from(Created { credential, api_key }: Created) -> Self {
-        use tinwright::secret::Secrets as _;
         let api_key = api_key.map_or_else(String::new, |key| key.expose().clone());
         Self { credential: Some(credential.without_secrets()), api_key }
     }

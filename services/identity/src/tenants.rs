@@ -13,14 +13,14 @@
 
 pub mod objects;
 
-use prost_types::Timestamp;
+use nouns::{Edit, Noun, Served};
 use runtime::Clock;
 use store::records::requests::IdempotentRequest;
 use store::records::{Change, Error, Index, Kind, Records};
 use store::{Commit, Expect, ScopedStore, Store as _, Write};
 use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{Object as _, TenantId, TenantName, check, field_mask};
+use tinwright::{TenantId, TenantName, check, field_mask};
 
 use self::objects::{ObjectCount, TenantObjects};
 
@@ -80,6 +80,14 @@ impl Kind for TenantKind {
     }
 }
 
+impl Served for TenantKind {
+    const NAME_INDEX: &'static str = NAME_INDEX;
+
+    fn indexed_name(name: String) -> Result<String, String> {
+        Ok(name)
+    }
+}
+
 /// The tenants.
 #[derive(Clone, Debug)]
 pub struct Tenants {
@@ -91,44 +99,6 @@ impl Tenants {
     /// The tenants in `store`, whose keys are the identity service's. `clock` gives the times in records.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         Self { records: Records::new(store), clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<TenantKind> {
-        &self.records
-    }
-
-    /// Stores a new tenant, whose name may not be that of a deleted one. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        tenant: pb::Tenant,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Tenant, crate::Error> {
-        let mut tenant = pb::Tenant { deleting: false, ..checked(tenant)? };
-        tenant.initialize("tenant.id", self.clock.wall())?;
-        let retired = retired_key(&tenant);
-        let expect = vec![Expect::Absent(retired.clone())];
-        let unused = Change::from(Commit { expect, writes: Vec::new() });
-        match self.records.create(&tenant, unused, request.as_ref()).await {
-            Err(error @ Error::Changed { .. }) => {
-                match self.records.store().get(&retired).await.map_err(Error::from)? {
-                    Some(_) => Err(crate::Error::Retired(tenant.name)),
-                    None => Err(error.into()),
-                }
-            }
-            result => Ok(result?),
-        }
-    }
-
-    /// Replaces the fields of a tenant that `paths` name.
-    pub async fn update(&self, update: pb::Tenant, paths: &[String]) -> Result<pb::Tenant, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let merged = checked(field_mask::merge(&old, &update, paths)?)?;
-        if merged == old {
-            return Ok(old);
-        }
-        let update_time = Some(Timestamp::from(self.clock.wall()));
-        self.records.replace(&old, pb::Tenant { update_time, ..merged }).await
     }
 
     /// Deletes a tenant for good, unless there are identities of it, or `objects` of other services. It must not be cancelled, which would leave
@@ -250,6 +220,39 @@ impl Tenants {
             return Err(Violations::single(field, format!("tenant {name} is being deleted")).into());
         }
         Ok(self.records.to_replace(&tenant, &tenant))
+    }
+}
+
+impl Noun for Tenants {
+    type Kind = TenantKind;
+    type Error = crate::Error;
+
+    fn records(&self) -> &Records<TenantKind> {
+        &self.records
+    }
+}
+
+impl Edit for Tenants {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn checked(
+        &self,
+        tenant: pb::Tenant,
+        old: Option<&pb::Tenant>,
+    ) -> Result<pb::Tenant, Violations> {
+        let deleting = old.is_some_and(|old| old.deleting);
+        Ok(pb::Tenant { deleting, ..checked(tenant)? })
+    }
+
+    /// Expects that no deleted tenant had the name.
+    async fn before_create(&self, tenant: &mut pb::Tenant) -> Result<Change, crate::Error> {
+        let retired = retired_key(tenant);
+        if self.records.store().get(&retired).await.map_err(Error::from)?.is_some() {
+            return Err(crate::Error::Retired(tenant.name.clone()));
+        }
+        Ok(Commit { expect: vec![Expect::Absent(retired)], writes: Vec::new() }.into())
     }
 }
 

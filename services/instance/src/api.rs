@@ -6,6 +6,7 @@ mod order;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nouns::{Served as _, Viewer};
 use runtime::address_claims::AddressClaims;
 use runtime::{Clock, access};
 use store::Store;
@@ -15,10 +16,11 @@ use store::records::{self, Selector};
 use store::serving;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
+use tinwright::requests::Page;
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
-use tinwright::{HardwareId, InstanceId, Object as _, TenantName, check};
+use tinwright::{HardwareId, InstanceId, TenantName, check};
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
@@ -179,26 +181,17 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let of_caller = access::tenant(&request).cloned();
+        if !request.get_ref().show_deleted {
+            return nouns::list(&self.mirror, request).await;
+        }
+        let viewer = Viewer::of(&request, request.get_ref().view())?;
         let request = request.into_inner();
-        let pb::ListInstancesRequest { page_size, page_token, labels, .. } = &request;
-        let pb::ListInstancesRequest { show_deleted, tenant, .. } = &request;
-        let state = request.state();
-        let keep = |instance: &pb::Instance| {
-            instance.is_visible_to(of_caller.as_ref())
-                && instance.has_labels(labels)
-                && (state == pb::State::Unspecified || instance.state() == state)
-                && (tenant.is_empty() || instance.tenant == *tenant)
-        };
-        let limit = serving::page_size(*page_size)?;
-        let found = match show_deleted {
-            false => self.instances.records().list(page_token, limit, keep).await?,
-            true => self.instances.list_with_deleted(page_token, limit, keep).await?,
-        };
-        let instances = found.records.into_iter().map(|it| it.in_view(view)).collect();
+        let keep = |it: &pb::Instance| nouns::passes::<InstanceKind>(&viewer, &request, it);
+        let size = serving::page_size(request.page_size)?;
+        let found = self.instances.list_with_deleted(&request.page_token, size, keep).await?;
+        let objects = found.records.into_iter().map(|it| InstanceKind::show(&viewer, it)).collect();
         let next_page_token = found.next.unwrap_or_default();
-        Ok(Response::new(pb::ListInstancesResponse { instances, next_page_token }))
+        Ok(Response::new(Page { objects, next_page_token }.into()))
     }
 
     #[tracing::instrument(skip_all)]
@@ -351,10 +344,7 @@ impl InstanceService for Api {
         &self,
         request: Request<pb::WatchInstancesRequest>,
     ) -> Result<Response<Self::WatchInstancesStream>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let show = move |instance: pb::Instance| instance.in_view(view);
-        let filter = serving::filter_of_tenant(access::tenant(&request));
-        serving::watch_filtered(&self.mirror, &request.get_ref().id, &self.stop, filter, show)
+        nouns::watch(&self.mirror, &self.stop, request)
     }
 }
 

@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nouns::{Served, Viewer};
 use runtime::Clock;
 use runtime::address_claims::{self, AddressClaims};
 use store::overdue::Bounded;
@@ -36,6 +37,7 @@ use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
 use tinwright::field_mask;
 use tinwright::instance::v1 as pb;
+use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
 
@@ -187,6 +189,16 @@ impl Kind for InstanceKind {
 
     fn changed_fields(old: &pb::Instance, new: &pb::Instance) -> Vec<String> {
         field_mask::changed_fields(old, new)
+    }
+}
+
+impl Served for InstanceKind {
+    fn is_visible(viewer: &Viewer, instance: &pb::Instance) -> bool {
+        viewer.sees(instance)
+    }
+
+    fn show(viewer: &Viewer, instance: pb::Instance) -> pb::Instance {
+        instance.in_view(viewer.view)
     }
 }
 

@@ -5,6 +5,7 @@ mod stacks;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nouns::Noun as _;
 use runtime::{Channel, Clock};
 use store::events::EventLog;
 use store::hosted::{self, HostedService, RecordVisitor};

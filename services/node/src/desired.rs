@@ -1,5 +1,6 @@
 //! Desired stacks on their way to agents.
 
+use nouns::Noun as _;
 use tinwright::node::v1::{DesiredStack, Node};
 
 use crate::directory::Directory;

@@ -6,6 +6,7 @@
 //! node/node-stack/<stack id>/<hardware id> ─▶ hardware id
 //! ```
 
+use nouns::Served;
 use runtime::Clock;
 use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store as _};
@@ -73,6 +74,8 @@ impl Kind for NodeKind {
         }
     }
 }
+
+impl Served for NodeKind {}
 
 /// The nodes.
 #[derive(Clone, Debug)]

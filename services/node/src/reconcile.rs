@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use nouns::Noun as _;
 use prost::Message as _;
 use runtime::retry::Backoff;
 use runtime::work_queue::{Outcome, WorkQueue};

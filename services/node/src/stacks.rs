@@ -5,20 +5,21 @@
 //! node/stack-name/<name>      ─▶ id
 //! ```
 
+use nouns::{Delete, Edit, Noun, Served, Viewer};
 use runtime::Clock;
 use store::ScopedStore;
-use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Records, Selector};
+use store::records::{self, Change, Index, Kind, Records};
 use tinwright::node::v1 as pb;
+use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
-use tinwright::{Object as _, StackId, check, field_mask};
+use tinwright::{StackId, check, field_mask};
 
 use crate::error::Error;
 use crate::nodes::Nodes;
 use crate::{definitions, versions};
 
 /// The index of stacks by name.
-pub const NAME_INDEX: &str = "stack-name";
+const NAME_INDEX: &str = "stack-name";
 /// The repetitions of a change that another writer preceded.
 const MAX_REPETITIONS: usize = 16;
 
@@ -68,34 +69,27 @@ impl Kind for StackKind {
     }
 }
 
+impl Served for StackKind {
+    const NAME_INDEX: &'static str = NAME_INDEX;
+
+    fn show(viewer: &Viewer, stack: pb::Stack) -> pb::Stack {
+        stack.in_view(viewer.view)
+    }
+}
+
 /// The stacks.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     records: Records<StackKind>,
+    nodes: Nodes,
     clock: Clock,
 }
 
 impl Stacks {
     /// The stacks in `store`, whose keys are the node service's. `clock` gives the times in records.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
-        Self { records: Records::new(store), clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<StackKind> {
-        &self.records
-    }
-
-    /// Stores a new stack. A repeated `request` returns the first result.
-    pub async fn create(
-        &self,
-        stack: pb::Stack,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Stack, Error> {
-        let mut stack = checked(stack)?;
-        stack.initialize("stack.id", self.clock.wall())?;
-        let stack = versions::with_first_version(stack, self.clock.wall());
-        Ok(self.records.create(&stack, Change::default(), request.as_ref()).await?)
+        let nodes = Nodes::new(store.clone(), clock.clone());
+        Self { records: Records::new(store), nodes, clock }
     }
 
     /// Returns the stack with this id or name, if there is one.
@@ -106,13 +100,8 @@ impl Stacks {
         })
     }
 
-    /// Returns the selected stack.
-    pub async fn select(&self, selector: &Selector) -> Result<pb::Stack, Error> {
-        Ok(self.records.select(selector).await?)
-    }
-
-    /// Replaces the fields of a stack that `paths` name; begins a rollout as [`versions::updated`] says.
-    pub async fn update(
+    /// Replaces the fields of a stack that `paths` name; begins a rollout with `settings`, as [`versions::updated`] says.
+    pub async fn update_with(
         &self,
         update: pb::Stack,
         paths: &[String],
@@ -133,7 +122,7 @@ impl Stacks {
         versions::keep_secrets(&old, &mut update);
         let merged = checked(field_mask::merge(&old, &update, paths)?)?;
         let new = versions::updated(&old, merged, settings, self.clock.wall());
-        self.replace(&old, new).await
+        self.replace_changed(&old, new).await
     }
 
     /// Begins the rollout of an earlier version.
@@ -148,10 +137,10 @@ impl Stacks {
         let old = self.records.at(&id.to_string(), revision).await?;
         let settings = rollout.unwrap_or_default();
         let new = versions::rolled_back(&old, version, settings, self.clock.wall())?;
-        self.replace(&old, new).await
+        self.replace_changed(&old, new).await
     }
 
-    async fn replace(&self, old: &pb::Stack, new: pb::Stack) -> Result<pb::Stack, Error> {
+    async fn replace_changed(&self, old: &pb::Stack, new: pb::Stack) -> Result<pb::Stack, Error> {
         if *old == new {
             return Ok(new);
         }
@@ -159,19 +148,49 @@ impl Stacks {
         Ok(self.records.replace(old, pb::Stack { update_time, ..new }).await?)
     }
 
-    /// Deletes a stack that none of `nodes` has. One that is assigned at the same moment loses it with the next look at its instance.
-    pub async fn delete(&self, id: StackId, revision: i64, nodes: &Nodes) -> Result<(), Error> {
-        repeated(revision, || self.delete_once(id, revision, nodes)).await
-    }
-
-    async fn delete_once(&self, id: StackId, revision: i64, nodes: &Nodes) -> Result<(), Error> {
+    async fn delete_once(&self, id: StackId, revision: i64) -> Result<(), Error> {
         let old = self.records.at(&id.to_string(), revision).await?;
-        if let Some(node) = nodes.one_with_stack(&old.id).await? {
+        if let Some(node) = self.nodes.one_with_stack(&old.id).await? {
             let text = format!("stack {} is the desired stack of node {node}", old.name);
             return Err(Error::precondition("STACK_IN_USE", "stack", &old.id, text));
         }
         self.records.commit(self.records.to_delete(&old)).await?;
         Ok(())
+    }
+}
+
+impl Noun for Stacks {
+    type Kind = StackKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<StackKind> {
+        &self.records
+    }
+}
+
+impl Edit for Stacks {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn checked(&self, stack: pb::Stack, _: Option<&pb::Stack>) -> Result<pb::Stack, Violations> {
+        checked(stack)
+    }
+
+    async fn before_create(&self, stack: &mut pb::Stack) -> Result<Change, Error> {
+        *stack = versions::with_first_version(std::mem::take(stack), self.clock.wall());
+        Ok(Change::default())
+    }
+
+    async fn update(&self, update: pb::Stack, paths: &[String]) -> Result<pb::Stack, Error> {
+        self.update_with(update, paths, None).await
+    }
+}
+
+impl Delete for Stacks {
+    /// Deletes a stack that no node has. One that is assigned at the same moment loses it with the next look at its instance.
+    async fn delete(&self, id: StackId, revision: i64) -> Result<(), Error> {
+        repeated(revision, || self.delete_once(id, revision)).await
     }
 }
 

@@ -1,10 +1,8 @@
 //! The gRPC service of BMCs and power jobs.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use futures_util::Stream;
 use runtime::{Caller, access};
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
@@ -17,7 +15,6 @@ use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServe
 use tinwright::secret::Secrets;
 use tinwright::status::Violations;
 use tinwright::tenant::OfTenant as _;
-use tinwright::watch::WatchResponse;
 use tinwright::{BmcId, Id, PowerJobId, TenantName, id};
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
@@ -28,7 +25,7 @@ use crate::bmc_client;
 use crate::bmcs::Login;
 use crate::enrolment::Enrolment;
 use crate::hardware_directory::HardwareDirectory;
-use crate::jobs::{JobFilter, Jobs};
+use crate::jobs::Jobs;
 use crate::plan::{self, Timing};
 use crate::reconcile;
 use crate::shared_readings::SharedReadings;
@@ -37,9 +34,6 @@ use crate::tenant_view;
 
 /// The call that releases a job that was created held back.
 const RELEASE_CALL: &str = "/tinwright.power.v1.PowerService/ReleasePowerJob";
-
-/// The stream of a watch.
-type WatchStream<W> = Pin<Box<dyn Stream<Item = Result<W, Status>> + Send>>;
 
 /// A reading of a BMC.
 type Reading = Arc<Result<bmc_client::Reading, bmc_client::Error>>;
@@ -112,25 +106,6 @@ impl Api {
             false => Err(Selector::Id(id.to_string()).missing(Job::NOUN).into()),
         }
     }
-
-    /// Streams the record with this id, or all if `id` is empty.
-    fn watch<K, N, W>(
-        &self,
-        mirror: &Mirror<K>,
-        id: &str,
-    ) -> Result<Response<WatchStream<W>>, Status>
-    where
-        K: Kind<Id = Id<N>>,
-        N: id::Noun,
-        W: WatchResponse<Object = K::Record> + Send + 'static,
-    {
-        let watcher = match id {
-            "" => mirror.watch(),
-            id => mirror.watch_one(&parse::<N>("id", id)?.to_string()),
-        };
-        let events = serving::watch(watcher, self.stop.clone(), |record| record);
-        Ok(Response::new(Box::pin(events)))
-    }
 }
 
 impl HostedService for Api {
@@ -202,11 +177,7 @@ impl PowerService for Api {
         &self,
         request: Request<pb::ListBmcsRequest>,
     ) -> Result<Response<pb::ListBmcsResponse>, Status> {
-        let pb::ListBmcsRequest { page_size, page_token, labels } = request.into_inner();
-        let size = serving::page_size(page_size)?;
-        let listing = self.jobs.bmcs().list(&page_token, size, &labels).await?;
-        let next_page_token = listing.next.unwrap_or_default();
-        Ok(Response::new(pb::ListBmcsResponse { bmcs: listing.records, next_page_token }))
+        nouns::list(&self.bmc_mirror, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -233,14 +204,14 @@ impl PowerService for Api {
         Ok(Response::new(pb::DeleteBmcResponse {}))
     }
 
-    type WatchBmcsStream = WatchStream<pb::WatchBmcsResponse>;
+    type WatchBmcsStream = serving::Events<pb::WatchBmcsResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_bmcs(
         &self,
         request: Request<pb::WatchBmcsRequest>,
     ) -> Result<Response<Self::WatchBmcsStream>, Status> {
-        self.watch(&self.bmc_mirror, &request.get_ref().id)
+        nouns::watch(&self.bmc_mirror, &self.stop, request)
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -329,24 +300,12 @@ impl PowerService for Api {
     #[tracing::instrument(skip_all)]
     async fn list_power_jobs(
         &self,
-        request: Request<pb::ListPowerJobsRequest>,
+        mut request: Request<pb::ListPowerJobsRequest>,
     ) -> Result<Response<pb::ListPowerJobsResponse>, Status> {
-        let tenant = access::tenant(&request).cloned();
-        let state = request.get_ref().state();
-        let pb::ListPowerJobsRequest { page_size, page_token, hardware_id, labels, state: _ } =
-            request.into_inner();
-        let hardware = match hardware_id.as_str() {
-            "" => None,
-            one => Some(parse("hardware_id", one)?),
-        };
-        let size = serving::page_size(page_size)?;
-        let filter = JobFilter { hardware, labels, tenant: tenant.clone(), state };
-        let listing = self.jobs.list(&page_token, size, &filter).await?;
-        let next_page_token = listing.next.unwrap_or_default();
-        Ok(Response::new(pb::ListPowerJobsResponse {
-            power_jobs: listing.records.into_iter().map(show(tenant.as_ref())).collect(),
-            next_page_token,
-        }))
+        if !request.get_ref().hardware_id.is_empty() {
+            request.get_mut().hardware_id = hardware_id(&request.get_ref().hardware_id)?;
+        }
+        nouns::list(&self.job_mirror, request).await
     }
 
     #[tracing::instrument(skip_all, fields(job.id = request.get_ref().id))]
@@ -375,16 +334,14 @@ impl PowerService for Api {
         Ok(Response::new(pb::CancelPowerJobResponse { power_job }))
     }
 
-    type WatchPowerJobsStream = WatchStream<pb::WatchPowerJobsResponse>;
+    type WatchPowerJobsStream = serving::Events<pb::WatchPowerJobsResponse>;
 
     #[tracing::instrument(skip_all)]
     async fn watch_power_jobs(
         &self,
         request: Request<pb::WatchPowerJobsRequest>,
     ) -> Result<Response<Self::WatchPowerJobsStream>, Status> {
-        let tenant = access::tenant(&request);
-        let (filter, show) = (serving::filter_of_tenant(tenant), show(tenant));
-        serving::watch_filtered(&self.job_mirror, &request.get_ref().id, &self.stop, filter, show)
+        nouns::watch(&self.job_mirror, &self.stop, request)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The BMCs in the store: the visible fields in one record, the encrypted password in another.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +9,7 @@ use runtime::Clock;
 use runtime::seal::Seal;
 use runtime::secret::Secret;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Kind as _, Listing, Records};
+use store::records::{self, Change, Kind as _, Records};
 use store::{Commit, Expect, ScopedStore, Store};
 use tinwright::field_mask;
 use tinwright::hardware::v1::BmcInventory;
@@ -156,18 +155,6 @@ impl Bmcs {
         let found = self.records.find("hardware", hardware).await?;
         let (hardware, name) = (hardware.to_owned(), hardware.to_owned());
         found.ok_or(Error::NoBmc { hardware, name })
-    }
-
-    /// Lists at most `limit` BMCs after the id `after` that have all of `labels`.
-    pub async fn list(
-        &self,
-        after: &str,
-        limit: usize,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Listing<pb::Bmc>, Error> {
-        let has_labels =
-            |bmc: &pb::Bmc| labels.iter().all(|(key, value)| bmc.labels.get(key) == Some(value));
-        Ok(self.records.list(after, limit, has_labels).await?)
     }
 
     /// Replaces the fields of a BMC that `paths` names. An omitted password stays. If the address changes, the password must be

@@ -14,7 +14,7 @@ use store::records::{self, Change, Listing, Records};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 use tinwright::tenant::OfTenant as _;
-use tinwright::{HardwareId, Object as _, PowerJobId, TenantName};
+use tinwright::{Attributes as _, HardwareId, PowerJobId, TenantName};
 
 use crate::bmcs::Bmcs;
 use crate::conflicts::{MAX_REPETITIONS, retry};

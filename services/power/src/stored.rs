@@ -11,12 +11,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use nouns::{Served, Viewer};
 use store::overdue::Bounded;
 use store::records::{Index, Kind};
 use tinwright::field_mask;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
-use tinwright::secret::Sealable;
+use tinwright::secret::{Sealable, Secrets as _};
 
 use crate::tenant_view;
 
@@ -151,6 +152,8 @@ impl Kind for Bmc {
     }
 }
 
+impl Served for Bmc {}
+
 impl Kind for Password {
     type Record = Self;
     type Id = tinwright::BmcId;
@@ -218,6 +221,19 @@ impl Kind for Job {
 
     fn indexes(_: &pb::PowerJob) -> Vec<Index> {
         Vec::new()
+    }
+}
+
+impl Served for Job {
+    fn is_visible(viewer: &Viewer, job: &pb::PowerJob) -> bool {
+        viewer.sees(job)
+    }
+
+    fn show(viewer: &Viewer, job: pb::PowerJob) -> pb::PowerJob {
+        match viewer.tenant {
+            Some(_) => tenant_view::view(job),
+            None => job.without_secrets(),
+        }
     }
 }
 

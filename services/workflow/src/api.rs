@@ -7,6 +7,7 @@ mod workflow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nouns::Noun as _;
 use runtime::Channel;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;

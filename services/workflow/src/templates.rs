@@ -10,15 +10,15 @@
 
 use std::error::Error as _;
 
-use prost_types::Timestamp;
+use nouns::{Delete, Edit, Noun, Served, Viewer};
 use runtime::clock::Clock;
 use store::ScopedStore;
-use store::records::requests::IdempotentRequest;
-use store::records::{Change, Error, Index, Kind, Records};
+use store::records::{Error, Index, Kind, Records};
+use tinwright::common::v1::View;
 use tinwright::field_mask;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
-use tinwright::{Object as _, TemplateId, TenantName, check};
+use tinwright::{TemplateId, TenantName, check};
 
 use crate::template::{self, Template};
 
@@ -62,6 +62,20 @@ impl Kind for TemplateKind {
     }
 }
 
+impl Served for TemplateKind {
+    fn is_visible(viewer: &Viewer, template: &pb::Template) -> bool {
+        viewer.sees(template)
+    }
+
+    /// Shows the data in the full view only.
+    fn show(viewer: &Viewer, template: pb::Template) -> pb::Template {
+        match viewer.view {
+            View::Full => template,
+            View::Unspecified | View::Basic => pb::Template { data: String::new(), ..template },
+        }
+    }
+}
+
 /// Returns the name under which `template` is found: each tenant has names of its own. No name of a template has a slash.
 fn name_key(template: &pb::Template) -> String {
     let pb::Template { name, tenant, .. } = template;
@@ -80,47 +94,34 @@ impl Templates {
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         Self { records: Records::new(store), clock }
     }
+}
 
-    /// The underlying records.
-    pub fn records(&self) -> &Records<TemplateKind> {
+impl Noun for Templates {
+    type Kind = TemplateKind;
+    type Error = Error;
+
+    fn records(&self) -> &Records<TemplateKind> {
         &self.records
     }
+}
 
-    /// Stores a new template. Repeating the same `request` returns the first result.
-    pub async fn create(
+impl Edit for Templates {
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn checked(
         &self,
         template: pb::Template,
-        request: Option<IdempotentRequest>,
-    ) -> Result<pb::Template, Error> {
-        let mut template = checked(template, true)?;
-        template.initialize("template.id", self.clock.wall())?;
-        self.records.create(&template, Change::default(), request.as_ref()).await
-    }
-
-    /// Replaces the fields of a template that `paths` name.
-    pub async fn update(
-        &self,
-        update: pb::Template,
-        paths: &[String],
-    ) -> Result<pb::Template, Error> {
-        let old = self.records.at(&update.id, update.revision).await?;
-        let merged = field_mask::merge(&old, &update, paths)?;
-        let is_new = merged.data != old.data;
-        let merged = checked(merged, is_new)?;
-        if merged == old {
-            return Ok(old);
-        }
-        let update_time = Some(Timestamp::from(self.clock.wall()));
-        self.records.replace(&old, pb::Template { update_time, ..merged }).await
-    }
-
-    /// Deletes a template. Workflows that were made from it do not change.
-    pub async fn delete(&self, id: TemplateId, revision: i64) -> Result<(), Error> {
-        let old = self.records.at(&id.to_string(), revision).await?;
-        self.records.commit(self.records.to_delete(&old)).await?;
-        Ok(())
+        old: Option<&pb::Template>,
+    ) -> Result<pb::Template, Violations> {
+        let is_new = old.is_none_or(|old| old.data != template.data);
+        checked(template, is_new)
     }
 }
+
+/// Workflows that were made from a deleted template do not change.
+impl Delete for Templates {}
 
 /// Checks `template` as far as possible without values, and returns it with its name. The actions of a template that is stored already are not
 /// checked again: an older program accepted others.

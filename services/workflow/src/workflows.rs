@@ -15,13 +15,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use nouns::{Served, Viewer};
 use prost_types::Timestamp;
 use runtime::clock::Clock;
+use store::ScopedStore;
 use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Listing, ListingBuilder, Mirrored, Records};
+use store::records::{self, Change, Index, Kind, Listing, Mirrored, Records};
 use store::schema::Migration;
-use store::{ScopedStore, Store as _};
 use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, WorkflowId};
 
@@ -122,6 +123,12 @@ impl Kind for WorkflowKind {
     }
 }
 
+impl Served for WorkflowKind {
+    fn is_visible(viewer: &Viewer, workflow: &pb::Workflow) -> bool {
+        viewer.sees(workflow)
+    }
+}
+
 impl Bounded for WorkflowKind {
     fn allowed(workflow: &pb::Workflow) -> Option<Duration> {
         workflow.state().max_stay()
@@ -206,25 +213,8 @@ impl Workflows {
         limit: usize,
         keep: impl Fn(&pb::Workflow) -> bool,
     ) -> Result<Listing<pb::Workflow>, Error> {
-        records::check_page_token::<WorkflowKind>(after)?;
-        let prefix = format!("machine/{machine}/");
-        let from = if after.is_empty() { String::new() } else { format!("{prefix}{after}") };
-        let page =
-            self.records.store().list(&prefix, &from, limit).await.map_err(records::Error::from)?;
-        let id = |key: &str| key.strip_prefix(&prefix).unwrap_or_default().to_owned();
-        let (mut listing, mut last) = (ListingBuilder::new(limit), None);
-        let mut entries = page.pairs.iter();
-        while !listing.is_full()
-            && let Some((key, _)) = entries.next()
-        {
-            // It may have been deleted since the entry was read.
-            if let Some(workflow) = self.records.get(&id(key)).await?.filter(&keep) {
-                listing.push(workflow);
-            }
-            last = Some(id(key));
-        }
-        let more = page.more || entries.len() > 0;
-        Ok(listing.end(last.filter(|_| more)))
+        let machine = machine.to_string();
+        Ok(self.records.list_indexed("machine", &machine, after, limit, keep).await?)
     }
 
     /// Calls `visit` with every workflow of `machine`, also ended ones. They may have too many bytes for the memory.

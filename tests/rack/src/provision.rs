@@ -254,7 +254,8 @@ impl Operator {
     ) -> anyhow::Result<()> {
         use occ::watch_instances_response::Event;
         let (start, mut last) = (Instant::now(), String::new());
-        let request = occ::WatchInstancesRequest { id: id.to_owned(), view: 0 };
+        let request =
+            occ::WatchInstancesRequest { id: id.to_owned(), view: 0, ..Default::default() };
         let mut client = InstanceServiceClient::new(self.channel.clone());
         let mut events = client.watch_instances(request).await?.into_inner();
         loop {

@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 24] = [
+const OWN_CRATES: [&str; 25] = [
     "actions",
     "address",
     "all_in_one",
@@ -30,6 +30,7 @@ const OWN_CRATES: [&str; 24] = [
     "mounts",
     "netboot",
     "node",
+    "nouns",
     "power",
     "runtime",
     "store",

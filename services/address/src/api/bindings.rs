@@ -1,12 +1,14 @@
 //! The calls on bindings of locations. A caller with a tenant finds those of its tenant and those of the site.
 
+use nouns::{Edit as _, Noun as _, Served as _, Viewer};
 use runtime::access;
-use store::records::{self, Kind as _};
+use store::records::{self, Kind as _, Selector};
 use store::serving;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::location_binding_service_server::LocationBindingService;
+use tinwright::common::v1::View;
 use tinwright::status::Violations;
-use tinwright::{LocationBindingId, LocationId, Object as _, TenantName};
+use tinwright::{LocationBindingId, LocationId, TenantName};
 use tonic::{Request, Response, Status};
 
 use super::Api;
@@ -42,28 +44,12 @@ impl LocationBindingService for Api {
         &self,
         request: Request<pb::GetLocationBindingRequest>,
     ) -> Result<Response<pb::GetLocationBindingResponse>, Status> {
-        use pb::get_location_binding_request::By;
-        let tenant = access::tenant(&request).cloned();
-        let bindings = self.grants.bindings();
-        let found = match request.into_inner().by {
-            None => {
-                return Err(Violations::single("by", "is missing: set id or in_force").into());
-            }
-            Some(By::Id(id)) => {
-                let id: LocationBindingId = Violations::parse("id", &id)?;
-                bindings.records().require(&id.to_string()).await?
-            }
-            Some(By::InForce(caller)) => {
-                let location = Violations::parse("in_force.location_id", &caller.location_id)?;
-                let of = tenant.as_ref().map_or(caller.tenant.as_str(), TenantName::as_str);
-                bindings.in_force(location, of, &caller.group).await?
-            }
-        };
-        if !is_visible(&found, tenant.as_ref()) {
-            let (noun, name) = (BindingKind::NOUN, found.id);
-            return Err(records::Error::Missing { noun, name }.into());
+        let viewer = Viewer::of(&request, View::Basic)?;
+        let found = self.find_binding(request.into_inner(), &viewer).await?;
+        if !BindingKind::is_visible(&viewer, &found) {
+            return Err(Selector::Id(found.id).missing(BindingKind::NOUN).into());
         }
-        let location_binding = Some(show(found, tenant.as_ref()));
+        let location_binding = Some(BindingKind::show(&viewer, found));
         Ok(Response::new(pb::GetLocationBindingResponse { location_binding }))
     }
 
@@ -72,19 +58,14 @@ impl LocationBindingService for Api {
         &self,
         request: Request<pb::ListLocationBindingsRequest>,
     ) -> Result<Response<pb::ListLocationBindingsResponse>, Status> {
-        let tenant = access::tenant(&request).cloned();
-        let pb::ListLocationBindingsRequest { page_size, page_token, labels, location_id } =
-            request.into_inner();
-        let keep = |binding: &pb::LocationBinding| {
-            is_visible(binding, tenant.as_ref())
-                // A tenant does not see the labels, and so does not learn them from the filter.
-                && (labels.is_empty() || tenant.is_none() && binding.has_labels(&labels))
-                && (location_id.is_empty() || location_id == binding.location_id)
-        };
-        let show = |binding| show(binding, tenant.as_ref());
-        let (location_bindings, next_page_token) =
-            serving::list(&self.binding_mirror, page_size, &page_token, keep, show).await?;
-        Ok(Response::new(pb::ListLocationBindingsResponse { location_bindings, next_page_token }))
+        nouns::list_where(
+            &self.binding_mirror,
+            request,
+            |request, binding: &pb::LocationBinding| {
+                request.location_id.is_empty() || request.location_id == binding.location_id
+            },
+        )
+        .await
     }
 
     #[tracing::instrument(skip_all)]
@@ -92,14 +73,7 @@ impl LocationBindingService for Api {
         &self,
         request: Request<pb::UpdateLocationBindingRequest>,
     ) -> Result<Response<pb::UpdateLocationBindingResponse>, Status> {
-        let pb::UpdateLocationBindingRequest { location_binding, update_mask } =
-            request.into_inner();
-        let mut update = Violations::require("location_binding", location_binding)?;
-        let id: LocationBindingId = Violations::parse("location_binding.id", &update.id)?;
-        update.id = id.to_string();
-        let paths = update_mask.unwrap_or_default().paths;
-        let location_binding = Some(self.grants.bindings().update(update, &paths).await?);
-        Ok(Response::new(pb::UpdateLocationBindingResponse { location_binding }))
+        nouns::update(self.grants.bindings(), request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -107,9 +81,7 @@ impl LocationBindingService for Api {
         &self,
         request: Request<pb::DeleteLocationBindingRequest>,
     ) -> Result<Response<pb::DeleteLocationBindingResponse>, Status> {
-        let pb::DeleteLocationBindingRequest { id, revision } = request.into_inner();
-        self.grants.bindings().delete(Violations::parse("id", &id)?, revision).await?;
-        Ok(Response::new(pb::DeleteLocationBindingResponse {}))
+        nouns::delete(self.grants.bindings(), request).await
     }
 
     type WatchLocationBindingsStream = serving::Events<pb::WatchLocationBindingsResponse>;
@@ -119,7 +91,31 @@ impl LocationBindingService for Api {
         &self,
         request: Request<pb::WatchLocationBindingsRequest>,
     ) -> Result<Response<Self::WatchLocationBindingsStream>, Status> {
-        serving::watch_by_id(&self.binding_mirror, &request.get_ref().id, &self.stop, |it| it)
+        nouns::watch(&self.binding_mirror, &self.stop, request)
+    }
+}
+
+impl Api {
+    /// Returns the binding that `request` names, or the one that is in force for a caller.
+    async fn find_binding(
+        &self,
+        request: pb::GetLocationBindingRequest,
+        viewer: &Viewer,
+    ) -> Result<pb::LocationBinding, Error> {
+        use pb::get_location_binding_request::By;
+        let bindings = self.grants.bindings();
+        match request.by {
+            None => Err(Violations::single("by", "is missing: set id or in_force").into()),
+            Some(By::Id(id)) => {
+                let id: LocationBindingId = Violations::parse("id", &id)?;
+                Ok(bindings.records().require(&id.to_string()).await?)
+            }
+            Some(By::InForce(caller)) => {
+                let location = Violations::parse("in_force.location_id", &caller.location_id)?;
+                let of = viewer.tenant.as_ref().map_or(caller.tenant.as_str(), TenantName::as_str);
+                bindings.in_force(location, of, &caller.group).await
+            }
+        }
     }
 }
 
@@ -134,17 +130,4 @@ fn with_location_name(error: Error, location: &str, binding: &pb::LocationBindin
     };
     let text = format!("location {location} has a binding{of} already: {id}");
     Error::Overlaps { noun: BindingKind::NOUN, id, text }
-}
-
-/// True if a caller who may be limited to the objects of `tenant` sees `binding`.
-fn is_visible(binding: &pb::LocationBinding, tenant: Option<&TenantName>) -> bool {
-    tenant.is_none_or(|tenant| binding.tenant.is_empty() || binding.tenant == tenant.as_str())
-}
-
-/// Returns what such a caller sees of it: not the site's labels.
-fn show(mut binding: pb::LocationBinding, tenant: Option<&TenantName>) -> pb::LocationBinding {
-    if tenant.is_some() {
-        binding.labels.clear();
-    }
-    binding
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nouns::Noun as _;
 use store::events::EventLog;
 use store::serving;
 use tinwright::address::v1 as pb;

@@ -3,12 +3,10 @@
 use runtime::access;
 use store::events::{current_origin, with_origin};
 use store::serving;
-use tinwright::Object as _;
 use tinwright::TenantName;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::grant_service_server::GrantService;
 use tinwright::status::Violations;
-use tinwright::tenant::OfTenant as _;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
@@ -69,20 +67,10 @@ impl GrantService for Api {
         &self,
         request: Request<pb::ListGrantsRequest>,
     ) -> Result<Response<pb::ListGrantsResponse>, Status> {
-        let of_caller = access::tenant(&request).cloned();
-        let wanted = request.get_ref().state();
-        let pb::ListGrantsRequest { page_size, page_token, labels, tenant, subnet_id, state: _ } =
-            request.into_inner();
-        let keep = |grant: &pb::Grant| {
-            grant.is_visible_to(of_caller.as_ref())
-                && grant.has_labels(&labels)
-                && (tenant.is_empty() || grant.tenant == tenant)
-                && (subnet_id.is_empty() || grant.subnet_id == subnet_id)
-                && (wanted == pb::GrantState::Unspecified || grant.state() == wanted)
-        };
-        let (grants, next_page_token) =
-            serving::list(&self.mirrors.2, page_size, &page_token, keep, |grant| grant).await?;
-        Ok(Response::new(pb::ListGrantsResponse { grants, next_page_token }))
+        nouns::list_where(&self.mirrors.2, request, |request, grant: &pb::Grant| {
+            request.subnet_id.is_empty() || grant.subnet_id == request.subnet_id
+        })
+        .await
     }
 
     #[tracing::instrument(skip_all, fields(grant.id = request.get_ref().id))]
@@ -145,9 +133,7 @@ impl GrantService for Api {
         &self,
         request: Request<pb::WatchGrantsRequest>,
     ) -> Result<Response<Self::WatchGrantsStream>, Status> {
-        let filter = serving::filter_of_tenant(access::tenant(&request));
-        let id = &request.get_ref().id;
-        serving::watch_filtered(&self.mirrors.2, id, &self.stop, filter, |grant| grant)
+        nouns::watch(&self.mirrors.2, &self.stop, request)
     }
 }
 

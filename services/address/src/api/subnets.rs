@@ -1,17 +1,17 @@
 //! The calls on subnets and ranges.
 
+use nouns::{Edit as _, Noun as _};
 use runtime::access;
-use store::records::Selector;
 use store::serving;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::subnet_service_server::SubnetService;
 use tinwright::status::Violations;
-use tinwright::{Object as _, RangeId, SubnetId, TenantName, field_mask};
+use tinwright::{SubnetId, TenantName, field_mask};
 use tonic::{Request, Response, Status};
 
 use super::Api;
+use crate::Error;
 use crate::subnets::MAX_TENANT_QUOTAS;
-use crate::{Error, ranges, subnets};
 
 #[tonic::async_trait]
 impl SubnetService for Api {
@@ -36,16 +36,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::GetSubnetRequest>,
     ) -> Result<Response<pb::GetSubnetResponse>, Status> {
-        use pb::get_subnet_request::By;
-        let selector = match request.into_inner().by {
-            None => return Err(missing_selector().into()),
-            Some(By::Id(text)) => {
-                Selector::Id(Violations::parse::<SubnetId>("id", &text)?.to_string())
-            }
-            Some(By::Name(name)) => Selector::Index(subnets::NAME_INDEX, name),
-        };
-        let subnet = self.subnets.records().select(&selector).await?;
-        Ok(Response::new(pb::GetSubnetResponse { subnet: Some(subnet) }))
+        nouns::get(self.subnets.records(), request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -53,11 +44,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::ListSubnetsRequest>,
     ) -> Result<Response<pb::ListSubnetsResponse>, Status> {
-        let pb::ListSubnetsRequest { page_size, page_token, labels } = request.into_inner();
-        let keep = |subnet: &pb::Subnet| subnet.has_labels(&labels);
-        let (subnets, next_page_token) =
-            serving::list(&self.mirrors.0, page_size, &page_token, keep, |subnet| subnet).await?;
-        Ok(Response::new(pb::ListSubnetsResponse { subnets, next_page_token }))
+        nouns::list(&self.mirrors.0, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -82,9 +69,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::DeleteSubnetRequest>,
     ) -> Result<Response<pb::DeleteSubnetResponse>, Status> {
-        let pb::DeleteSubnetRequest { id, revision } = request.into_inner();
-        self.subnets.delete(Violations::parse("id", &id)?, revision).await?;
-        Ok(Response::new(pb::DeleteSubnetResponse {}))
+        nouns::delete(&self.subnets, request).await
     }
 
     type WatchSubnetsStream = serving::Events<pb::WatchSubnetsResponse>;
@@ -94,7 +79,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::WatchSubnetsRequest>,
     ) -> Result<Response<Self::WatchSubnetsStream>, Status> {
-        serving::watch_by_id(&self.mirrors.0, &request.get_ref().id, &self.stop, |subnet| subnet)
+        nouns::watch(&self.mirrors.0, &self.stop, request)
     }
 
     #[tracing::instrument(skip_all)]
@@ -102,12 +87,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::CreateRangeRequest>,
     ) -> Result<Response<pb::CreateRangeResponse>, Status> {
-        let caller = access::request_scope(&request);
-        let request = request.into_inner();
-        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
-        let range = Violations::require("range", request.range)?;
-        let range = self.ranges.create(range, idempotent).await?;
-        Ok(Response::new(pb::CreateRangeResponse { range: Some(range) }))
+        nouns::create(&self.ranges, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -115,16 +95,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::GetRangeRequest>,
     ) -> Result<Response<pb::GetRangeResponse>, Status> {
-        use pb::get_range_request::By;
-        let selector = match request.into_inner().by {
-            None => return Err(missing_selector().into()),
-            Some(By::Id(text)) => {
-                Selector::Id(Violations::parse::<RangeId>("id", &text)?.to_string())
-            }
-            Some(By::Name(name)) => Selector::Index(ranges::NAME_INDEX, name),
-        };
-        let range = self.ranges.records().select(&selector).await?;
-        Ok(Response::new(pb::GetRangeResponse { range: Some(range) }))
+        nouns::get(self.ranges.records(), request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -132,14 +103,10 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::ListRangesRequest>,
     ) -> Result<Response<pb::ListRangesResponse>, Status> {
-        let pb::ListRangesRequest { page_size, page_token, labels, subnet_id } =
-            request.into_inner();
-        let keep = |range: &pb::Range| {
-            range.has_labels(&labels) && (subnet_id.is_empty() || range.subnet_id == subnet_id)
-        };
-        let (ranges, next_page_token) =
-            serving::list(&self.mirrors.1, page_size, &page_token, keep, |range| range).await?;
-        Ok(Response::new(pb::ListRangesResponse { ranges, next_page_token }))
+        nouns::list_where(&self.mirrors.1, request, |request, range: &pb::Range| {
+            request.subnet_id.is_empty() || range.subnet_id == request.subnet_id
+        })
+        .await
     }
 
     #[tracing::instrument(skip_all)]
@@ -147,11 +114,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::UpdateRangeRequest>,
     ) -> Result<Response<pb::UpdateRangeResponse>, Status> {
-        let pb::UpdateRangeRequest { range, update_mask } = request.into_inner();
-        let mut update = Violations::require("range", range)?;
-        update.id = Violations::parse::<RangeId>("range.id", &update.id)?.to_string();
-        let range = self.ranges.update(update, &update_mask.unwrap_or_default().paths).await?;
-        Ok(Response::new(pb::UpdateRangeResponse { range: Some(range) }))
+        nouns::update(&self.ranges, request).await
     }
 
     #[tracing::instrument(skip_all, fields(range.id = request.get_ref().id))]
@@ -159,9 +122,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        let pb::DeleteRangeRequest { id, revision } = request.into_inner();
-        self.ranges.delete(Violations::parse("id", &id)?, revision).await?;
-        Ok(Response::new(pb::DeleteRangeResponse {}))
+        nouns::delete(&self.ranges, request).await
     }
 
     type WatchRangesStream = serving::Events<pb::WatchRangesResponse>;
@@ -171,7 +132,7 @@ impl SubnetService for Api {
         &self,
         request: Request<pb::WatchRangesRequest>,
     ) -> Result<Response<Self::WatchRangesStream>, Status> {
-        serving::watch_by_id(&self.mirrors.1, &request.get_ref().id, &self.stop, |range| range)
+        nouns::watch(&self.mirrors.1, &self.stop, request)
     }
 }
 
@@ -193,8 +154,4 @@ impl Api {
         }
         Ok(())
     }
-}
-
-fn missing_selector() -> Violations {
-    Violations::single("by", "is missing: set id or name")
 }

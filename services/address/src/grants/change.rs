@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use nouns::Noun as _;
 use prost_types::Timestamp;
 use store::records::Change;
 use store::{Commit, Expect, Store as _, Write};

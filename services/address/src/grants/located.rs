@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nouns::Noun as _;
 use store::records;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::AddressFamily;

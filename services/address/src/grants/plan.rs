@@ -1,5 +1,6 @@
 //! The block that a new grant gets, and what it depends on.
 
+use nouns::Noun as _;
 use store::Store as _;
 use store::records::{Change, Kind as _};
 use tinwright::GrantId;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nouns::{Edit as _, Noun as _};
 use runtime::Clock;
 use store::ScopedStore;
 use store::memory::MemoryStore;

@@ -172,7 +172,7 @@ impl Watchable for pb::LocationBinding {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        let request = pb::WatchLocationBindingsRequest { id };
+        let request = pb::WatchLocationBindingsRequest { id, ..Default::default() };
         Ok(client(channel).watch_location_bindings(request).await?.into_inner())
     }
 }
@@ -207,8 +207,13 @@ impl Resource for pb::LocationBinding {
         let location_id = Location::find_optional_id(channel, location).await?;
         let labels = query.labels();
         let page_size = PAGE_SIZE;
-        let request =
-            pb::ListLocationBindingsRequest { page_size, page_token, labels, location_id };
+        let request = pb::ListLocationBindingsRequest {
+            page_size,
+            page_token,
+            labels,
+            location_id,
+            ..Default::default()
+        };
         let page = client(channel).list_location_bindings(request).await?.into_inner();
         Ok((page.location_bindings, page.next_page_token))
     }

@@ -192,7 +192,10 @@ impl Watchable for pb::Bmc {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_bmcs(pb::WatchBmcsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_bmcs(pb::WatchBmcsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 
@@ -229,7 +232,8 @@ impl Resource for pb::Bmc {
 
     async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
         let labels = query.labels();
-        let request = pb::ListBmcsRequest { page_size: PAGE_SIZE, page_token, labels };
+        let request =
+            pb::ListBmcsRequest { page_size: PAGE_SIZE, page_token, labels, ..Default::default() };
         let page = client(channel).list_bmcs(request).await?.into_inner();
         Ok((page.bmcs, page.next_page_token))
     }

@@ -104,6 +104,7 @@ impl Resource for pb::PowerJob {
             hardware_id: query.filter.hardware_id.clone(),
             labels: query.labels(),
             state: query.filter.state.map_or(0, |state| state as i32),
+            ..Default::default()
         };
         let page = client(channel).list_power_jobs(request).await?.into_inner();
         Ok((page.power_jobs, page.next_page_token))
@@ -186,7 +187,10 @@ impl Watchable for pb::PowerJob {
     }
 
     async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel).watch_power_jobs(pb::WatchPowerJobsRequest { id }).await?.into_inner())
+        Ok(client(channel)
+            .watch_power_jobs(pb::WatchPowerJobsRequest { id, ..Default::default() })
+            .await?
+            .into_inner())
     }
 }
 

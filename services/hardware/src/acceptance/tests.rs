@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nouns::{Delete as _, Edit as _};
 use runtime::Clock;
 use store::events::EventLog;
 use store::memory::MemoryStore;

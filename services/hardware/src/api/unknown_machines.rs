@@ -26,11 +26,7 @@ impl UnknownMachineService for Api {
         &self,
         request: Request<pb::ListUnknownMachinesRequest>,
     ) -> Result<Response<pb::ListUnknownMachinesResponse>, Status> {
-        let pb::ListUnknownMachinesRequest { page_size, page_token } = request.into_inner();
-        let mirror = &self.unknown_mirror;
-        let (unknown_machines, next_page_token) =
-            serving::list(mirror, page_size, &page_token, |_| true, |machine| machine).await?;
-        Ok(Response::new(pb::ListUnknownMachinesResponse { unknown_machines, next_page_token }))
+        nouns::list(&self.unknown_mirror, request).await
     }
 
     #[tracing::instrument(skip_all, fields(mac = request.get_ref().mac))]
@@ -50,7 +46,7 @@ impl UnknownMachineService for Api {
         &self,
         request: Request<pb::WatchUnknownMachinesRequest>,
     ) -> Result<Response<Self::WatchUnknownMachinesStream>, Status> {
-        serving::watch_by_id(&self.unknown_mirror, &request.get_ref().mac, &self.stop, |it| it)
+        nouns::watch(&self.unknown_mirror, &self.stop, request)
     }
 
     #[tracing::instrument(skip_all)]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use store::memory::MemoryStore;
+use store::records::requests::IdempotentRequest;
 use store::{Changes, Commit, Page, Revision, Store, Versioned, records};
 
 use super::*;

@@ -160,6 +160,7 @@ mod tests {
     use super::*;
     use crate::HardwareRecords;
     use crate::locations::Locations;
+    use nouns::Edit as _;
     use runtime::Clock;
     use std::sync::Arc;
     use store::memory::MemoryStore;

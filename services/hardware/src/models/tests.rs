@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use store::memory::MemoryStore;
+use store::records::requests::IdempotentRequest;
 
 use super::*;
 use crate::HardwareRecords;

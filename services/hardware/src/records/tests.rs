@@ -8,8 +8,8 @@ use crate::{fake_peers, peers};
 use pb::{Address, Dhcp, Hardware, Interface};
 use store::memory::MemoryStore;
 use store::records::Selector;
+use tinwright::Attributes as _;
 use tinwright::hardware::v1::CreateHardwareRequest;
-use tinwright::secret::Secrets as _;
 
 fn machines() -> HardwareRecords {
     HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system())

@@ -1,8 +1,8 @@
 //! Credentials, certificates and revocations over gRPC.
 
+use nouns::Noun as _;
 use runtime::{Caller, Role, access};
 use store::serving;
-use tinwright::Object as _;
 use tinwright::identity::v1 as pb;
 use tinwright::identity::v1::identity_service_server::IdentityService;
 use tinwright::secret::Secrets as _;
@@ -45,15 +45,7 @@ impl IdentityService for Api {
         &self,
         request: Request<pb::ListCredentialsRequest>,
     ) -> Result<Response<pb::ListCredentialsResponse>, Status> {
-        let pb::ListCredentialsRequest { page_size, page_token, labels, tenant } =
-            request.into_inner();
-        let keep = |credential: &pb::Credential| {
-            (tenant.is_empty() || credential.tenant == tenant) && credential.has_labels(&labels)
-        };
-        let show = |credential: pb::Credential| credential.without_secrets();
-        let (credentials, next_page_token) =
-            serving::list(self.credentials.records(), page_size, &page_token, keep, show).await?;
-        Ok(Response::new(pb::ListCredentialsResponse { credentials, next_page_token }))
+        nouns::list(self.credentials.records(), request).await
     }
 
     #[tracing::instrument(skip_all, fields(credential.id = request.get_ref().id))]
@@ -61,9 +53,7 @@ impl IdentityService for Api {
         &self,
         request: Request<pb::DeleteCredentialRequest>,
     ) -> Result<Response<pb::DeleteCredentialResponse>, Status> {
-        let pb::DeleteCredentialRequest { id, revision } = request.into_inner();
-        self.credentials.delete(Violations::parse("id", &id)?, revision).await?;
-        Ok(Response::new(pb::DeleteCredentialResponse {}))
+        nouns::delete(&self.credentials, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -99,13 +89,11 @@ impl IdentityService for Api {
         &self,
         request: Request<pb::ListCertificatesRequest>,
     ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
-        let pb::ListCertificatesRequest { page_size, page_token, tenant } = request.into_inner();
-        let keep = |it: &pb::Certificate| tenant.is_empty() || it.tenant == tenant;
-        let show = |it: pb::Certificate| self.certificates.shown(it);
-        let records = self.certificates.records();
-        let (certificates, next_page_token) =
-            serving::list(records, page_size, &page_token, keep, show).await?;
-        Ok(Response::new(pb::ListCertificatesResponse { certificates, next_page_token }))
+        let mut response = nouns::list(self.certificates.records(), request).await?;
+        for certificate in &mut response.get_mut().certificates {
+            *certificate = self.certificates.shown(std::mem::take(certificate));
+        }
+        Ok(response)
     }
 
     #[tracing::instrument(skip_all, fields(certificate.serial = request.get_ref().serial))]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nouns::{Edit as _, Noun as _};
 use runtime::authority::request_certificate;
 use store::Store as _;
 use store::memory::MemoryStore;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nouns::{Delete as _, Edit as _, Noun as _};
 use runtime::Role;
 use store::Store as _;
 use store::memory::MemoryStore;

@@ -71,7 +71,8 @@ async fn an_update_changes_the_description_but_not_the_name() {
     );
     let stale = pb::Tenant { revision: made.revision, ..changed };
     let stale = tenants.update(stale, &[]).await.unwrap_err();
-    assert!(matches!(stale, Error::Changed { .. }), "{stale}");
+    let is_changed = matches!(stale, crate::Error::Records(Error::Changed { .. }));
+    assert!(is_changed, "{stale}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tinwright::node::v1 as pb;
 use tinwright::node::v1::image_result::Result as Outcome;
 use tinwright::node::v1::node_service_server::NodeService;
 use tinwright::status::Violations;
-use tinwright::{NodeId, Object as _, StackId};
+use tinwright::{NodeId, StackId};
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
@@ -58,25 +58,13 @@ impl NodeService for Api {
     #[tracing::instrument(skip_all)]
     async fn list_nodes(
         &self,
-        request: Request<pb::ListNodesRequest>,
+        mut request: Request<pb::ListNodesRequest>,
     ) -> Result<Response<pb::ListNodesResponse>, Status> {
-        let pb::ListNodesRequest { page_size, page_token, labels, stack_id, state } =
-            request.into_inner();
-        let mut stack = stack_id;
-        let mut wrong = Violations::default();
-        wrong.normalize_optional("stack_id", &mut stack, str::parse::<StackId>);
-        if pb::NodeState::try_from(state).is_err() {
-            wrong.add("state", format!("{state} is not a known value"));
-        }
-        wrong.into_result(())?;
-        let keep = |node: &pb::Node| {
-            node.has_labels(&labels)
-                && (stack.is_empty() || node.stack_id == stack)
-                && (state == 0 || node.state == state)
-        };
-        let (nodes, next_page_token) =
-            serving::list(&self.node_mirror, page_size, &page_token, keep, |node| node).await?;
-        Ok(Response::new(pb::ListNodesResponse { nodes, next_page_token }))
+        check_list(request.get_mut())?;
+        nouns::list_where(&self.node_mirror, request, |request, node: &pb::Node| {
+            request.stack_id.is_empty() || node.stack_id == request.stack_id
+        })
+        .await
     }
 
     type WatchNodesStream = serving::Events<pb::WatchNodesResponse>;
@@ -86,7 +74,7 @@ impl NodeService for Api {
         &self,
         request: Request<pb::WatchNodesRequest>,
     ) -> Result<Response<Self::WatchNodesStream>, Status> {
-        serving::watch_by_id(&self.node_mirror, &request.get_ref().id, &self.stop, |node| node)
+        nouns::watch(&self.node_mirror, &self.stop, request)
     }
 
     #[tracing::instrument(skip_all, fields(node = request.get_ref().node_id))]
@@ -128,6 +116,16 @@ impl NodeService for Api {
         self.nodes.delete(Violations::parse("id", &id)?, revision).await?;
         Ok(Response::new(pb::DeleteNodeResponse {}))
     }
+}
+
+/// Puts the fields of `request` into their stored form, if they are valid.
+fn check_list(request: &mut pb::ListNodesRequest) -> Result<(), Violations> {
+    let mut wrong = Violations::default();
+    wrong.normalize_optional("stack_id", &mut request.stack_id, str::parse::<StackId>);
+    if pb::NodeState::try_from(request.state).is_err() {
+        wrong.add("state", format!("{} is not a known value", request.state));
+    }
+    wrong.into_result(())
 }
 
 impl Api {

@@ -1,17 +1,15 @@
 //! The calls on stacks.
 
-use runtime::access;
-use store::records::Selector;
+use nouns::Noun as _;
 use store::serving;
+use tinwright::StackId;
 use tinwright::node::v1 as pb;
 use tinwright::node::v1::stack_service_server::StackService;
 use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
-use tinwright::{Object as _, StackId, check};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::stacks::NAME_INDEX;
 
 #[tonic::async_trait]
 impl StackService for Api {
@@ -20,12 +18,7 @@ impl StackService for Api {
         &self,
         request: Request<pb::CreateStackRequest>,
     ) -> Result<Response<pb::CreateStackResponse>, Status> {
-        let caller = access::request_scope(&request);
-        let request = request.into_inner();
-        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
-        let stack = Violations::require("stack", request.stack)?;
-        let stack = self.stacks.create(stack, idempotent).await?;
-        Ok(Response::new(pb::CreateStackResponse { stack: Some(stack.without_secrets()) }))
+        nouns::create(&self.stacks, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -33,22 +26,7 @@ impl StackService for Api {
         &self,
         request: Request<pb::GetStackRequest>,
     ) -> Result<Response<pb::GetStackResponse>, Status> {
-        use pb::get_stack_request::By;
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let selector = match request.into_inner().by {
-            None => {
-                return Err(Violations::single("by", "is missing: set either id or name").into());
-            }
-            Some(By::Id(text)) => {
-                Selector::Id(Violations::parse::<StackId>("id", &text)?.to_string())
-            }
-            Some(By::Name(text)) => {
-                let name = check::label(&text).map_err(|e| Violations::single("name", e))?;
-                Selector::Index(NAME_INDEX, name)
-            }
-        };
-        let stack = self.stacks.select(&selector).await?;
-        Ok(Response::new(pb::GetStackResponse { stack: Some(stack.in_view(view)) }))
+        nouns::get(self.stacks.records(), request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -56,12 +34,7 @@ impl StackService for Api {
         &self,
         request: Request<pb::ListStacksRequest>,
     ) -> Result<Response<pb::ListStacksResponse>, Status> {
-        let pb::ListStacksRequest { page_size, page_token, labels } = request.into_inner();
-        let keep = |stack: &pb::Stack| stack.has_labels(&labels);
-        let show = pb::Stack::without_secrets;
-        let (stacks, next_page_token) =
-            serving::list(&self.stack_mirror, page_size, &page_token, keep, show).await?;
-        Ok(Response::new(pb::ListStacksResponse { stacks, next_page_token }))
+        nouns::list(&self.stack_mirror, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -73,7 +46,7 @@ impl StackService for Api {
         let mut update = Violations::require("stack", stack)?;
         update.id = Violations::parse::<StackId>("stack.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
-        let stack = self.stacks.update(update, &paths, rollout).await?;
+        let stack = self.stacks.update_with(update, &paths, rollout).await?;
         Ok(Response::new(pb::UpdateStackResponse { stack: Some(stack.without_secrets()) }))
     }
 
@@ -91,9 +64,7 @@ impl StackService for Api {
         &self,
         request: Request<pb::DeleteStackRequest>,
     ) -> Result<Response<pb::DeleteStackResponse>, Status> {
-        let pb::DeleteStackRequest { id, revision } = request.into_inner();
-        self.stacks.delete(Violations::parse("id", &id)?, revision, &self.nodes).await?;
-        Ok(Response::new(pb::DeleteStackResponse {}))
+        nouns::delete(&self.stacks, request).await
     }
 
     type WatchStacksStream = serving::Events<pb::WatchStacksResponse>;
@@ -103,7 +74,6 @@ impl StackService for Api {
         &self,
         request: Request<pb::WatchStacksRequest>,
     ) -> Result<Response<Self::WatchStacksStream>, Status> {
-        let show = pb::Stack::without_secrets;
-        serving::watch_by_id(&self.stack_mirror, &request.get_ref().id, &self.stop, show)
+        nouns::watch(&self.stack_mirror, &self.stop, request)
     }
 }

@@ -103,7 +103,10 @@ impl Replica {
     /// Waits until the record of `machine` is as `condition` says.
     pub async fn until(&self, machine: HardwareId, condition: impl Fn(&Node) -> bool) -> Node {
         use tinwright::node::v1::watch_nodes_response::Event;
-        let request = tinwright::node::v1::WatchNodesRequest { id: machine.to_string() };
+        let request = tinwright::node::v1::WatchNodesRequest {
+            id: machine.to_string(),
+            ..Default::default()
+        };
         let mut events = self.operator("watcher").watch_nodes(request).await.unwrap().into_inner();
         let found = async {
             loop {

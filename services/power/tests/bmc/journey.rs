@@ -95,7 +95,7 @@ impl Service {
         id: &str,
         wanted: impl Fn(&pb::PowerJob) -> bool,
     ) -> pb::PowerJob {
-        let request = pb::WatchPowerJobsRequest { id: id.into() };
+        let request = pb::WatchPowerJobsRequest { id: id.into(), ..Default::default() };
         let mut watch = self.client.watch_power_jobs(request).await.unwrap().into_inner();
         let found = async {
             while let Some(response) = watch.message().await.unwrap() {

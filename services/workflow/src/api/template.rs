@@ -1,5 +1,6 @@
 //! Templates over gRPC.
 
+use nouns::{Delete as _, Edit as _, Noun as _};
 use runtime::access;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Selector};
@@ -11,7 +12,7 @@ use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
 use tinwright::workflow::v1::template_service_server::TemplateService;
-use tinwright::{Object as _, TemplateId, TenantName};
+use tinwright::{TemplateId, TenantName};
 use tonic::{Request, Response, Status};
 
 use super::Api;
@@ -63,19 +64,7 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::ListTemplatesRequest>,
     ) -> Result<Response<pb::ListTemplatesResponse>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let of_caller = access::tenant(&request).cloned();
-        let pb::ListTemplatesRequest { page_size, page_token, labels, view: _, tenant } =
-            request.into_inner();
-        let keep = |template: &pb::Template| {
-            template.is_visible_to(of_caller.as_ref())
-                && template.has_labels(&labels)
-                && (tenant.is_empty() || template.tenant == tenant)
-        };
-        let show = |template| visible(template, view);
-        let (templates, next_page_token) =
-            serving::list(&self.mirrors.0, page_size, &page_token, keep, show).await?;
-        Ok(Response::new(pb::ListTemplatesResponse { templates, next_page_token }))
+        nouns::list(&self.mirrors.0, request).await
     }
 
     #[tracing::instrument(skip_all)]
@@ -149,11 +138,7 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::WatchTemplatesRequest>,
     ) -> Result<Response<Self::WatchTemplatesStream>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let show = move |template| visible(template, view);
-        let filter = serving::filter_of_tenant(access::tenant(&request));
-        let (mirror, id) = (&self.mirrors.0, &request.get_ref().id);
-        serving::watch_filtered(mirror, id, &self.stop, filter, show)
+        nouns::watch(&self.mirrors.0, &self.stop, request)
     }
 }
 
@@ -266,14 +251,6 @@ fn take_tenant(template: &mut pb::Template, tenant: &TenantName) -> Result<(), V
     }
     template.tenant = tenant.to_string();
     Ok(())
-}
-
-/// The part of a template that `view` shows.
-fn visible(template: pb::Template, view: View) -> pb::Template {
-    match view {
-        View::Full => template,
-        View::Unspecified | View::Basic => pb::Template { data: String::new(), ..template },
-    }
 }
 
 /// Returns what selects the requested template, in the order of precedence: a name is that of the tenant's own template, else

@@ -5,17 +5,19 @@ mod view;
 use std::time::SystemTime;
 
 use futures_util::stream;
+use nouns::{Noun as _, Viewer};
 use prost_types::Timestamp;
 use runtime::access;
 use runtime::identity::Caller;
 use store::serving;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
+use tinwright::requests::Page;
 use tinwright::status::{self, Violations};
 use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
-use tinwright::{HardwareId, Object as _, TemplateId, TenantName, WorkflowId};
+use tinwright::{HardwareId, TemplateId, TenantName, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
@@ -24,7 +26,7 @@ use crate::lifecycle::{BootStep, Event, EventRefused};
 use crate::log_reader::{LogGrowth, LogReader};
 use crate::logs::LogKey;
 use crate::turn::QueueState;
-use crate::workflows::Error;
+use crate::workflows::{Error, WorkflowKind};
 use crate::{create, occupancy, record};
 
 /// The most bytes of a boot step that are stored.
@@ -111,25 +113,19 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::ListWorkflowsRequest>,
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let tenant = access::tenant(&request).cloned();
-        let state = request.get_ref().state();
-        let pb::ListWorkflowsRequest { page_size, page_token, labels, hardware_id, .. } =
-            request.into_inner();
-        let size = serving::page_size(page_size)?;
-        let keep = |workflow: &pb::Workflow| {
-            workflow.is_visible_to(tenant.as_ref())
-                && workflow.has_labels(&labels)
-                && (state == pb::WorkflowState::Unspecified || workflow.state() == state)
+        let viewer = Viewer::of(&request, request.get_ref().view())?;
+        let request = request.into_inner();
+        let keep = |it: &pb::Workflow| nouns::passes::<WorkflowKind>(&viewer, &request, it);
+        let size = serving::page_size(request.page_size)?;
+        let token = &request.page_token;
+        let listing = match request.hardware_id.as_str() {
+            "" => self.workflows.records().list(token, size, keep).await?,
+            one => self.workflows.list_of(machine_id(one)?, token, size, keep).await?,
         };
-        let listing = match hardware_id.as_str() {
-            "" => self.workflows.records().list(&page_token, size, keep).await?,
-            one => self.workflows.list_of(machine_id(one)?, &page_token, size, keep).await?,
-        };
-        let show = |found| self.visible_to(tenant.as_ref(), found, view);
-        let workflows = listing.records.into_iter().map(show).collect();
+        let show = |found| self.visible_to(viewer.tenant.as_ref(), found, viewer.view);
+        let objects = listing.records.into_iter().map(show).collect();
         let next_page_token = listing.next.unwrap_or_default();
-        Ok(Response::new(pb::ListWorkflowsResponse { workflows, next_page_token }))
+        Ok(Response::new(Page { objects, next_page_token }.into()))
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
@@ -181,15 +177,14 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::WatchWorkflowsRequest>,
     ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let (api, tenant) = (self.clone(), access::tenant(&request).cloned());
-        let filter = serving::filter_of_tenant(tenant.as_ref());
-        let show = move |found| api.visible_to(tenant.as_ref(), found, view);
-        let pb::WatchWorkflowsRequest { id, view: _, only_live } = request.into_inner();
-        if only_live {
-            serving::watch_filtered(&self.mirrors.1, &id, &self.stop, filter, show)
-        } else {
-            serving::watch_stored(&self.mirrors.1, &id, &self.stop, filter, show)
+        let viewer = Viewer::of(&request, request.get_ref().view())?;
+        let filter = nouns::filter::<WorkflowKind>(&viewer, request.get_ref());
+        let api = self.clone();
+        let show = move |found| api.visible_to(viewer.tenant.as_ref(), found, viewer.view);
+        let pb::WatchWorkflowsRequest { id, only_live, .. } = request.into_inner();
+        match only_live {
+            true => serving::watch_filtered(&self.mirrors.1, &id, &self.stop, filter, show),
+            false => serving::watch_stored(&self.mirrors.1, &id, &self.stop, filter, show),
         }
     }
 

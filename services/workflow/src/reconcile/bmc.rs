@@ -141,7 +141,7 @@ impl BmcClient {
         id: &str,
         reached: impl Fn(&pb::PowerJob) -> bool,
     ) -> Result<Result<pb::PowerJob, PowerJobError>, Status> {
-        let request = pb::WatchPowerJobsRequest { id: id.to_owned() };
+        let request = pb::WatchPowerJobsRequest { id: id.to_owned(), ..Default::default() };
         let mut stream = self.power.clone().watch_power_jobs(request).await?.into_inner();
         while let Some(message) = stream.message().await? {
             match message.into_event() {

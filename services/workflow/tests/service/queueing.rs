@@ -125,7 +125,8 @@ async fn an_ended_workflow_is_watched_from_the_store_unless_only_live_ones_are_r
         (ended.as_str(), false, vec![ended.clone()]),
         (live.as_str(), false, vec![live.clone()]),
     ] {
-        let request = pb::WatchWorkflowsRequest { id: id.into(), view: 0, only_live };
+        let request =
+            pb::WatchWorkflowsRequest { id: id.into(), view: 0, only_live, ..Default::default() };
         assert_eq!(site.snapshot(request).await, expected, "{id} {only_live}");
     }
 }

@@ -217,6 +217,7 @@ impl Site {
                 id: id.into(),
                 view: View::Full.into(),
                 only_live: false,
+                ..Default::default()
             };
             let mut stream = workflows.watch_workflows(request).await.unwrap().into_inner();
             loop {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nouns::Edit as _;
 use runtime::Clock;
 use store::memory::MemoryStore;
 use store::{ScopedStore, Store};

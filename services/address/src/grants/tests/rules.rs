@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nouns::{Delete as _, Edit as _};
 use tinwright::address::v1 as pb;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;

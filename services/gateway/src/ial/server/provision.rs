@@ -157,15 +157,16 @@ async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fau
         page_size: 1000,
         labels: [(HUB.to_owned(), session.hub())].into(),
         tenant: session.tenant(),
+        name: wanted.hostname.clone(),
         ..Default::default()
     };
     loop {
         let page = session.instances().list_instances(request.clone()).await;
         let page = page.map_err(|error| status::fault(&error, &mismatch()))?.into_inner();
         let is_same = |it: &inst::Instance| {
+            // A server of an earlier version does not know the filter.
             it.hostname == wanted.hostname
                 && own.as_ref() != Some(&it.external_id)
-                && it.tenant == session.tenant()
                 && it.annotations.get(LOCATION) == Some(&wanted.location)
                 && !view::is_ending(it)
         };
@@ -208,7 +209,9 @@ impl Order<'_> {
         if was_deleted(&refused) {
             return Err(decommissioned());
         }
-        Err(not_created(&refused))
+        // The name is the only other thing of a new instance that another one may have.
+        let is_name_used = refused.code() == Grpc::AlreadyExists;
+        Err(if is_name_used { hostname_in_use() } else { not_created(&refused) })
     }
 
     /// Creates an instance with the first external id of its host name that no instance ever had. Refuses the name of a live machine.
@@ -304,6 +307,7 @@ fn instance(
     inst::Instance {
         tenant: session.tenant(),
         hostname: wanted.hostname.clone(),
+        hostname_scope: format!("ial/{}/{}", session.hub(), wanted.location),
         external_id: external_id.to_owned(),
         os: Some(inst::instance::Os::Platform(platform)),
         placement: Some(Box::new(inst::Placement {

@@ -215,9 +215,7 @@ impl pb::tenant_service_server::TenantService for TenantFinder {
         &self,
         request: Request<pb::GetTenantRequest>,
     ) -> Result<Response<pb::GetTenantResponse>, Status> {
-        let selector = crate::api::selector(request.into_inner())?;
-        let tenant = Some(self.0.records().select(&selector).await?);
-        Ok(Response::new(pb::GetTenantResponse { tenant }))
+        nouns::get(self.0.records(), request).await
     }
 
     type WatchTenantsStream = BoxStream<pb::WatchTenantsResponse>;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use tinwright::Object as _;
+use tinwright::Attributes as _;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::location_service_server::LocationService;
 use tinwright::hardware::v1::model_service_server::ModelService;

@@ -1,0 +1,103 @@
+//! The standard calls of nouns (create, get, list, update, delete and watch), by the names of the
+//! calls and the fields of their messages.
+
+use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor, MethodDescriptor};
+
+use crate::names::{oneof_path, type_path};
+
+/// Fields by which objects are filtered, and the names of the fields of objects that have the value.
+const FILTERS: [(&str, &[&str]); 5] = [
+    ("labels", &["labels"]),
+    ("tenant", &["tenant"]),
+    ("state", &["state"]),
+    ("hardware_id", &["hardware_id"]),
+    ("name", &["name", "hostname"]),
+];
+
+/// Returns the rows of the macro in `src/requests.rs`: all standard calls.
+pub(crate) fn rows(pool: &DescriptorPool) -> String {
+    let calls = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    calls.filter_map(|call| row(&call)).map(|row| row + ";\n").collect()
+}
+
+/// Returns the row of `call`; none if it is not a standard call.
+fn row(call: &MethodDescriptor) -> Option<String> {
+    let (request, response) = (call.input(), call.output());
+    let has = |field: &str| request.get_field_by_name(field).is_some();
+    let types = format!("{}, {}", type_path(&request), type_path(&response));
+    let view = if has("view") { "view" } else { "" };
+    let object = |field: &FieldDescriptor| {
+        Some(format!("{}, {}", type_path(field.kind().as_message()?), field.name()))
+    };
+    if call.name().starts_with("Create") && has("request_id") {
+        let field =
+            one_object(&response).and_then(|field| request.get_field_by_name(field.name()))?;
+        return Some(format!("create ({types}, {})", object(&field)?));
+    }
+    if call.name().starts_with("Update") && has("update_mask") {
+        return Some(format!("update ({types}, {})", object(&one_object(&response)?)?));
+    }
+    if call.name().starts_with("Get") {
+        let field = one_object(&response)?;
+        return Some(format!("get ({types}, {}, {}, [{view}])", object(&field)?, by(&request)?));
+    }
+    if call.name().starts_with("Delete") && has("revision") {
+        return Some(format!("delete ({types}, {})", id(&request)?));
+    }
+    if call.name().starts_with("List") && response.get_field_by_name("next_page_token").is_some() {
+        let objects = response.fields().find(FieldDescriptor::is_list)?;
+        let filters = filters(&request, objects.kind().as_message()?);
+        return Some(format!("list ({types}, {}, [{view}], [{filters}])", object(&objects)?));
+    }
+    if call.name().starts_with("Watch") {
+        let watched = response.oneofs().next()?.fields().next()?;
+        let filters = filters(&request, watched.kind().as_message()?);
+        return Some(format!("watch ({types}, {}, [{view}], [{filters}])", id(&request)?));
+    }
+    None
+}
+
+/// Returns the first field of `response`, if it is the object of a standard call.
+fn one_object(response: &MessageDescriptor) -> Option<FieldDescriptor> {
+    let field = response.get_field(1).filter(|field| !field.is_list())?;
+    let is_noun = field.kind().as_message()?.get_field_by_name("revision").is_some();
+    is_noun.then_some(field)
+}
+
+/// Returns the field with which `request` names one object.
+fn id(request: &MessageDescriptor) -> Option<&'static str> {
+    ["id", "mac", "address"].into_iter().find(|field| request.get_field_by_name(field).is_some())
+}
+
+/// Returns the type of the oneof with which `request` names an object by id or name, and not
+/// otherwise.
+fn by(request: &MessageDescriptor) -> Option<String> {
+    let by = request.oneofs().find(|oneof| oneof.name() == "by")?;
+    let fields: Vec<_> = by.fields().map(|field| field.name().to_owned()).collect();
+    (fields == ["id", "name"]).then(|| oneof_path(request, &by))
+}
+
+/// Returns the fields of `request` by which it filters objects.
+fn filters(request: &MessageDescriptor, object: &MessageDescriptor) -> String {
+    let is_filter = |(name, fields): &&(&str, &[&str])| {
+        request.get_field_by_name(name).is_some() && attribute(object, name, fields).is_some()
+    };
+    FILTERS.iter().filter(is_filter).map(|(name, _)| format!("{name} ")).collect()
+}
+
+/// Returns the values of `object` by which it is filtered: each with the name of its field.
+pub(crate) fn attributes(object: &MessageDescriptor) -> String {
+    let mut attributes = String::new();
+    for (name, fields) in FILTERS {
+        if let Some(field) = attribute(object, name, fields) {
+            attributes += &format!("{name} {}, ", field.name());
+        }
+    }
+    attributes
+}
+
+/// Returns the first of `fields` that `object` has, which is its attribute `name`.
+fn attribute(object: &MessageDescriptor, name: &str, fields: &[&str]) -> Option<FieldDescriptor> {
+    let field = fields.iter().find_map(|field| object.get_field_by_name(field))?;
+    (field.is_map() == (name == "labels")).then_some(field)
+}

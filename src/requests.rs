@@ -1,0 +1,382 @@
+//! The standard calls of nouns: create, get, list, update, delete and watch.
+//!
+//! Each noun has request messages of its own. These traits are what they have in common, so that one
+//! implementation serves the calls of all nouns.
+
+use std::collections::BTreeMap;
+
+use prost::{Message, Name};
+
+use crate::common::v1::View;
+use crate::object::Labels;
+use crate::watch::WatchResponse;
+
+/// A request that creates an object.
+pub trait CreateRequest: Message + Name + Default {
+    /// The object.
+    type Object;
+    /// The response, which has the object as it is stored.
+    type Response: From<Self::Object>;
+    /// The field with the object.
+    const FIELD: &'static str;
+
+    /// Returns the id of the request; empty if it must not be repeated.
+    fn request_id(&self) -> &str;
+
+    /// Returns the object to create.
+    fn into_object(self) -> Option<Self::Object>;
+}
+
+/// A request that replaces fields of an object.
+pub trait UpdateRequest {
+    /// The object.
+    type Object;
+    /// The response, which has the object as it is stored.
+    type Response: From<Self::Object>;
+    /// The field with the object.
+    const FIELD: &'static str;
+
+    /// Returns the object with the new values, and the names of the fields to replace.
+    fn into_update(self) -> (Option<Self::Object>, Vec<String>);
+}
+
+/// The way in which a request names an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By its id.
+    Id(String),
+    /// By its name.
+    Name(String),
+}
+
+/// A request that reads one object, by its id or name.
+pub trait GetRequest {
+    /// The object.
+    type Object;
+    /// The response.
+    type Response: From<Self::Object>;
+
+    /// Returns the view that the caller wants.
+    fn wanted_view(&self) -> View {
+        View::Unspecified
+    }
+
+    /// Returns how the request names the object; none if it names none.
+    fn by(self) -> Option<By>;
+}
+
+/// A request that deletes an object.
+pub trait DeleteRequest {
+    /// The response.
+    type Response: Default;
+    /// The field with the id.
+    const FIELD: &'static str;
+
+    /// Returns the id, and the expected revision or 0.
+    fn into_id(self) -> (String, i64);
+}
+
+/// A request for a page of objects.
+pub trait ListRequest: Filter + Send + Sync + 'static {
+    /// The object.
+    type Object;
+    /// The response.
+    type Response: From<Page<Self::Object>>;
+
+    /// Returns the view that the caller wants.
+    fn wanted_view(&self) -> View {
+        View::Unspecified
+    }
+
+    /// Returns the maximum number of objects.
+    fn page_size(&self) -> i32;
+
+    /// Returns the token of the page; empty for the first one.
+    fn page_token(&self) -> &str;
+}
+
+/// A page of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The objects.
+    pub objects: Vec<T>,
+    /// The token of the next page; empty after the last one.
+    pub next_page_token: String,
+}
+
+/// A request for the changes of objects.
+pub trait WatchRequest: Filter + Send + Sync + 'static {
+    /// The response.
+    type Response: WatchResponse + Send + 'static;
+
+    /// Returns the view that the caller wants.
+    fn wanted_view(&self) -> View {
+        View::Unspecified
+    }
+
+    /// Returns the id of the only object to watch; empty for all.
+    fn id(&self) -> &str;
+}
+
+static NO_LABELS: Labels = BTreeMap::new();
+
+/// The values by which a request filters objects. Empty ones do not filter.
+pub trait Filter {
+    /// Returns labels that the objects have.
+    fn labels(&self) -> &Labels {
+        &NO_LABELS
+    }
+
+    /// Returns the tenant of the objects.
+    fn tenant(&self) -> &str {
+        ""
+    }
+
+    /// Returns the state of the objects; 0 for any.
+    fn state(&self) -> i32 {
+        0
+    }
+
+    /// Returns the machine of the objects.
+    fn hardware_id(&self) -> &str {
+        ""
+    }
+
+    /// Returns the name of the objects.
+    fn name(&self) -> &str {
+        ""
+    }
+
+    /// True if all objects pass.
+    fn is_empty(&self) -> bool {
+        self.labels().is_empty()
+            && self.state() == 0
+            && [self.tenant(), self.hardware_id(), self.name()].iter().all(|text| text.is_empty())
+    }
+
+    /// True if `object` passes.
+    fn keeps(&self, object: &impl Attributes) -> bool {
+        let is_one = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
+        is_one(self.tenant(), object.tenant())
+            && is_one(self.hardware_id(), object.hardware_id())
+            && is_one(self.name(), object.name())
+            && (self.state() == 0 || self.state() == object.state())
+            && object.has_labels(self.labels())
+    }
+}
+
+/// The values of an object by which it is filtered.
+pub trait Attributes {
+    /// Returns the labels.
+    fn labels(&self) -> &Labels {
+        &NO_LABELS
+    }
+
+    /// Returns the tenant; empty for the site.
+    fn tenant(&self) -> &str {
+        ""
+    }
+
+    /// Returns the number of the state; 0 if it has none.
+    fn state(&self) -> i32 {
+        0
+    }
+
+    /// Returns the id of the machine; empty if it has none.
+    fn hardware_id(&self) -> &str {
+        ""
+    }
+
+    /// Returns the name that people gave it; empty if it has none.
+    fn name(&self) -> &str {
+        ""
+    }
+
+    /// True if the object has all of `labels`.
+    fn has_labels(&self, labels: &Labels) -> bool {
+        labels.iter().all(|(key, value)| self.labels().get(key) == Some(value))
+    }
+}
+
+/// Implements a function of [`Filter`] or [`Attributes`] by a field.
+macro_rules! value {
+    (labels, $field:ident) => {
+        fn labels(&self) -> &Labels {
+            &self.$field
+        }
+    };
+    (state, $field:ident) => {
+        fn state(&self) -> i32 {
+            self.$field
+        }
+    };
+    ($name:ident, $field:ident) => {
+        fn $name(&self) -> &str {
+            &self.$field
+        }
+    };
+}
+
+/// Implements [`Attributes`].
+macro_rules! attributes {
+    ($($object:ty, [$($name:ident $field:ident,)*];)*) => {$(
+        impl Attributes for $object {
+            $(value!($name, $field);)*
+        }
+    )*};
+}
+
+include!(concat!(env!("OUT_DIR"), "/attributes.rs"));
+
+/// Implements the view that a request has, if it has one.
+macro_rules! wanted_view {
+    ([]) => {};
+    ([view]) => {
+        fn wanted_view(&self) -> View {
+            self.view()
+        }
+    };
+}
+
+/// Implements the trait of a standard call.
+macro_rules! create {
+    ($request:ty, $response:ty, $object:ty, $field:ident) => {
+        impl CreateRequest for $request {
+            type Object = $object;
+            type Response = $response;
+            const FIELD: &'static str = stringify!($field);
+
+            fn request_id(&self) -> &str {
+                &self.request_id
+            }
+
+            fn into_object(self) -> Option<$object> {
+                self.$field
+            }
+        }
+
+        object_response!($response, $object, $field);
+    };
+}
+
+macro_rules! update {
+    ($request:ty, $response:ty, $object:ty, $field:ident) => {
+        impl UpdateRequest for $request {
+            type Object = $object;
+            type Response = $response;
+            const FIELD: &'static str = stringify!($field);
+
+            fn into_update(self) -> (Option<$object>, Vec<String>) {
+                (self.$field, self.update_mask.unwrap_or_default().paths)
+            }
+        }
+
+        object_response!($response, $object, $field);
+    };
+}
+
+macro_rules! get {
+    ($request:ty, $response:ty, $object:ty, $field:ident, $by:ty, $view:tt) => {
+        impl GetRequest for $request {
+            type Object = $object;
+            type Response = $response;
+
+            wanted_view!($view);
+
+            fn by(self) -> Option<By> {
+                type Field = $by;
+                Some(match self.by? {
+                    Field::Id(id) => By::Id(id),
+                    Field::Name(name) => By::Name(name),
+                })
+            }
+        }
+
+        object_response!($response, $object, $field);
+    };
+}
+
+macro_rules! delete {
+    ($request:ty, $response:ty, $id:ident) => {
+        impl DeleteRequest for $request {
+            type Response = $response;
+            const FIELD: &'static str = stringify!($id);
+
+            fn into_id(self) -> (String, i64) {
+                (self.$id, self.revision)
+            }
+        }
+    };
+}
+
+macro_rules! list {
+    (
+        $request:ty, $response:ty, $object:ty, $objects:ident, $view:tt, [$($filter:ident)*]
+    ) => {
+        impl Filter for $request {
+            $(value!($filter, $filter);)*
+        }
+
+        impl ListRequest for $request {
+            type Object = $object;
+            type Response = $response;
+
+            wanted_view!($view);
+
+            fn page_size(&self) -> i32 {
+                self.page_size
+            }
+
+            fn page_token(&self) -> &str {
+                &self.page_token
+            }
+        }
+
+        impl From<Page<$object>> for $response {
+            #[allow(clippy::needless_update)]
+            fn from(page: Page<$object>) -> Self {
+                let Page { objects, next_page_token } = page;
+                Self { $objects: objects, next_page_token, ..Self::default() }
+            }
+        }
+    };
+}
+
+macro_rules! watch {
+    ($request:ty, $response:ty, $id:ident, $view:tt, [$($filter:ident)*]) => {
+        impl Filter for $request {
+            $(value!($filter, $filter);)*
+        }
+
+        impl WatchRequest for $request {
+            type Response = $response;
+
+            wanted_view!($view);
+
+            fn id(&self) -> &str {
+                &self.$id
+            }
+        }
+    };
+}
+
+/// Implements the conversion of an object to the response that has it.
+macro_rules! object_response {
+    ($response:ty, $object:ty, $field:ident) => {
+        impl From<$object> for $response {
+            #[allow(clippy::needless_update)]
+            fn from(object: $object) -> Self {
+                Self { $field: Some(object), ..Self::default() }
+            }
+        }
+    };
+}
+
+/// Implements the traits of all standard calls.
+macro_rules! requests {
+    ($($verb:ident $arguments:tt;)*) => {
+        $($verb! $arguments;)*
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/requests.rs"));
