@@ -2,6 +2,7 @@
 
 use hardware::records::HardwareKind;
 use instance::instances::InstanceKind;
+use instance::instances::hostname_scopes::scope_hostnames;
 use power::migration::name_the_protocol;
 use store::schema::Migration;
 use workflow::workflows::{WorkflowKind, index_live_workflows};
@@ -19,5 +20,6 @@ pub(crate) fn all() -> Vec<Migration> {
         index_live_workflows(),
         Migration::reseal_requests("encrypt the digests of requests", &REQUEST_OWNERS),
         name_the_protocol(),
+        scope_hostnames(),
     ]
 }

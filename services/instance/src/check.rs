@@ -29,6 +29,8 @@ const MAX_RECORD_BYTES: usize = store::limits::MAX_VALUE_BYTES - 64 * 1024;
 const MAX_CRYPT_BYTES: usize = 384;
 /// The most addresses: with its old and new index entries, a record fits one commit.
 const MAX_IPS: usize = 32;
+/// Maximum length of the scope of a host name.
+const MAX_SCOPE_BYTES: usize = 1024;
 /// The most tags.
 const MAX_TAGS: usize = 128;
 /// The longest tag.
@@ -65,6 +67,7 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
         wrong.add("template_id", "is set together with image_stack, of which nothing is installed");
     }
     wrong.take("annotations", check::annotations(&instance.annotations));
+    wrong.take("hostname_scope", check::length(&instance.hostname_scope, MAX_SCOPE_BYTES));
     wrong.take("power_management", power_management(instance.power_management));
     ips(&mut instance.ips, &mut wrong);
     for (field, text) in [

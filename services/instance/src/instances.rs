@@ -19,6 +19,7 @@
 mod addresses;
 pub(crate) mod boot_gate;
 mod deleted;
+pub mod hostname_scopes;
 pub mod machine_reports;
 pub(crate) mod spread;
 mod transition;
@@ -28,6 +29,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
 use nouns::{Served, Viewer};
 use runtime::Clock;
 use runtime::address_claims::{self, AddressClaims};
@@ -37,6 +40,7 @@ use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
 use tinwright::field_mask;
 use tinwright::instance::v1 as pb;
+use tinwright::requests::Filter;
 use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
@@ -51,6 +55,10 @@ use crate::state::{Event, IllegalTransition, State, UnknownState};
 
 /// The index of external ids.
 pub(crate) const EXTERNAL_ID: &str = "external_id";
+/// The index of host names.
+const HOSTNAME: &str = "hostname";
+/// The index of host names that are unique in their scope.
+const SCOPED_HOSTNAME: &str = "scoped_hostname";
 /// The index of the instances that are spread over machines.
 const SPREAD: &str = "spread";
 /// The index of occupied machines.
@@ -139,7 +147,7 @@ impl Kind for InstanceKind {
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] =
-        &[OCCUPANT, "address", EXTERNAL_ID, SPREAD, GATE_UUID, GATE_MAC];
+        &[OCCUPANT, "address", EXTERNAL_ID, HOSTNAME, SCOPED_HOSTNAME, SPREAD, GATE_UUID, GATE_MAC];
 
     fn id(instance: &pb::Instance) -> &str {
         &instance.id
@@ -158,6 +166,10 @@ impl Kind for InstanceKind {
         if let Some(value) = deleted::external_key(instance) {
             indexes.push(Index::unique(EXTERNAL_ID, value));
         }
+        if !instance.hostname.is_empty() {
+            indexes.push(Index::shared(HOSTNAME, &instance.hostname));
+        }
+        indexes.extend(scoped_hostname(instance));
         if !instance.released {
             indexes.extend(instance.ips.iter().map(|ip| Index::unique("address", &ip.address)));
             indexes.push(Index::unique(OCCUPANT, &instance.hardware_id));
@@ -192,7 +204,37 @@ impl Kind for InstanceKind {
     }
 }
 
+/// Returns the index entry by which no other instance has the host name in its scope.
+fn scoped_hostname(instance: &pb::Instance) -> Option<Index> {
+    let pb::Instance { hostname, hostname_scope, tenant, .. } = instance;
+    if hostname.is_empty() || hostname_scope.is_empty() || is_ending(instance.state()) {
+        return None;
+    }
+    // A scope may be longer than a key.
+    let scope = digest::digest(&digest::SHA256, hostname_scope.as_bytes());
+    let scope = HEXLOWER.encode(scope.as_ref());
+    Some(Index::unique(SCOPED_HOSTNAME, format!("{tenant}/{scope}/{hostname}")))
+}
+
+/// True if an instance in this state is being deleted.
+fn is_ending(state: pb::State) -> bool {
+    match state {
+        pb::State::Deprovisioning | pb::State::DeprovisionFailed | pb::State::Deleted => true,
+        pb::State::Unspecified
+        | pb::State::Queued
+        | pb::State::Provisioning
+        | pb::State::Active
+        | pb::State::Failed
+        | pb::State::Reinstalling => false,
+    }
+}
+
 impl Served for InstanceKind {
+    fn index_of(filter: &impl Filter) -> Option<(&'static str, String)> {
+        let name = filter.name();
+        (!name.is_empty()).then(|| (HOSTNAME, name.to_owned()))
+    }
+
     fn is_visible(viewer: &Viewer, instance: &pb::Instance) -> bool {
         viewer.sees(instance)
     }

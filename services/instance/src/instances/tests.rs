@@ -58,6 +58,38 @@ async fn a_machine_and_an_address_have_one_occupant_and_the_error_names_it() {
 }
 
 #[tokio::test]
+async fn a_host_name_has_one_instance_of_a_tenant_in_a_scope_until_that_is_deleted() {
+    let instances = instances();
+    let machines = (1..).map(|n| format!("9b2e5f66-90b3-4f0e-9a55-6d1f0c2b3a{n:02x}"));
+    let mut machines = machines.into_iter();
+    let mut order = |hostname: &str, scope: &str, tenant: &str| pb::Instance {
+        hardware_id: machines.next().unwrap(),
+        hostname: hostname.into(),
+        hostname_scope: scope.into(),
+        tenant: tenant.into(),
+        ..pb::Instance::default()
+    };
+    let first = instances.create(order("web", "a", "acme"), None).await.unwrap();
+    for (hostname, scope, tenant) in
+        [("db", "a", "acme"), ("web", "b", "acme"), ("web", "a", "other"), ("web", "", "acme")]
+    {
+        instances.create(order(hostname, scope, tenant), None).await.unwrap();
+    }
+    // Both come at once.
+    let (one, two) = (order("web", "a", "acme"), order("mail", "a", "acme"));
+    let three = order("mail", "a", "acme");
+    let refused = instances.create(one.clone(), None).await.unwrap_err();
+    let is_taken = |error: &Error| matches!(error, Error::Records(records::Error::Taken { by, .. }) if *by == first.id);
+    assert!(is_taken(&refused), "{refused}");
+    let (two, three) = tokio::join!(instances.create(two, None), instances.create(three, None));
+    assert_eq!(u8::from(two.is_ok()) + u8::from(three.is_ok()), 1);
+    let found = instances.records().list_indexed(HOSTNAME, "web", "", 10, |_| true).await.unwrap();
+    assert_eq!(found.records.len(), 4);
+    instances.delete(id(&first), 0, false).await.unwrap();
+    instances.create(one, None).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_occupant_of_a_machine_is_one_index_read() {
     let memory = Arc::new(MemoryStore::default());
     let made = Instances::new(memory.clone(), Clock::system())
