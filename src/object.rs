@@ -1,16 +1,13 @@
 //! The fields that the objects of all services share: id, revision, labels and times.
 
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
 
 use crate::id::{self, Id, Noun};
 use crate::requests::Attributes;
+pub use crate::requests::Labels;
 use crate::status::Violations;
-
-/// Labels of an object.
-pub type Labels = BTreeMap<String, String>;
 
 /// A message that a service stores as an object of its own.
 pub trait Object: Attributes + prost::Name {

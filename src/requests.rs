@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 
 use prost::{Message, Name};
 
+use crate::HardwareId;
 use crate::common::v1::View;
-use crate::object::Labels;
 use crate::watch::WatchResponse;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
 
 /// A request that creates an object.
 pub trait CreateRequest: Message + Name + Default {
@@ -158,11 +161,18 @@ pub trait Filter {
     fn keeps(&self, object: &impl Attributes) -> bool {
         let is_one = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
         is_one(self.tenant(), object.tenant())
-            && is_one(self.hardware_id(), object.hardware_id())
+            && is_machine(self.hardware_id(), object.hardware_id())
             && is_one(self.name(), object.name())
             && (self.state() == 0 || self.state() == object.state())
             && object.has_labels(self.labels())
     }
+}
+
+/// True if `wanted` is empty, or the id `stored` in any of its forms.
+fn is_machine(wanted: &str, stored: &str) -> bool {
+    let is_same_id =
+        || wanted.parse::<HardwareId>().is_ok_and(|id| stored.parse::<HardwareId>() == Ok(id));
+    wanted.is_empty() || wanted == stored || is_same_id()
 }
 
 /// The values of an object by which it is filtered.
@@ -380,3 +390,25 @@ macro_rules! requests {
 }
 
 include!(concat!(env!("OUT_DIR"), "/requests.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::v1::{ListWorkflowsRequest, Workflow};
+
+    #[test]
+    fn a_filter_knows_an_id_in_each_of_its_forms() {
+        let machine = HardwareId::new().to_string();
+        let workflow = Workflow { hardware_id: machine.clone(), ..Workflow::default() };
+        for (wanted, passes) in [
+            (String::new(), true),
+            (machine.clone(), true),
+            (machine.to_uppercase(), true),
+            (HardwareId::new().to_string(), false),
+            ("x".into(), false),
+        ] {
+            let request = ListWorkflowsRequest { hardware_id: wanted, ..Default::default() };
+            assert_eq!(request.keeps(&workflow), passes, "{}", request.hardware_id);
+        }
+    }
+}

@@ -18,7 +18,7 @@ mod read;
 mod viewer;
 
 pub use self::noun::{Delete, Edit, Noun, create, delete, update};
-pub use self::read::{Served, filter, get, list, list_where, passes, watch};
+pub use self::read::{Served, check_filter, filter, get, list, list_where, passes, watch};
 pub use self::viewer::Viewer;
 
 #[cfg(test)]

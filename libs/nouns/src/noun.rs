@@ -59,7 +59,8 @@ pub trait Edit: Noun<Kind: Kind<Record: Object>> {
         async { Ok(()) }
     }
 
-    /// Does the same as [`Edit::before_create`] for an update of `old` to `new`.
+    /// Checks an update of `old` to `new` against other records, and returns what is committed with
+    /// it.
     fn before_update(
         &self,
         _old: &Record<Self>,

@@ -6,7 +6,7 @@ use store::serving;
 use tinwright::requests::{By, Filter, GetRequest, ListRequest, Page, WatchRequest};
 use tinwright::status::Violations;
 use tinwright::watch::WatchResponse;
-use tinwright::{Attributes, check};
+use tinwright::{Attributes, HardwareId, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -77,7 +77,7 @@ where
     list_where(source, request, |_, _| true).await
 }
 
-/// Does the same as [`list`] for the objects that `keep` returns true for.
+/// Returns a page as [`list`] does, with the objects that also pass `keep`.
 pub async fn list_where<K, R>(
     source: &impl RecordSource<K>,
     request: Request<R>,
@@ -88,6 +88,7 @@ where
     R: ListRequest<Object = K::Record>,
 {
     let viewer = Viewer::of(&request, request.get_ref().wanted_view())?;
+    check_filter(request.get_ref())?;
     let request = request.into_inner();
     let keeps =
         |object: &K::Record| keep(&request, object) && passes::<K>(&viewer, &request, object);
@@ -117,6 +118,7 @@ where
     R: WatchRequest<Response: WatchResponse<Object = K::Record>> + Clone,
 {
     let viewer = Viewer::of(&request, request.get_ref().wanted_view())?;
+    check_filter(request.get_ref())?;
     let request = request.into_inner();
     let filter = filter::<K>(&viewer, &request);
     let show = move |object| K::show(&viewer, object);
@@ -134,6 +136,14 @@ pub fn filter<K: Served>(
     let viewer = viewer.clone();
     let request = request.clone();
     Some(Box::new(move |object| passes::<K>(&viewer, &request, object)))
+}
+
+/// Passes if the values of `filter` have a valid form.
+pub fn check_filter(filter: &impl Filter) -> Result<(), Violations> {
+    match filter.hardware_id() {
+        "" => Ok(()),
+        id => Violations::parse::<HardwareId>("hardware_id", id).map(drop),
+    }
 }
 
 /// True if `viewer` may see `object`, and what it sees of it passes `filter`.

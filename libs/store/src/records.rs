@@ -140,7 +140,7 @@ impl<K: Kind> Records<K> {
         self.list_from(self, after, limit, keep).await
     }
 
-    /// Does the same with the pairs that `source` has in memory, if it has them.
+    /// Returns at most `limit` records as [`Records::list`] does, from the memory of `source` if it has all that is stored.
     pub async fn list_from(
         &self,
         source: &impl RecordSource<K>,
@@ -174,7 +174,8 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// Does the same as [`Records::list`] for the records with `value` in the shared `index`.
+    /// Returns at most `limit` records that have `value` in the shared `index` and pass the filter `keep`, after the id `after`.
+    /// Only an empty [`Listing::next`] means the end.
     pub async fn list_indexed(
         &self,
         index: &str,

@@ -6,10 +6,9 @@ use std::collections::HashSet;
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _, future, stream};
+use tinwright::check;
 use tinwright::status::{self, Violations};
-use tinwright::tenant::OfTenant;
 use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
-use tinwright::{TenantName, check};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
@@ -93,12 +92,6 @@ pub fn watch_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'stati
 
 /// A filter of records.
 pub type Filter<R> = Box<dyn Fn(&R) -> bool + Send>;
-
-/// Returns the filter for the watches of callers who are limited to the objects of `tenant`; none for others.
-pub fn filter_of_tenant<R: OfTenant>(tenant: Option<&TenantName>) -> Option<Filter<R>> {
-    let tenant = tenant?.clone();
-    Some(Box::new(move |record| record.is_visible_to(Some(&tenant))))
-}
 
 /// Does the same as [`watch_by_id`] for the records that pass `filter`, if there is one. A record that passes it no longer is
 /// deleted for the caller, who learns nothing of those that never passed it.

@@ -186,6 +186,7 @@ impl InstanceService for Api {
         }
         let viewer = Viewer::of(&request, request.get_ref().view())?;
         let request = request.into_inner();
+        nouns::check_filter(&request)?;
         let keep = |it: &pb::Instance| nouns::passes::<InstanceKind>(&viewer, &request, it);
         let size = serving::page_size(request.page_size)?;
         let found = self.instances.list_with_deleted(&request.page_token, size, keep).await?;

@@ -5,6 +5,8 @@
 //! instance/occupant/<hardware id>      ─▶ id: the claim on the machine, while the instance occupies it
 //! instance/address/<address>           ─▶ id: the claim on each of its addresses
 //! instance/external_id/<tenant>/<id>   ─▶ id: the id of an outside platform
+//! instance/hostname/<name>/<id>        ─▶ id: its host name
+//! instance/scoped_hostname/<tenant>/<digest of the scope>/<name>   ─▶ id: the claim on the name, until it is being deleted
 //! instance/gate_uuid/<uuid>            ─▶ id: the UUID of the boot gate that the server opened, while it is open
 //! instance/gate_mac/<mac>              ─▶ id: its MAC
 //! instance/deleted/<id>                the record of a deleted instance, without secrets, for 30 days

@@ -300,11 +300,8 @@ impl PowerService for Api {
     #[tracing::instrument(skip_all)]
     async fn list_power_jobs(
         &self,
-        mut request: Request<pb::ListPowerJobsRequest>,
+        request: Request<pb::ListPowerJobsRequest>,
     ) -> Result<Response<pb::ListPowerJobsResponse>, Status> {
-        if !request.get_ref().hardware_id.is_empty() {
-            request.get_mut().hardware_id = hardware_id(&request.get_ref().hardware_id)?;
-        }
         nouns::list(&self.job_mirror, request).await
     }
 

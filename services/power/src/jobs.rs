@@ -4,7 +4,6 @@
 //! carried out, so a BMC does one job at a time, and only by the process whose claim the queue holds. A job that is held back is in no
 //! queue: nothing is done for it before its creator has recorded it and releases it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prost_types::Timestamp;
@@ -13,8 +12,7 @@ use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Listing, Records};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
-use tinwright::tenant::OfTenant as _;
-use tinwright::{Attributes as _, HardwareId, PowerJobId, TenantName};
+use tinwright::{HardwareId, PowerJobId, TenantName};
 
 use crate::bmcs::Bmcs;
 use crate::conflicts::{MAX_REPETITIONS, retry};
@@ -46,10 +44,6 @@ pub struct Head {
 pub struct JobFilter {
     /// The machine; none for all.
     pub hardware: Option<HardwareId>,
-    /// Labels that the jobs have, all of them.
-    pub labels: BTreeMap<String, String>,
-    /// The tenant that the caller is limited to.
-    pub tenant: Option<TenantName>,
     /// The state; unspecified for all.
     pub state: State,
 }
@@ -207,9 +201,7 @@ impl Jobs {
     ) -> Result<Listing<pb::PowerJob>, Error> {
         let hardware = filter.hardware.map(|id| id.to_string());
         let matches = |job: &pb::PowerJob| {
-            job.is_visible_to(filter.tenant.as_ref())
-                && hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
-                && job.has_labels(&filter.labels)
+            hardware.as_ref().is_none_or(|id| *id == job.hardware_id)
                 && (filter.state == State::Unspecified || job.state() == filter.state)
         };
         Ok(self.records.list(after, limit, matches).await?)

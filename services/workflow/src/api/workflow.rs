@@ -178,6 +178,7 @@ impl WorkflowService for Api {
         request: Request<pb::WatchWorkflowsRequest>,
     ) -> Result<Response<Self::WatchWorkflowsStream>, Status> {
         let viewer = Viewer::of(&request, request.get_ref().view())?;
+        nouns::check_filter(request.get_ref())?;
         let filter = nouns::filter::<WorkflowKind>(&viewer, request.get_ref());
         let api = self.clone();
         let show = move |found| api.visible_to(viewer.tenant.as_ref(), found, viewer.view);

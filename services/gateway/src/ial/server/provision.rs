@@ -167,6 +167,7 @@ async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fau
             // A server of an earlier version does not know the filter.
             it.hostname == wanted.hostname
                 && own.as_ref() != Some(&it.external_id)
+                && it.tenant == session.tenant()
                 && it.annotations.get(LOCATION) == Some(&wanted.location)
                 && !view::is_ending(it)
         };
