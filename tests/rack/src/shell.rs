@@ -87,14 +87,19 @@ impl Shell {
         }
     }
 
+    /// Returns the names in `folder`. `ls` would fail if one of them is removed meanwhile.
+    fn names(&mut self, folder: &str) -> anyhow::Result<String> {
+        self.run(&format!("(cd {folder} && echo *)"))
+    }
+
     /// Reads the kernel's tables.
     pub fn tables(&mut self) -> anyhow::Result<Tables> {
         Ok(Tables {
             mounts: self.run("cut -d' ' -f3- /proc/1/mountinfo | sort")?,
             loop_files: self.run("cat /sys/block/loop*/loop/backing_file 2>/dev/null; true")?,
-            iscsi_sessions: self.run("ls /sys/class/iscsi_session")?,
-            rbd_devices: self.run("ls /sys/bus/rbd/devices")?,
-            directories: self.run("ls /run/imageapi/mounts")?,
+            iscsi_sessions: self.names("/sys/class/iscsi_session")?,
+            rbd_devices: self.names("/sys/bus/rbd/devices")?,
+            directories: self.names("/run/imageapi/mounts")?,
             control_groups: self.run("find /sys/fs/cgroup -type d | sort")?,
             processes: self.run(
                 "for it in /proc/[0-9]*; do p=$(readlink $it/ns/pid) && [ \"$p\" != \"$(readlink /proc/1/ns/pid)\" ] && cat $it/comm; done; true",
