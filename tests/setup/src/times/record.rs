@@ -1,4 +1,4 @@
-//! Files of times: a line for a test binary, then a line for each of its tests.
+//! Files of times: a line for a test binary, one for its processor time, then a line for each of its tests.
 
 use std::fmt;
 use std::path::Path;
@@ -9,6 +9,8 @@ use anyhow::Context as _;
 
 /// The extension of the files.
 const EXTENSION: &str = "times";
+/// The name on the line of the processor time.
+pub(super) const PROCESSOR: &str = "processor";
 
 /// A name and a duration.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +23,8 @@ pub(super) struct Timed {
 #[derive(Debug, PartialEq)]
 pub(super) struct Record {
     pub(super) binary: Timed,
+    /// The processor time of the binary, and of what it started and waited for.
+    pub(super) processor: Timed,
     pub(super) tests: Vec<Timed>,
 }
 
@@ -61,7 +65,8 @@ impl fmt::Display for Timed {
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::iter::once(&self.binary)
+        [&self.binary, &self.processor]
+            .into_iter()
             .chain(&self.tests)
             .try_for_each(|timed| writeln!(f, "{timed}"))
     }
@@ -82,8 +87,9 @@ impl FromStr for Record {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let mut lines = text.lines();
-        let binary = lines.next().context("the file is empty")?.parse()?;
-        Ok(Self { binary, tests: lines.map(str::parse).collect::<anyhow::Result<_>>()? })
+        let mut next = || lines.next().context("a line is missing")?.parse();
+        let (binary, processor) = (next()?, next()?);
+        Ok(Self { binary, processor, tests: lines.map(str::parse).collect::<anyhow::Result<_>>()? })
     }
 }
 
@@ -98,7 +104,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let timed = |millis, name| Timed::new(Duration::from_millis(millis), name);
         let tests = vec![timed(1250, "the control plane"), timed(0, "b::c")];
-        let record = Record { binary: timed(2000, "rack/node"), tests };
+        let (binary, processor) = (timed(2000, "rack/node"), timed(1500, PROCESSOR));
+        let record = Record { binary, processor, tests };
         record.save(folder.path(), "node-17");
         std::fs::write(folder.path().join("runner"), "a program").unwrap();
         assert_eq!(read_all(folder.path()).unwrap(), [record]);

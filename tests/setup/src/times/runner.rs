@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::record::{Record, Timed};
+use super::record::{PROCESSOR, Record, Timed};
 
 /// Arguments by which the tests' harness prints the time of each test.
 const ARGUMENTS: [&str; 3] = ["-Z", "unstable-options", "--report-time"];
@@ -48,8 +48,20 @@ pub(crate) fn run(
     let status = child.wait()?;
     let binary = Timed::new(begin.elapsed(), &label(&package, name));
     let tests = std::iter::from_fn(|| times.recv_timeout(OUTPUT_TIMEOUT).ok()).collect();
-    Record { binary, tests }.save(folder, &format!("{name}-{}", std::process::id()));
+    let processor = Timed::new(processor_time_of_children()?, PROCESSOR);
+    Record { binary, processor, tests }.save(folder, &format!("{name}-{}", std::process::id()));
     Ok(exit_code(program, status))
+}
+
+/// Returns the processor time of the processes that ended and were waited for, and of theirs.
+///
+/// Source: proc(5), the fields `cutime` and `cstime` of `/proc/self/stat`.
+fn processor_time_of_children() -> anyhow::Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').context("/proc/self/stat: no name")?;
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<f64>);
+    let ticks: f64 = ticks.sum::<Result<_, _>>()?;
+    Ok(Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64))
 }
 
 /// Copies `from` to `to`, and sends the time of each test. Stops if `to` is closed.
