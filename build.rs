@@ -13,6 +13,8 @@ mod options;
 mod requests;
 #[path = "build/secrets.rs"]
 mod secrets;
+#[path = "build/services.rs"]
+mod services;
 #[path = "build/states.rs"]
 mod states;
 
@@ -40,6 +42,7 @@ fn main() -> BuildResult {
     table("of_tenant", &nouns::of_tenant(&nouns))?;
     table("requests", &requests::rows(&pool))?;
     table("states", &states::rows(&pool)?)?;
+    table("stored", &nouns::stored(&nouns))?;
     table("watch_responses", &nouns::watch_responses(&pool))
 }
 
@@ -82,12 +85,9 @@ fn compile(folder: &str, descriptors: &str, secrets: &str) -> BuildResult<Descri
     {
         config.type_attribute(oneof.full_name(), "#[derive(Debug)]");
     }
-    tonic_prost_build::configure()
-        // Else each client has a function `connect`, which a call of that name cannot have beside
-        // it.
-        .build_transport(false)
-        .include_file(format!("{folder}_packages.rs"))
-        .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
+    config.service_generator(Box::new(services::ServiceGenerator));
+    config.include_file(format!("{folder}_packages.rs"));
+    config.compile_fds(compiler.file_descriptor_set())?;
     Ok(pool)
 }
 

@@ -134,6 +134,18 @@ pub(crate) fn objects(nouns: &[Noun]) -> String {
     nouns.iter().filter(is_object).map(row).collect()
 }
 
+/// Returns the rows of the macro in `src/object.rs`: the fields of objects with the id, which is
+/// the first one, and with the name.
+pub(crate) fn stored(nouns: &[Noun]) -> String {
+    let row = |Noun { message, .. }: &Noun| {
+        let id =
+            message.get_field(1).filter(|_| message.get_field_by_name("revision").is_some())?;
+        let name = requests::name_field(message).unwrap_or_default();
+        Some(format!("{}, {}, [{name}];\n", type_path(message), id.name()))
+    };
+    nouns.iter().filter_map(row).collect()
+}
+
 /// Returns the rows of the macro in `src/requests.rs`: the values of nouns by which they are
 /// filtered.
 pub(crate) fn attributes(nouns: &[Noun]) -> String {

@@ -3,7 +3,7 @@
 
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor, MethodDescriptor};
 
-use crate::names::{oneof_path, type_path};
+use crate::names::{camel, oneof_path, type_path};
 
 /// Fields by which objects are filtered, and the names of the fields of objects that have the value.
 const FILTERS: [(&str, &[&str]); 5] = [
@@ -17,42 +17,69 @@ const FILTERS: [(&str, &[&str]); 5] = [
 /// Returns the rows of the macro in `src/requests.rs`: all standard calls.
 pub(crate) fn rows(pool: &DescriptorPool) -> String {
     let calls = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
-    calls.filter_map(|call| row(&call)).map(|row| row + ";\n").collect()
+    calls.flat_map(|call| rows_of(&call)).collect()
 }
 
-/// Returns the row of `call`; none if it is not a standard call.
-fn row(call: &MethodDescriptor) -> Option<String> {
+/// Returns the rows of `call`; none if it is not a standard call.
+///
+/// The second one names the request of the noun's call. Events have none: they have two lists.
+fn rows_of(call: &MethodDescriptor) -> Vec<String> {
+    let Some((verb, object, arguments)) = standard_call(call) else { return Vec::new() };
+    let mut rows = vec![format!("{verb} ({arguments});\n")];
+    if object.get_field_by_name("revision").is_some() {
+        let (object, request) = (type_path(&object), type_path(&call.input()));
+        let name = camel(verb);
+        rows.push(format!("call (Has{name}, {name}, {object}, {request});\n"));
+    }
+    rows
+}
+
+/// Returns the macro of `call`, the object and the macro's arguments; none if it is not a standard
+/// call.
+fn standard_call(call: &MethodDescriptor) -> Option<(&'static str, MessageDescriptor, String)> {
     let (request, response) = (call.input(), call.output());
     let has = |field: &str| request.get_field_by_name(field).is_some();
     let types = format!("{}, {}", type_path(&request), type_path(&response));
     let view = if has("view") { "view" } else { "" };
-    let object = |field: &FieldDescriptor| {
-        Some(format!("{}, {}", type_path(field.kind().as_message()?), field.name()))
+    let object = |field: &FieldDescriptor| field.kind().as_message().cloned();
+    let named = |object: &MessageDescriptor, field: &FieldDescriptor| {
+        format!("{types}, {}, {}", type_path(object), field.name())
     };
-    if call.name().starts_with("Create") && has("request_id") {
+    let name = call.name();
+    if name.starts_with("Create") && has("request_id") {
         let field =
             one_object(&response).and_then(|field| request.get_field_by_name(field.name()))?;
-        return Some(format!("create ({types}, {})", object(&field)?));
+        let object = object(&field)?;
+        return Some(("create", object.clone(), named(&object, &field)));
     }
-    if call.name().starts_with("Update") && has("update_mask") {
-        return Some(format!("update ({types}, {})", object(&one_object(&response)?)?));
-    }
-    if call.name().starts_with("Get") {
+    if name.starts_with("Update") && has("update_mask") {
         let field = one_object(&response)?;
-        return Some(format!("get ({types}, {}, {}, [{view}])", object(&field)?, by(&request)?));
+        let object = object(&field)?;
+        return Some(("update", object.clone(), named(&object, &field)));
     }
-    if call.name().starts_with("Delete") && has("revision") {
-        return Some(format!("delete ({types}, {})", id(&request)?));
+    if name.starts_with("Get") {
+        let field = one_object(&response)?;
+        let object = object(&field)?;
+        let arguments = format!("{}, {}, [{view}]", named(&object, &field), by(&request)?);
+        return Some(("get", object, arguments));
     }
-    if call.name().starts_with("List") && response.get_field_by_name("next_page_token").is_some() {
-        let objects = response.fields().find(FieldDescriptor::is_list)?;
-        let filters = filters(&request, objects.kind().as_message()?);
-        return Some(format!("list ({types}, {}, [{view}], [{filters}])", object(&objects)?));
+    if let Some(noun) = name.strip_prefix("Delete").filter(|_| has("revision")) {
+        let object = format!("{}.{noun}", request.package_name());
+        let object = call.parent_pool().get_message_by_name(&object)?;
+        return Some(("delete", object, format!("{types}, {}", id(&request)?)));
     }
-    if call.name().starts_with("Watch") {
-        let watched = response.oneofs().next()?.fields().next()?;
-        let filters = filters(&request, watched.kind().as_message()?);
-        return Some(format!("watch ({types}, {}, [{view}], [{filters}])", id(&request)?));
+    if name.starts_with("List") && response.get_field_by_name("next_page_token").is_some() {
+        let field = response.fields().find(FieldDescriptor::is_list)?;
+        let object = object(&field)?;
+        let filters = filters(&request, &object);
+        let arguments = format!("{}, [{view}], [{filters}]", named(&object, &field));
+        return Some(("list", object, arguments));
+    }
+    if name.starts_with("Watch") {
+        let object = object(&response.oneofs().next()?.fields().next()?)?;
+        let filters = filters(&request, &object);
+        let arguments = format!("{types}, {}, [{view}], [{filters}]", id(&request)?);
+        return Some(("watch", object, arguments));
     }
     None
 }
@@ -94,6 +121,12 @@ pub(crate) fn attributes(object: &MessageDescriptor) -> String {
         }
     }
     attributes
+}
+
+/// Returns the field of `object` with the name that people gave it.
+pub(crate) fn name_field(object: &MessageDescriptor) -> Option<String> {
+    let (name, fields) = FILTERS.iter().find(|(name, _)| *name == "name")?;
+    Some(attribute(object, name, fields)?.name().to_owned())
 }
 
 /// Returns the first of `fields` that `object` has, which is its attribute `name`.

@@ -4,6 +4,7 @@
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`calls`]: who may make each call.
+//! - [`client`], [`server`]: what the generated clients and servers of all services share.
 //! - [`nouns`]: the kinds of objects, and the states of each.
 //! - [`object`]: the fields that all objects share.
 //! - [`tenant`]: names of tenants.
@@ -23,6 +24,7 @@
 pub mod boot_image;
 pub mod calls;
 pub mod check;
+pub mod client;
 pub mod disk_hint;
 pub mod field_mask;
 pub mod id;
@@ -33,6 +35,7 @@ pub mod object;
 pub mod options;
 pub mod requests;
 pub mod secret;
+pub mod server;
 mod states;
 pub mod status;
 pub mod tenant;
@@ -41,7 +44,7 @@ pub mod watch;
 pub use id::types::*;
 pub use id::{BootId, Id, LeaseId, ProcessId};
 pub use mac::Mac;
-pub use object::Object;
+pub use object::{Object, Stored};
 pub use requests::Attributes;
 pub use tenant::TenantName;
 

@@ -1,4 +1,4 @@
-//! The fields that the objects of all services share: id, revision, labels and times.
+//! The fields that the objects of all services share: id, name, revision, labels and times.
 
 use std::time::SystemTime;
 
@@ -9,8 +9,22 @@ use crate::requests::Attributes;
 pub use crate::requests::Labels;
 use crate::status::Violations;
 
+/// A message that a store keeps as a record.
+pub trait Stored {
+    /// Returns its id.
+    fn id(&self) -> &str;
+
+    /// Returns the field with its revision.
+    fn revision_mut(&mut self) -> &mut i64;
+
+    /// Returns the name that people gave it; empty if it has none.
+    fn given_name(&self) -> &str {
+        ""
+    }
+}
+
 /// A message that a service stores as an object of its own.
-pub trait Object: Attributes + prost::Name {
+pub trait Object: Stored + Attributes + prost::Name {
     /// The noun of its id.
     type Noun: Noun;
 
@@ -63,3 +77,24 @@ macro_rules! objects {
 }
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+
+/// Implements [`Stored`] for the objects of nouns, by the fields with id and name.
+macro_rules! stored {
+    ($($message:ty, $id:ident, [$($name:ident)?];)*) => {$(
+        impl Stored for $message {
+            fn id(&self) -> &str {
+                &self.$id
+            }
+
+            fn revision_mut(&mut self) -> &mut i64 {
+                &mut self.revision
+            }
+
+            $(fn given_name(&self) -> &str {
+                &self.$name
+            })?
+        }
+    )*};
+}
+
+include!(concat!(env!("OUT_DIR"), "/stored.rs"));

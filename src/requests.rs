@@ -1,13 +1,16 @@
 //! The standard calls of nouns: create, get, list, update, delete and watch.
 //!
 //! Each noun has request messages of its own. These traits are what they have in common, so that one
-//! implementation serves the calls of all nouns.
+//! implementation serves the calls of all nouns, and one makes them: [`HasCreate`] and its like name
+//! the request of an object's call.
 
 use std::collections::BTreeMap;
 
 use prost::{Message, Name};
+use prost_types::FieldMask;
 
 use crate::HardwareId;
+use crate::client::Call;
 use crate::common::v1::View;
 use crate::watch::WatchResponse;
 
@@ -19,9 +22,12 @@ pub trait CreateRequest: Message + Name + Default {
     /// The object.
     type Object;
     /// The response, which has the object as it is stored.
-    type Response: From<Self::Object>;
+    type Response: ObjectResponse<Self::Object>;
     /// The field with the object.
     const FIELD: &'static str;
+
+    /// Returns the request that creates `object`. It has no id: it must not be repeated.
+    fn of(object: Self::Object) -> Self;
 
     /// Returns the id of the request; empty if it must not be repeated.
     fn request_id(&self) -> &str;
@@ -30,14 +36,24 @@ pub trait CreateRequest: Message + Name + Default {
     fn into_object(self) -> Option<Self::Object>;
 }
 
+/// A response that has an object.
+pub trait ObjectResponse<T>: From<T> {
+    /// Returns the object. Each server sends one.
+    fn into_object(self) -> Option<T>;
+}
+
 /// A request that replaces fields of an object.
 pub trait UpdateRequest {
     /// The object.
     type Object;
     /// The response, which has the object as it is stored.
-    type Response: From<Self::Object>;
+    type Response: ObjectResponse<Self::Object>;
     /// The field with the object.
     const FIELD: &'static str;
+
+    /// Returns the request that replaces the fields `mask` of the object with those of `object`;
+    /// without a mask, all fields.
+    fn of(object: Self::Object, mask: Option<FieldMask>) -> Self;
 
     /// Returns the object with the new values, and the names of the fields to replace.
     fn into_update(self) -> (Option<Self::Object>, Vec<String>);
@@ -57,7 +73,10 @@ pub trait GetRequest {
     /// The object.
     type Object;
     /// The response.
-    type Response: From<Self::Object>;
+    type Response: ObjectResponse<Self::Object>;
+
+    /// Returns the request for the object that is named `by`, in this `view` if the noun has views.
+    fn of(by: By, view: View) -> Self;
 
     /// Returns the view that the caller wants.
     fn wanted_view(&self) -> View {
@@ -75,6 +94,9 @@ pub trait DeleteRequest {
     /// The field with the id.
     const FIELD: &'static str;
 
+    /// Returns the request that deletes the object with the id `id`, whatever its revision is.
+    fn of(id: String) -> Self;
+
     /// Returns the id, and the expected revision or 0.
     fn into_id(self) -> (String, i64);
 }
@@ -84,7 +106,11 @@ pub trait ListRequest: Filter + Send + Sync + 'static {
     /// The object.
     type Object;
     /// The response.
-    type Response: From<Page<Self::Object>>;
+    type Response: From<Page<Self::Object>> + Into<Page<Self::Object>>;
+
+    /// Returns the request for a page of at most `page_size` objects, with these `labels` if the
+    /// noun has labels.
+    fn of(page_size: i32, page_token: String, labels: Labels) -> Self;
 
     /// Returns the view that the caller wants.
     fn wanted_view(&self) -> View {
@@ -112,6 +138,9 @@ pub trait WatchRequest: Filter + Send + Sync + 'static {
     /// The response.
     type Response: WatchResponse + Send + 'static;
 
+    /// Returns the request for the changes of the object with the id `id`, or of all if it is empty.
+    fn of(id: String, view: View) -> Self;
+
     /// Returns the view that the caller wants.
     fn wanted_view(&self) -> View {
         View::Unspecified
@@ -119,6 +148,45 @@ pub trait WatchRequest: Filter + Send + Sync + 'static {
 
     /// Returns the id of the only object to watch; empty for all.
     fn id(&self) -> &str;
+}
+
+/// An object that can be created.
+pub trait HasCreate: Sized {
+    /// The request.
+    type Create: CreateRequest<Object = Self>
+        + Call<Response = <Self::Create as CreateRequest>::Response>;
+}
+
+/// An object that can be changed.
+pub trait HasUpdate: Sized {
+    /// The request.
+    type Update: UpdateRequest<Object = Self>
+        + Call<Response = <Self::Update as UpdateRequest>::Response>;
+}
+
+/// An object that can be read by its id or name.
+pub trait HasGet: Sized {
+    /// The request.
+    type Get: GetRequest<Object = Self> + Call<Response = <Self::Get as GetRequest>::Response>;
+}
+
+/// An object that can be deleted by its id.
+pub trait HasDelete: Sized {
+    /// The request.
+    type Delete: DeleteRequest + Call<Response = <Self::Delete as DeleteRequest>::Response>;
+}
+
+/// An object that can be listed.
+pub trait HasList: Sized {
+    /// The request.
+    type List: ListRequest<Object = Self> + Call<Response = <Self::List as ListRequest>::Response>;
+}
+
+/// An object that can be watched.
+pub trait HasWatch: Sized {
+    /// The request.
+    type Watch: WatchRequest<Response: WatchResponse<Object = Self> + Message + Default>
+        + Call<Response = <Self::Watch as WatchRequest>::Response>;
 }
 
 static NO_LABELS: Labels = BTreeMap::new();
@@ -248,6 +316,30 @@ macro_rules! wanted_view {
     };
 }
 
+/// Sets the view of a request, if it has one.
+macro_rules! with_view {
+    ([], $request:expr, $view:ident) => {{
+        let _has_none = $view;
+        $request
+    }};
+    ([view], $request:expr, $view:ident) => {{
+        let mut request = $request;
+        request.view = $view.into();
+        request
+    }};
+}
+
+/// Sets the labels that a list filters by, if it does.
+macro_rules! with_labels {
+    ([labels $($_other:ident)*], $request:ident, $labels:ident) => {
+        Self { labels: $labels, ..$request }
+    };
+    ([$($_other:ident)*], $request:ident, $labels:ident) => {{
+        let _has_none = $labels;
+        $request
+    }};
+}
+
 /// Implements the trait of a standard call.
 macro_rules! create {
     ($request:ty, $response:ty, $object:ty, $field:ident) => {
@@ -255,6 +347,10 @@ macro_rules! create {
             type Object = $object;
             type Response = $response;
             const FIELD: &'static str = stringify!($field);
+
+            fn of(object: $object) -> Self {
+                Self { $field: Some(object), ..Self::default() }
+            }
 
             fn request_id(&self) -> &str {
                 &self.request_id
@@ -276,6 +372,11 @@ macro_rules! update {
             type Response = $response;
             const FIELD: &'static str = stringify!($field);
 
+            #[allow(clippy::needless_update)]
+            fn of(object: $object, mask: Option<FieldMask>) -> Self {
+                Self { $field: Some(object), update_mask: mask, ..Self::default() }
+            }
+
             fn into_update(self) -> (Option<$object>, Vec<String>) {
                 (self.$field, self.update_mask.unwrap_or_default().paths)
             }
@@ -292,6 +393,16 @@ macro_rules! get {
             type Response = $response;
 
             wanted_view!($view);
+
+            #[allow(clippy::needless_update)]
+            fn of(by: By, view: View) -> Self {
+                type Field = $by;
+                let by = match by {
+                    By::Id(id) => Field::Id(id),
+                    By::Name(name) => Field::Name(name),
+                };
+                with_view!($view, Self { by: Some(by), ..Self::default() }, view)
+            }
 
             fn by(self) -> Option<By> {
                 type Field = $by;
@@ -311,6 +422,11 @@ macro_rules! delete {
         impl DeleteRequest for $request {
             type Response = $response;
             const FIELD: &'static str = stringify!($id);
+
+            #[allow(clippy::needless_update)]
+            fn of(id: String) -> Self {
+                Self { $id: id, ..Self::default() }
+            }
 
             fn into_id(self) -> (String, i64) {
                 (self.$id, self.revision)
@@ -333,6 +449,12 @@ macro_rules! list {
 
             wanted_view!($view);
 
+            #[allow(clippy::needless_update)]
+            fn of(page_size: i32, page_token: String, labels: Labels) -> Self {
+                let request = Self { page_size, page_token, ..Self::default() };
+                with_labels!([$($filter)*], request, labels)
+            }
+
             fn page_size(&self) -> i32 {
                 self.page_size
             }
@@ -349,6 +471,12 @@ macro_rules! list {
                 Self { $objects: objects, next_page_token, ..Self::default() }
             }
         }
+
+        impl From<$response> for Page<$object> {
+            fn from(response: $response) -> Self {
+                Self { objects: response.$objects, next_page_token: response.next_page_token }
+            }
+        }
     };
 }
 
@@ -362,6 +490,11 @@ macro_rules! watch {
             type Response = $response;
 
             wanted_view!($view);
+
+            #[allow(clippy::needless_update)]
+            fn of(id: String, view: View) -> Self {
+                with_view!($view, Self { $id: id, ..Self::default() }, view)
+            }
 
             fn id(&self) -> &str {
                 &self.$id
@@ -378,6 +511,21 @@ macro_rules! object_response {
             fn from(object: $object) -> Self {
                 Self { $field: Some(object), ..Self::default() }
             }
+        }
+
+        impl ObjectResponse<$object> for $response {
+            fn into_object(self) -> Option<$object> {
+                self.$field
+            }
+        }
+    };
+}
+
+/// Names the request of a call of an object.
+macro_rules! call {
+    ($trait:ident, $name:ident, $object:ty, $request:ty) => {
+        impl $trait for $object {
+            type $name = $request;
         }
     };
 }

@@ -15,6 +15,7 @@ use tinwright::hardware::v1::{
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 use tinwright::identity::v1::{CreateTenantRequest, Tenant};
 use tonic::Code;
+use tonic::service::interceptor::InterceptedService;
 
 fn create(name: &str) -> CreateHardwareRequest {
     let mac = format!("02:00:00:00:00:{:02x}", name.bytes().last().unwrap_or_default());
@@ -95,8 +96,8 @@ async fn a_refused_call_of_a_doors_client_is_an_event_of_the_client_and_names_th
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
     let channel = server.channel_of(Some(door)).await;
     let client: Caller = "tinwright:viewer?subject=credential:7&tenant=acme".parse().unwrap();
-    let mut hardware =
-        HardwareServiceClient::with_interceptor(channel, ForwardCaller::new(&client));
+    let channel = InterceptedService::new(channel, ForwardCaller::new(&client));
+    let mut hardware = HardwareServiceClient::new(channel);
     let refused = hardware.create_hardware(create("n1")).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     let mut log = OwnerEventServiceClient::new(server.channel(Some(Role::Admin)).await);

@@ -7,7 +7,7 @@ use store::serving;
 use tinwright::common::v1::View;
 use tinwright::requests::{CreateRequest, DeleteRequest, UpdateRequest};
 use tinwright::status::Violations;
-use tinwright::{Object, field_mask};
+use tinwright::{Object, Stored as _, field_mask};
 use tonic::{Request, Response, Status};
 
 use crate::read::Served;
@@ -96,8 +96,8 @@ pub trait Edit: Noun<Kind: Kind<Record: Object>> {
         paths: &[String],
     ) -> impl Future<Output = Result<Record<Self>, Self::Error>> + Send {
         async move {
-            let revision = *Self::Kind::revision_mut(&mut update);
-            let old = self.records().at(Self::Kind::id(&update), revision).await?;
+            let revision = *update.revision_mut();
+            let old = self.records().at(update.id(), revision).await?;
             let mut new = self.checked(field_mask::merge(&old, &update, paths)?, Some(&old))?;
             if new == old {
                 return Ok(old);

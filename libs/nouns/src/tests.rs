@@ -29,18 +29,6 @@ impl Kind for TemplateKind {
     const KIND: &'static str = "template";
     const INDEXES: &'static [&'static str] = &["template-name"];
 
-    fn id(template: &pb::Template) -> &str {
-        &template.id
-    }
-
-    fn name(template: &pb::Template) -> &str {
-        &template.name
-    }
-
-    fn revision_mut(template: &mut pb::Template) -> &mut i64 {
-        &mut template.revision
-    }
-
     fn indexes(template: &pb::Template) -> Vec<Index> {
         vec![Index::unique("template-name", &template.name)]
     }

@@ -17,6 +17,7 @@ pub mod requests;
 mod source;
 
 use std::marker::PhantomData;
+use tinwright::Stored as _;
 
 pub use self::change::Change;
 pub use self::check::CheckReport;
@@ -74,7 +75,7 @@ impl<K: Kind> Records<K> {
     /// Returns the record `id` if it is at `revision`; 0 is any revision.
     pub async fn at(&self, id: &str, revision: i64) -> Result<K::Record, Error> {
         let mut found = self.require(id).await?;
-        match *K::revision_mut(&mut found) {
+        match *found.revision_mut() {
             at if revision == 0 || revision == at => Ok(found),
             _ => Err(Error::Changed { noun: K::NOUN, id: id.to_owned() }),
         }
@@ -162,7 +163,7 @@ impl<K: Kind> Records<K> {
             {
                 looked += 1;
                 let record = self.decode(key, found)?;
-                K::id(&record).clone_into(&mut last);
+                record.id().clone_into(&mut last);
                 if keep(&record) {
                     listing.push_sized(record, found.value.len());
                 }
@@ -229,7 +230,7 @@ impl<K: Kind> Records<K> {
         if let Some(made) = self.previous_result(request).await? {
             return Ok(made);
         }
-        let id = K::id(record);
+        let id = record.id();
         let done = request.map(|request| request.done(id, crate::wall_time(), &self.store));
         let done = done.unwrap_or_default();
         match self.commit(self.to_create(record).and(more).and(done)).await {
@@ -361,7 +362,7 @@ impl<K: Kind> Records<K> {
 /// Returns `record` as it is stored at `revision`.
 fn stored<K: Kind>(mut record: K::Record, revision: Revision) -> K::Record {
     // Opaque to callers, which compare for equality only, so the sign does not matter.
-    *K::revision_mut(&mut record) = revision.0.cast_signed();
+    *record.revision_mut() = revision.0.cast_signed();
     record
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _, future, stream};
+use tinwright::Stored as _;
 use tinwright::check;
 use tinwright::status::{self, Violations};
 use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
@@ -131,11 +132,11 @@ fn visible<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
     let events = events.into_inner().filter_map(move |event| {
         let event = event.map(|Event(event)| match event {
             WatchEvent::Put(record) if filter(&record) => {
-                shown.insert(K::id(&record).to_owned());
+                shown.insert(record.id().to_owned());
                 Some(WatchEvent::Put(show(record)))
             }
             WatchEvent::Put(record) => {
-                let id = K::id(&record).to_owned();
+                let id = record.id().to_owned();
                 shown.remove(&id).then_some(WatchEvent::Deleted(id))
             }
             WatchEvent::Deleted(id) => shown.remove(&id).then_some(WatchEvent::Deleted(id)),

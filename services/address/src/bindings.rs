@@ -40,14 +40,6 @@ impl Kind for BindingKind {
     const KIND: &'static str = "binding";
     const INDEXES: &'static [&'static str] = &[PLACE_INDEX];
 
-    fn id(binding: &pb::LocationBinding) -> &str {
-        &binding.id
-    }
-
-    fn revision_mut(binding: &mut pb::LocationBinding) -> &mut i64 {
-        &mut binding.revision
-    }
-
     fn indexes(binding: &pb::LocationBinding) -> Vec<Index> {
         let pb::LocationBinding { location_id, tenant, group, .. } = binding;
         vec![Index::unique(PLACE_INDEX, place(location_id, tenant, group))]

@@ -21,14 +21,6 @@ impl Kind for ClaimKind {
     type Id = ClaimId;
     const NOUN: &'static str = "claim";
     const KIND: &'static str = "claim";
-
-    fn id(claim: &pb::Claim) -> &str {
-        &claim.id
-    }
-
-    fn revision_mut(claim: &mut pb::Claim) -> &mut i64 {
-        &mut claim.revision
-    }
 }
 
 /// The id of a claim: [`Block::key`].

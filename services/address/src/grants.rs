@@ -68,16 +68,8 @@ impl Kind for GrantKind {
     const INDEXES: &'static [&'static str] =
         &[GRANT_INDEX, DUE_INDEX, INSTANCE_INDEX, PRIMARY_INDEX];
 
-    fn id(grant: &pb::Grant) -> &str {
-        &grant.id
-    }
-
     fn name(grant: &pb::Grant) -> &str {
         &grant.block
-    }
-
-    fn revision_mut(grant: &mut pb::Grant) -> &mut i64 {
-        &mut grant.revision
     }
 
     fn indexes(grant: &pb::Grant) -> Vec<Index> {

@@ -35,18 +35,6 @@ impl Kind for RangeKind {
     const KIND: &'static str = "range";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX, RANGE_INDEX];
 
-    fn id(range: &pb::Range) -> &str {
-        &range.id
-    }
-
-    fn name(range: &pb::Range) -> &str {
-        &range.name
-    }
-
-    fn revision_mut(range: &mut pb::Range) -> &mut i64 {
-        &mut range.revision
-    }
-
     fn indexes(range: &pb::Range) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &range.name), Index::shared(RANGE_INDEX, &range.subnet_id)]
     }

@@ -52,18 +52,6 @@ impl Kind for SubnetKind {
     const KIND: &'static str = "subnet";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
-    fn id(subnet: &pb::Subnet) -> &str {
-        &subnet.id
-    }
-
-    fn name(subnet: &pb::Subnet) -> &str {
-        &subnet.name
-    }
-
-    fn revision_mut(subnet: &mut pb::Subnet) -> &mut i64 {
-        &mut subnet.revision
-    }
-
     fn indexes(subnet: &pb::Subnet) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &subnet.name)]
     }

@@ -68,7 +68,6 @@ impl OwnerEvents {
     }
 }
 
-#[tonic::async_trait]
 impl OwnerEventService for OwnerEvents {
     #[tracing::instrument(target = "tinwright", skip_all)]
     async fn list_owner_events(

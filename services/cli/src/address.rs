@@ -10,20 +10,16 @@ use runtime::Channel;
 use tinwright::GrantId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_grant_request::By;
-use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::hardware::v1::Location;
 use tinwright::instance::v1::Instance;
 use tonic::Code;
 
-use crate::connect::View;
+use crate::connect::{View, call};
 use crate::failure::{self, Missing};
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, ListOutput, Row, print_line};
 use crate::range::subnet_id;
-use crate::resource::{
-    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
-};
+use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};
 
 /// Commands on grants of addresses.
 #[derive(Debug, clap::Subcommand)]
@@ -174,7 +170,7 @@ pub async fn run(
             for name in names {
                 let grant = pb::Grant::find(channel, &name, View::Basic).await?;
                 let request = pb::DetachGrantRequest { id: grant.id.clone(), ..Default::default() };
-                client(channel).detach_grant(request).await?;
+                call(channel, request).await?;
                 let done = if grant.attachment.is_some() { "detached" } else { "was not attached" };
                 print_line(out, &format!("grant {} of {} {done}", grant.id, grant.block))?;
             }
@@ -226,7 +222,7 @@ async fn grant(
         ..pb::Grant::default()
     };
     let request = pb::CreateGrantRequest { grant: Some(wanted) };
-    let granted = required(client(channel).create_grant(request).await?.into_inner().grant)?;
+    let granted = required(call(channel, request).await?.grant)?;
     let granted = if pending { granted } else { confirmed(channel, granted).await? };
     resource::print(std::slice::from_ref(&granted), output, channel, out).await
 }
@@ -251,7 +247,7 @@ async fn attach(
     let instance_id = Instance::find(channel, &instance, View::Basic).await?.id;
     let attachment = Some(pb::Attachment { instance_id, mac: interface, primary });
     let request = pb::AttachGrantRequest { id: grant.id, attachment };
-    let attached = required(client(channel).attach_grant(request).await?.into_inner().grant)?;
+    let attached = required(call(channel, request).await?.grant)?;
     let has = attached.attachment.clone().unwrap_or_default();
     let text = format!(
         "grant {} of {} attached to {} of instance {}",
@@ -268,7 +264,7 @@ async fn confirmed(channel: &Channel, grant: pb::Grant) -> anyhow::Result<pb::Gr
 
 async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<pb::Grant> {
     let request = pb::ConfirmGrantRequest { id: grant.id.clone(), use_only: false };
-    required(client(channel).confirm_grant(request).await?.into_inner().grant)
+    required(call(channel, request).await?.grant)
 }
 
 impl Row for pb::Grant {
@@ -284,21 +280,6 @@ impl Row for pb::Grant {
         let instance =
             self.attachment.as_ref().map_or_else(String::new, |it| it.instance_id.clone());
         vec![id, block, state, instance, tenant, key, age, ends]
-    }
-}
-
-impl Watchable for pb::Grant {
-    type Response = pb::WatchGrantsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_grants(pb::WatchGrantsRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
     }
 }
 
@@ -321,35 +302,28 @@ impl Resource for pb::Grant {
             }
         };
         let request = pb::GetGrantRequest { by: Some(by) };
-        required(client(channel).get_grant(request).await?.into_inner().grant)
+        required(call(channel, request).await?.grant)
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let state = match query.filter.pending {
-            true => pb::GrantState::Pending,
-            false => pb::GrantState::Unspecified,
-        };
-        let request = pb::ListGrantsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels: query.labels(),
-            tenant: query.filter.tenant.clone(),
-            subnet_id: subnet_id(channel, query.filter.subnet.as_deref()).await?,
-            state: state.into(),
-        };
-        let page = client(channel).list_grants(request).await?.into_inner();
-        Ok((page.grants, page.next_page_token))
+    async fn select(
+        channel: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
+        let GrantFilter { tenant, subnet, pending } = &query.filter;
+        request.tenant.clone_from(tenant);
+        request.subnet_id = subnet_id(channel, subnet.as_deref()).await?;
+        if *pending {
+            request.set_state(pb::GrantState::Pending);
+        }
+        Ok(())
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
         let request = pb::ReleaseGrantRequest { id: self.id.clone(), revision: 0 };
-        client(channel).release_grant(request).await?;
+        call(channel, request).await?;
         Ok(())
     }
-}
-
-fn client(channel: &Channel) -> GrantServiceClient<Channel> {
-    GrantServiceClient::new(channel.clone())
 }
 
 #[cfg(test)]

@@ -12,11 +12,10 @@ use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
-use tinwright::netboot::v1::netboot_service_client::NetbootServiceClient;
 use tinwright::{HardwareId, Mac, check};
 use tonic::Status;
 
-use crate::connect::MAX_MESSAGE_BYTES;
+use crate::connect::call;
 use crate::output::{self, Format, List, ListOutput, Row, Table, print_one};
 use crate::resource::{PAGE_SIZE, pages, required};
 use crate::{failure, hardware};
@@ -177,7 +176,7 @@ async fn explain(
     channel: &Channel,
     request: pb::ExplainBootRequest,
 ) -> anyhow::Result<pb::ExplainBootResponse> {
-    Ok(client(channel).explain_boot(request).await.map_err(add_hint)?.into_inner())
+    Ok(call(channel, request).await.map_err(add_hint)?)
 }
 
 /// Returns the id of the machine with the name `name`.
@@ -202,7 +201,7 @@ async fn boots(
         let hardware_id = hardware_id.clone();
         let request =
             pb::ListBootsRequest { page_size: PAGE_SIZE, page_token, hardware_id, unknown };
-        let page = client(channel).list_boots(request).await.map_err(add_hint)?.into_inner();
+        let page = call(channel, request).await.map_err(add_hint)?;
         Ok((page.boots, page.next_page_token))
     })
     .await
@@ -213,8 +212,8 @@ async fn find(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
     let name = output::referenced::<pb::Boot>(name);
     if host(name).is_err() || name.split_once('.').is_some_and(|(of, _)| is_owner(of)) {
         let request = pb::GetBootRequest { id: name.to_owned() };
-        let response = client(channel).get_boot(request).await.map_err(add_hint)?;
-        return required(response.into_inner().boot);
+        let response = call(channel, request).await.map_err(add_hint)?;
+        return required(response.boot);
     }
     let machine = match id(channel, name).await {
         // Tables show the beginning of the second part of an id.
@@ -283,10 +282,6 @@ fn host(name: &str) -> anyhow::Result<By> {
 /// Replaces the status of a server without netboot.
 fn add_hint(status: Status) -> Status {
     failure::if_unimplemented(status, failure::WITHOUT_NETBOOT)
-}
-
-fn client(channel: &Channel) -> NetbootServiceClient<Channel> {
-    NetbootServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 impl Row for pb::Boot {

@@ -16,8 +16,10 @@ use clap::{ArgMatches, Command, FromArgMatches};
 use runtime::connect::{Servers, client_config};
 use runtime::{Channel, Clock};
 use rustls::ClientConfig;
+use tinwright::client::{self, Call, Grpc};
 use tinwright::common::v1 as common;
 use tonic::transport::Uri;
+use tonic::{Status, Streaming};
 
 use crate::context::{Contexts, Site};
 use crate::failure;
@@ -35,6 +37,32 @@ pub enum View {
     Basic = common::View::Basic as isize,
     /// Everything; for administrators
     Full = common::View::Full as isize,
+}
+
+impl From<View> for common::View {
+    fn from(view: View) -> Self {
+        match view {
+            View::Basic => Self::Basic,
+            View::Full => Self::Full,
+        }
+    }
+}
+
+/// Makes a call with one response.
+pub async fn call<R: Call>(channel: &Channel, request: R) -> Result<R::Response, Status> {
+    Ok(client::unary(&mut client(channel), request).await?.into_inner())
+}
+
+/// Makes a call whose responses are a stream. Returns once it begins.
+pub async fn stream<R: Call>(
+    channel: &Channel,
+    request: R,
+) -> Result<Streaming<R::Response>, Status> {
+    Ok(client::server_streaming(&mut client(channel), request).await?.into_inner())
+}
+
+fn client(channel: &Channel) -> Grpc<Channel> {
+    Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 /// The server, and the identity of the caller.

@@ -12,9 +12,8 @@ use tinwright::hardware::v1::Location;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::enrol_bmc_request::Discovery;
-use tinwright::power::v1::power_service_client::PowerServiceClient;
 
-use crate::connect::MAX_MESSAGE_BYTES;
+use crate::connect::call;
 use crate::output::{Format, List, Row};
 use crate::resource::Resource as _;
 use crate::{bmc_address, input, password};
@@ -80,7 +79,7 @@ pub async fn run(
         return file::enrol(&path, &options, channel, out).await;
     }
     let (output, request) = request(options, channel).await?;
-    let enrolled = [client(channel).enrol_bmc(request).await?.into_inner()];
+    let enrolled = [call(channel, request).await?];
     let list = List::new(&enrolled, |it| &it.hardware_id, "no machine");
     list.print_rows(&output.into(), out).await
 }
@@ -167,10 +166,6 @@ impl Row for pb::EnrolBmcResponse {
             notes(self),
         ]
     }
-}
-
-fn client(channel: &Channel) -> PowerServiceClient<Channel> {
-    PowerServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]

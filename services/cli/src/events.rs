@@ -7,10 +7,9 @@ use std::time::{Duration, SystemTime};
 use prost_types::Timestamp;
 use runtime::{Channel, Clock};
 use tinwright::event::v1 as pb;
-use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::event::v1::watch_events_response::Event as WatchEvent;
 
-use crate::connect::MAX_MESSAGE_BYTES;
+use crate::connect::{call, stream};
 use crate::follow::{watch_ended, while_unavailable};
 use crate::input;
 use crate::output::{self, Format, GrowingTable, List, Row, print_line};
@@ -101,16 +100,12 @@ fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
     }
 }
 
-fn client(channel: &Channel) -> EventServiceClient<Channel> {
-    EventServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
 async fn list(channel: &Channel, filter: pb::EventFilter) -> anyhow::Result<Vec<pb::Event>> {
     let (mut events, mut page_token) = (Vec::new(), String::new());
     loop {
         let filter = Some(filter.clone());
         let request = pb::ListEventsRequest { filter, page_size: PAGE_EVENTS, page_token };
-        let page = client(channel).list_events(request).await?.into_inner();
+        let page = call(channel, request).await?;
         events.extend(page.events);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -133,7 +128,7 @@ async fn follow(
     }
     while_unavailable(true, async |failures| {
         let request = pb::WatchEventsRequest { filter: Some(filter.clone()) };
-        let mut responses = client(channel).watch_events(request).await?.into_inner();
+        let mut responses = stream(channel, request).await?;
         while let Some(response) = responses.message().await? {
             *failures = 0;
             let Some(WatchEvent::Added(event)) = response.event else { continue };

@@ -5,14 +5,17 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use prost::{Message, Name};
+use prost::Message;
 use runtime::Channel;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tinwright::watch::{WatchEvent, WatchResponse};
+use tinwright::Object;
+use tinwright::client::Call;
+use tinwright::requests::{HasWatch, WatchRequest as _};
+use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tonic::{Code, Status, Streaming};
 
-use crate::connect::View;
+use crate::connect::{View, stream};
 use crate::output::print_line;
 
 /// Delay before a stream is opened again.
@@ -21,20 +24,18 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_FAILURES: u32 = 60;
 
 /// The stream of a watch.
-pub type Watch<W> = Result<Streaming<<W as Watchable>::Response>, Status>;
+pub type Watch<W> = Streaming<<<W as HasWatch>::Watch as Call>::Response>;
 
 /// Objects that can be watched.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
-pub trait Watchable: Message + Name + Default {
-    /// The response message of the watch.
-    type Response: WatchResponse<Object = Self>;
-
-    /// Returns the object's id.
-    fn id(&self) -> &str;
-
+pub trait Watchable: Object + HasWatch + Message + Default {
     /// Opens the watch of the object with `id`, or of all objects if it is empty.
-    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self>;
+    async fn watch(channel: &Channel, id: String, view: View) -> Result<Watch<Self>, Status> {
+        stream(channel, Self::Watch::of(id, view.into())).await
+    }
 }
+
+impl<W: Object + HasWatch + Message + Default> Watchable for W {}
 
 /// Prints each event as one line of JSON. After a disconnect the watch is opened again, and what has changed meanwhile is printed.
 pub async fn events<W: Watchable>(
@@ -140,7 +141,7 @@ pub async fn until<W: Watchable, T>(
 
 /// Returns the next event of a watch; none for a kind that only a newer server knows. The end of the watch is an error.
 pub async fn next_event<W: Watchable>(
-    responses: &mut Streaming<W::Response>,
+    responses: &mut Watch<W>,
 ) -> Result<Option<WatchEvent<W>>, Status> {
     let response = responses.message().await?.ok_or_else(watch_ended)?;
     Ok(response.into_event())

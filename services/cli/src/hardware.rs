@@ -13,16 +13,14 @@ use std::time::SystemTime;
 use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
-use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::workflow::v1::Template;
 
-use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::connect::{View, call};
 use crate::enrol;
-use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, ListOutput, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable,
-    Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, Protectable, Query, Resource,
+    ResourceCommand, required,
 };
 pub(crate) use lookup::{address, known_id, machines, names};
 
@@ -179,7 +177,7 @@ pub async fn run(
             let id = pb::Hardware::find_id(channel, &machine).await?;
             let state = state as i32;
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
-            let response = client(channel).set_hardware_state(request).await?.into_inner();
+            let response = call(channel, request).await?;
             resource::print(response.hardware.as_slice(), output, channel, out).await
         }
         HardwareCommand::SetLocation { names, location, zone, output } => {
@@ -247,19 +245,6 @@ fn own_state(machine: &pb::Hardware) -> String {
     output::word(machine.state().as_str_name(), "STATE_")
 }
 
-impl Watchable for pb::Hardware {
-    type Response = pb::WatchHardwareResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchHardwareRequest { id, view: view as i32, ..Default::default() };
-        Ok(client(channel).watch_hardware(request).await?.into_inner())
-    }
-}
-
 impl Resource for pb::Hardware {
     type Filter = HardwareFilter;
     type WatchOptions = NoOptions;
@@ -271,35 +256,25 @@ impl Resource for pb::Hardware {
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         let request = pb::GetHardwareRequest { by: Some(lookup::by(name)?), view: view as i32 };
-        required(client(channel).get_hardware(request).await?.into_inner().hardware)
+        required(call(channel, request).await?.hardware)
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let (labels, view) = (query.labels(), query.view as i32);
+    async fn select(
+        channel: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
         let HardwareFilter { state, location, zone, model } = &query.filter;
-        let mut request = pb::ListHardwareRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels,
-            view,
-            state: state.map_or(0, |state| state as i32),
-            zone: zone.clone().unwrap_or_default(),
-            ..pb::ListHardwareRequest::default()
-        };
-        if let Some(name) = location {
-            request.location_id = pb::Location::find_id(channel, name).await?;
-        }
-        if let Some(name) = model {
-            request.model_id = pb::Model::find_id(channel, name).await?;
-        }
-        let page = client(channel).list_hardware(request).await?.into_inner();
-        Ok((page.hardware, page.next_page_token))
+        request.view = query.view as i32;
+        request.state = state.map_or(0, |state| state as i32);
+        request.zone = zone.clone().unwrap_or_default();
+        request.location_id = pb::Location::find_optional_id(channel, location.as_deref()).await?;
+        request.model_id = pb::Model::find_optional_id(channel, model.as_deref()).await?;
+        Ok(())
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteHardwareRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_hardware(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 
     // People get effective states. Programs get the machines themselves, and can request instances.
@@ -310,10 +285,6 @@ impl Resource for pb::Hardware {
 
     async fn table(channel: &Channel, machines: &[Self], now: SystemTime, wide: bool) -> Table {
         effective_state::table(channel, machines, now, wide).await
-    }
-
-    fn title(&self) -> String {
-        if self.name.is_empty() { self.id.clone() } else { self.name.clone() }
     }
 }
 
@@ -348,10 +319,6 @@ impl FromFiles for pb::Hardware {
         Ok(None)
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
     fn unchanged_part(&self, stored: &Self) -> Option<String> {
         let wanted = own_state(self);
         let name = if self.name == stored.name { stored.title() } else { stored.id.clone() };
@@ -376,22 +343,4 @@ impl FromFiles for pb::Hardware {
             self.architecture.clone_from(&stored.architecture);
         }
     }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateHardwareRequest { hardware: Some(self), request_id: String::new() };
-        required(client(channel).create_hardware(request).await?.into_inner().hardware)
-    }
-
-    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
-        let request = pb::UpdateHardwareRequest { hardware: Some(self), update_mask: mask };
-        required(client(channel).update_hardware(request).await?.into_inner().hardware)
-    }
-}
-
-fn client(channel: &Channel) -> HardwareServiceClient<Channel> {
-    HardwareServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }

@@ -14,8 +14,8 @@ use anyhow::Context as _;
 use runtime::Channel;
 use runtime::serial::Serial;
 use tinwright::identity::v1 as pb;
-use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 
+use crate::connect::call;
 use crate::output::{self, List, ListOutput, Row, print_line};
 use crate::resource::{self, PAGE_SIZE};
 
@@ -93,7 +93,7 @@ async fn certificates(tenant: &str, channel: &Channel) -> anyhow::Result<Vec<pb:
     let page = async |page_token| {
         let tenant = tenant.to_owned();
         let request = pb::ListCertificatesRequest { page_size: PAGE_SIZE, page_token, tenant };
-        let page = client(channel).list_certificates(request).await?.into_inner();
+        let page = call(channel, request).await?;
         Ok((page.certificates, page.next_page_token))
     };
     resource::pages(page).await
@@ -105,7 +105,7 @@ async fn revoke(texts: &[String], channel: &Channel, out: &mut dyn Write) -> any
     let serials = texts.iter().map(|text| whole_serial(text, &recorded));
     for serial in serials.collect::<anyhow::Result<Vec<_>>>()? {
         let request = pb::RevokeCertificateRequest { serial: serial.clone() };
-        let revoked = client(channel).revoke_certificate(request).await?.into_inner();
+        let revoked = call(channel, request).await?;
         let text = match revoked.certificate {
             Some(it) => format!("certificate {serial} of {} revoked", it.subject),
             None => format!(
@@ -207,8 +207,4 @@ fn state_of(certificate: &pb::Certificate) -> ListedState {
 /// Returns the name of a role, such as `viewer`.
 fn role_word(role: pb::Role) -> String {
     output::word(role.as_str_name(), "ROLE_")
-}
-
-fn client(channel: &Channel) -> IdentityServiceClient<Channel> {
-    IdentityServiceClient::new(channel.clone())
 }

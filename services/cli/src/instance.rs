@@ -8,23 +8,20 @@ mod wait;
 
 use std::time::{Duration, SystemTime};
 
-use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::InstanceId;
 use tinwright::hardware::v1::{Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
-use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1::Template;
 use tonic::{Code, Status};
 
-use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::connect::{View, call};
 use crate::failure::Missing;
-use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, Table, print_line};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Protectable, Query, Resource,
-    ResourceCommand, UpdateOptions, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Protectable, Query, Resource, ResourceCommand,
+    UpdateOptions, required,
 };
 use crate::{failure, hardware, input};
 pub use wait::Goal;
@@ -155,15 +152,15 @@ pub async fn run(
         }
         InstanceCommand::Retry { name, output } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
-            let retried = client(channel).retry_instance(pb::RetryInstanceRequest { id }).await?;
-            resource::print(retried.into_inner().instance.as_slice(), output, channel, out).await
+            let retried = call(channel, pb::RetryInstanceRequest { id }).await?;
+            resource::print(retried.instance.as_slice(), output, channel, out).await
         }
         InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, channel, out).await,
         InstanceCommand::Restart { name, force } => {
             let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
             let request_id = String::new();
             let request = pb::RestartInstanceRequest { id, force, request_id };
-            let job = client(channel).restart_instance(request).await?.into_inner().power_job_id;
+            let job = call(channel, request).await?.power_job_id;
             print_line(out, &format!("power job {job} restarts the machine"))
         }
         InstanceCommand::Wait { name, goal, timeout } => {
@@ -221,19 +218,6 @@ fn address(instance: &pb::Instance) -> String {
     own.or(granted).or(expected).cloned().unwrap_or_default()
 }
 
-impl Watchable for pb::Instance {
-    type Response = pb::WatchInstancesResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchInstancesRequest { id, view: view as i32, ..Default::default() };
-        Ok(client(channel).watch_instances(request).await?.into_inner())
-    }
-}
-
 impl Resource for pb::Instance {
     type Filter = InstanceFilter;
     type WatchOptions = NoOptions;
@@ -277,10 +261,6 @@ impl Resource for pb::Instance {
         filter.state.is_none_or(|state| state as i32 == self.state)
     }
 
-    fn title(&self) -> String {
-        if self.hostname.is_empty() { self.id.clone() } else { self.hostname.clone() }
-    }
-
     /// Its id: another instance may be on a machine whose name is its host name.
     fn reference_name(&self) -> String {
         self.id.clone()
@@ -309,23 +289,17 @@ impl Resource for pb::Instance {
         table.with_names(machines.into_iter().map(|(id, machine)| (id, machine.name)).collect())
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let (labels, view) = (query.labels(), query.view as i32);
+    async fn select(
+        _: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
         let InstanceFilter { tenant, show_deleted, state } = &query.filter;
-        let (tenant, show_deleted) = (tenant.clone().unwrap_or_default(), *show_deleted);
-        let page_size = PAGE_SIZE;
-        let request = pb::ListInstancesRequest {
-            page_size,
-            page_token,
-            labels,
-            view,
-            show_deleted,
-            tenant,
-            state: state.map_or(0, |state| state as i32),
-            ..Default::default()
-        };
-        let page = client(channel).list_instances(request).await?.into_inner();
-        Ok((page.instances, page.next_page_token))
+        request.view = query.view as i32;
+        request.tenant = tenant.clone().unwrap_or_default();
+        request.show_deleted = *show_deleted;
+        request.state = state.map_or(0, |state| state as i32);
+        Ok(())
     }
 
     async fn delete(
@@ -335,7 +309,7 @@ impl Resource for pb::Instance {
     ) -> anyhow::Result<()> {
         let force = options.force;
         let request = pb::DeleteInstanceRequest { id: self.id.clone(), revision: 0, force };
-        client(channel).delete_instance(request).await?;
+        call(channel, request).await?;
         match options.wait {
             true => wait::until(channel, &self.id, &self.title(), Goal::Gone).await,
             false => Ok(()),
@@ -378,20 +352,6 @@ impl FromFiles for pb::Instance {
         let found = get(channel, by, view).await.map_err(Into::into);
         Ok(resource::optional(found)?.flatten())
     }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateInstanceRequest { instance: Some(self), ..Default::default() };
-        required(client(channel).create_instance(request).await?.into_inner().instance)
-    }
-
-    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
-        let request = pb::UpdateInstanceRequest { instance: Some(self), update_mask: mask };
-        required(client(channel).update_instance(request).await?.into_inner().instance)
-    }
 }
 
 /// Returns the state of `instance` as tables show it, such as `deprovision-failed`.
@@ -402,9 +362,5 @@ pub fn state_word(instance: &pb::Instance) -> String {
 /// Returns the instance of an id, an address or a machine.
 pub async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
     let request = pb::GetInstanceRequest { by: Some(by), view: view as i32, show_deleted: false };
-    Ok(client(channel).get_instance(request).await?.into_inner().instance)
-}
-
-fn client(channel: &Channel) -> InstanceServiceClient<Channel> {
-    InstanceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    Ok(call(channel, request).await?.instance)
 }

@@ -9,9 +9,9 @@ use runtime::Channel;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::get_lease_request::By;
 use tinwright::netboot::v1::lease::State;
-use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tonic::Status;
 
+use crate::connect::call;
 use crate::output::{self, List, ListOutput, Row, Table, print_line};
 use crate::resource::{PAGE_SIZE, pages, required};
 use crate::{failure, hardware};
@@ -60,10 +60,9 @@ pub async fn run(
     channel: &Channel,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut client = LeaseServiceClient::new(channel.clone());
     match command {
         LeaseCommand::List { state, output } => {
-            let mut leases = list(&client).await?;
+            let mut leases = list(channel).await?;
             leases.retain(|lease| state.is_none_or(|state| state as i32 == lease.state));
             let table = async |now| {
                 let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
@@ -83,14 +82,14 @@ pub async fn run(
             for name in &names {
                 let request =
                     pb::GetLeaseRequest { by: Some(by(output::referenced::<pb::Lease>(name))) };
-                let found = client.get_lease(request).await.map_err(add_hint)?.into_inner();
+                let found = call(channel, request).await.map_err(add_hint)?;
                 let lease = required(found.lease)?;
                 check_ended(&lease, force)?;
                 leases.push(lease);
             }
             for pb::Lease { address, revision, .. } in leases {
                 let line = format!("lease of {address} deleted");
-                client.delete_lease(pb::DeleteLeaseRequest { address, revision }).await?;
+                call(channel, pb::DeleteLeaseRequest { address, revision }).await?;
                 print_line(out, &line)?;
             }
             Ok(())
@@ -98,10 +97,10 @@ pub async fn run(
     }
 }
 
-async fn list(client: &LeaseServiceClient<Channel>) -> anyhow::Result<Vec<pb::Lease>> {
+async fn list(channel: &Channel) -> anyhow::Result<Vec<pb::Lease>> {
     let page = async |page_token| {
         let request = pb::ListLeasesRequest { page_size: PAGE_SIZE, page_token };
-        let page = client.clone().list_leases(request).await.map_err(add_hint)?.into_inner();
+        let page = call(channel, request).await.map_err(add_hint)?;
         Ok((page.leases, page.next_page_token))
     };
     pages(page).await

@@ -6,8 +6,8 @@ use runtime::Channel;
 use tinwright::HardwareId;
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::explain_metadata_request::By;
-use tinwright::metadata::v1::metadata_service_client::MetadataServiceClient;
 
+use crate::connect::call;
 use crate::output::{self, Format, print_one};
 use crate::{failure, hardware};
 
@@ -45,10 +45,9 @@ pub async fn run(
         },
     };
     let request = pb::ExplainMetadataRequest { by: Some(by) };
-    let response = MetadataServiceClient::new(channel.clone()).explain_metadata(request).await;
+    let response = call(channel, request).await;
     let response =
         response.map_err(|status| failure::if_unimplemented(status, WITHOUT_METADATA))?;
-    let response = response.into_inner();
     let names = hardware::names(channel, std::iter::once(response.hardware_id.as_str())).await;
     let name = names.get(&response.hardware_id).map(String::as_str).unwrap_or_default();
     print_one(out, &response, &output, |response| explanation(response, name))

@@ -10,17 +10,12 @@ use std::time::SystemTime;
 use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
-use tinwright::hardware::v1::get_model_request::By;
-use tinwright::hardware::v1::model_service_client::ModelServiceClient;
-use tinwright::{ModelId, check};
 
-use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::connect::{View, call};
 use crate::failure;
-use crate::follow::{Watch, Watchable};
 use crate::output::{self, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, from_files, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, from_files,
 };
 
 /// The columns of a list.
@@ -99,7 +94,7 @@ async fn counts(channel: &Channel) -> anyhow::Result<BTreeMap<String, pb::ModelC
         let (page_size, count_machines) = (1000, true);
         let request =
             pb::ListModelsRequest { page_size, page_token, count_machines, ..Default::default() };
-        let page = client(channel).list_models(request).await?.into_inner();
+        let page = call(channel, request).await?;
         Ok((page.counts.into_iter().collect(), page.next_page_token))
     });
     Ok(counts.await?.into_iter().collect())
@@ -114,21 +109,6 @@ impl Row for pb::Model {
     }
 }
 
-impl Watchable for pb::Model {
-    type Response = pb::WatchModelsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_models(pb::WatchModelsRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
-    }
-}
-
 impl Resource for pb::Model {
     type Filter = NoOptions;
     type WatchOptions = NoOptions;
@@ -137,32 +117,12 @@ impl Resource for pb::Model {
     const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright model create -f FILE`";
 
-    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = match (name.parse::<ModelId>(), check::label(name)) {
-            (Ok(id), _) => By::Id(id.to_string()),
-            (Err(_), Ok(name)) => By::Name(name),
-            (Err(_), Err(_)) => return Err(resource::no_name(name, Self::RESOURCE)),
-        };
-        let request = pb::GetModelRequest { by: Some(by) };
-        required(client(channel).get_model(request).await?.into_inner().model)
-    }
-
-    fn title(&self) -> String {
-        self.name.clone()
-    }
-
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels();
-        let page_size = PAGE_SIZE;
-        let request = pb::ListModelsRequest { page_size, page_token, labels, ..Default::default() };
-        let page = client(channel).list_models(request).await?.into_inner();
-        Ok((page.models, page.next_page_token))
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        resource::by_label(channel, name, view).await
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteModelRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_model(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 
     /// Shows the numbers of machines, if the caller may see them.
@@ -187,32 +147,10 @@ impl Resource for pb::Model {
 }
 
 impl FromFiles for pb::Model {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
     async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
         match &mut self.accept_enrolled {
             Some(accept) => names.resolve_all::<pb::Location>(&mut accept.location_ids).await,
             None => Ok(()),
         }
     }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateModelRequest { model: Some(self), ..Default::default() };
-        required(client(channel).create_model(request).await?.into_inner().model)
-    }
-
-    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
-        let request = pb::UpdateModelRequest { model: Some(self), update_mask: mask };
-        required(client(channel).update_model(request).await?.into_inner().model)
-    }
-}
-
-fn client(channel: &Channel) -> ModelServiceClient<Channel> {
-    ModelServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }

@@ -5,17 +5,11 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use runtime::Channel;
-use tinwright::NodeId;
 use tinwright::node::v1 as pb;
-use tinwright::node::v1::get_node_request::By;
-use tinwright::node::v1::node_service_client::NodeServiceClient;
 
-use crate::connect::View;
-use crate::follow::{Watch, Watchable};
+use crate::connect::{View, call};
 use crate::output::{self, Row};
-use crate::resource::{
-    self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
-};
+use crate::resource::{self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand};
 
 /// Commands on nodes.
 #[derive(Debug, clap::Subcommand)]
@@ -89,21 +83,6 @@ impl Row for pb::Node {
     }
 }
 
-impl Watchable for pb::Node {
-    type Response = pb::WatchNodesResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_nodes(pb::WatchNodesRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
-    }
-}
-
 impl Resource for pb::Node {
     type Filter = NodeFilter;
     type WatchOptions = NoOptions;
@@ -113,13 +92,8 @@ impl Resource for pb::Node {
     const FIRST: &'static str =
         "a machine is one after its instance with an image_stack has booted";
 
-    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = match name.parse::<NodeId>() {
-            Ok(id) => By::Id(id.to_string()),
-            Err(_) => By::Name(name.into()),
-        };
-        let request = pb::GetNodeRequest { by: Some(by) };
-        required(client(channel).get_node(request).await?.into_inner().node)
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        resource::by_name(channel, name, view).await
     }
 
     fn title(&self) -> String {
@@ -130,24 +104,19 @@ impl Resource for pb::Node {
         resource::all_names::<pb::Stack>(channel).await
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+    async fn select(
+        channel: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
         let NodeFilter { stack, state } = &query.filter;
-        let mut request = pb::ListNodesRequest {
-            page_token,
-            labels: query.labels(),
-            state: state.map_or(0, |state| state as i32),
-            ..pb::ListNodesRequest::default()
-        };
-        if let Some(name) = stack {
-            request.stack_id = pb::Stack::find_id(channel, name).await?;
-        }
-        list(channel, request).await
+        request.stack_id = pb::Stack::find_optional_id(channel, stack.as_deref()).await?;
+        request.state = state.map_or(0, |state| state as i32);
+        Ok(())
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteNodeRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_node(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
@@ -162,10 +131,6 @@ pub(crate) async fn of_stack(channel: &Channel, stack_id: &str) -> anyhow::Resul
 
 async fn list(channel: &Channel, request: pb::ListNodesRequest) -> Page<pb::Node> {
     let request = pb::ListNodesRequest { page_size: PAGE_SIZE, ..request };
-    let page = client(channel).list_nodes(request).await?.into_inner();
+    let page = call(channel, request).await?;
     Ok((page.nodes, page.next_page_token))
-}
-
-fn client(channel: &Channel) -> NodeServiceClient<Channel> {
-    NodeServiceClient::new(channel.clone())
 }

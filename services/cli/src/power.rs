@@ -11,9 +11,8 @@ use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{self, Power, What};
-use tinwright::power::v1::power_service_client::PowerServiceClient;
 
-use crate::connect::MAX_MESSAGE_BYTES;
+use crate::connect::call;
 use crate::input;
 use crate::output::{self, Format, ListOutput, Row, print_one};
 use crate::resource::{ListQuery, Resource as _};
@@ -167,8 +166,8 @@ pub async fn run(
         PowerCommand::Status { machine, output } => {
             let hardware_id = Hardware::find_id(channel, &machine).await?;
             let request = pb::GetPowerStateRequest { hardware_id };
-            let state = client(channel).get_power_state(request).await;
-            let state = state.map_err(|status| bmc::with_hint(status, &machine))?.into_inner();
+            let state = call(channel, request).await;
+            let state = state.map_err(|status| bmc::with_hint(status, &machine))?;
             let table = |state: &_| output::table(std::slice::from_ref(state));
             return print_one(out, &state, &output, table);
         }
@@ -217,8 +216,4 @@ fn mode(uefi: bool, legacy: bool) -> operation::boot::Mode {
         (false, true) => operation::boot::Mode::Legacy,
         (false, false) => operation::boot::Mode::Unspecified,
     }
-}
-
-fn client(channel: &Channel) -> PowerServiceClient<Channel> {
-    PowerServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }

@@ -4,21 +4,15 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::SystemTime;
 
-use prost_types::FieldMask;
 use runtime::Channel;
-use tinwright::RangeId;
 use tinwright::address::v1 as pb;
-use tinwright::address::v1::get_range_request::By;
 
 use crate::connect::View;
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Query, Resource, ResourceCommand,
 };
-use crate::subnet::client;
 
 /// Commands on ranges.
 #[derive(Debug, clap::Subcommand)]
@@ -116,21 +110,6 @@ impl Row for pb::Range {
     }
 }
 
-impl Watchable for pb::Range {
-    type Response = pb::WatchRangesResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_ranges(pb::WatchRangesRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
-    }
-}
-
 impl Resource for pb::Range {
     type Filter = RangeFilter;
     type WatchOptions = NoOptions;
@@ -140,69 +119,31 @@ impl Resource for pb::Range {
     const FIRST: &'static str =
         "create one with `tinwright range create NAME FIRST-LAST --subnet SUBNET`";
 
-    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = match name.parse::<RangeId>() {
-            Ok(_) => By::Id(name.into()),
-            Err(_) => By::Name(name.into()),
-        };
-        let request = pb::GetRangeRequest { by: Some(by) };
-        required(client(channel).get_range(request).await?.into_inner().range)
-    }
-
-    fn title(&self) -> String {
-        self.name.clone()
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        resource::by_name(channel, name, view).await
     }
 
     async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
         resource::all_names::<pb::Subnet>(channel).await
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels();
-        let subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
-        let request = pb::ListRangesRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels,
-            subnet_id,
-            ..Default::default()
-        };
-        let page = client(channel).list_ranges(request).await?.into_inner();
-        Ok((page.ranges, page.next_page_token))
+    async fn select(
+        channel: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
+        request.subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
+        Ok(())
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteRangeRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_range(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
 impl FromFiles for pb::Range {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
     async fn resolve(&mut self, names: &Names<'_>) -> anyhow::Result<()> {
         names.resolve::<pb::Subnet>(&mut self.subnet_id).await
-    }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateRangeRequest { range: Some(self), ..Default::default() };
-        required(client(channel).create_range(request).await?.into_inner().range)
-    }
-
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateRangeRequest { range: Some(self), update_mask };
-        required(client(channel).update_range(request).await?.into_inner().range)
     }
 }
 

@@ -22,9 +22,13 @@ use anyhow::Context as _;
 use prost::{Message, Name};
 use prost_types::FieldMask;
 use runtime::Channel;
-use tinwright::HardwareId;
+use tinwright::requests::{
+    self, By, DeleteRequest as _, GetRequest as _, HasDelete, HasGet, HasList, ListRequest as _,
+    ObjectResponse as _,
+};
+use tinwright::{HardwareId, check};
 
-use crate::connect::View;
+use crate::connect::{View, call};
 use crate::failure::{self, Missing};
 use crate::follow::{self, Watchable};
 use crate::output::{self, Format, ListOutput, Row, Table, print_line};
@@ -44,7 +48,7 @@ pub type Page<T> = anyhow::Result<(Vec<T>, String)>;
 
 /// Objects of one kind on the server.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
-pub trait Resource: Watchable + Row {
+pub trait Resource: Watchable + HasList + Row {
     /// Options that filter a list, besides labels.
     type Filter: clap::Args + Debug + Default + PartialEq;
     /// Options of a watch.
@@ -62,8 +66,22 @@ pub trait Resource: Watchable + Row {
     /// Returns the object with exactly the name `name`. The error is [`failure::is_not_found`] if there is none.
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self>;
 
+    /// Completes the request for a page of the objects that `query` selects, by their labels already.
+    async fn select(
+        _channel: &Channel,
+        _request: &mut Self::List,
+        _query: &Query<Self>,
+    ) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Returns one page of a list.
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self>;
+    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+        let mut request = Self::List::of(PAGE_SIZE, page_token, query.labels());
+        Self::select(channel, &mut request, query).await?;
+        let page: requests::Page<Self> = call(channel, request).await?.into();
+        Ok((page.objects, page.next_page_token))
+    }
 
     /// Deletes the object.
     async fn delete(&self, channel: &Channel, options: &Self::DeleteOptions) -> anyhow::Result<()>;
@@ -104,7 +122,8 @@ pub trait Resource: Watchable + Row {
 
     /// Returns its name for people: its id if it has none.
     fn title(&self) -> String {
-        self.id().to_owned()
+        let name = self.name();
+        if name.is_empty() { self.id().to_owned() } else { name.to_owned() }
     }
 
     /// Returns the name in references to it: one by which it is found, and no other.
@@ -226,6 +245,44 @@ pub async fn run<R: Resource>(
             delete::delete::<R>(&names, yes, &options, channel, out).await
         }
     }
+}
+
+/// Returns the object with the id or the name `name`.
+pub async fn by_name<R: Resource + HasGet>(
+    channel: &Channel,
+    name: &str,
+    view: View,
+) -> anyhow::Result<R> {
+    // The ids of all resources have one form.
+    let by = match name.parse::<HardwareId>() {
+        Ok(id) => By::Id(id.to_string()),
+        Err(_) => By::Name(name.to_owned()),
+    };
+    required(call(channel, R::Get::of(by, view.into())).await?.into_object())
+}
+
+/// Does the same for a resource whose names are labels of DNS.
+pub async fn by_label<R: Resource + HasGet>(
+    channel: &Channel,
+    name: &str,
+    view: View,
+) -> anyhow::Result<R> {
+    let is_id = name.parse::<HardwareId>().is_ok();
+    let name = match check::label(name) {
+        Ok(label) if !is_id => label,
+        Err(_) if !is_id => return Err(no_name(name, R::RESOURCE)),
+        Ok(_) | Err(_) => name.to_owned(),
+    };
+    by_name(channel, &name, view).await
+}
+
+/// Deletes an object by its id.
+pub async fn delete_by_id<R: Resource + HasDelete>(
+    object: &R,
+    channel: &Channel,
+) -> anyhow::Result<()> {
+    call(channel, R::Delete::of(object.id().to_owned())).await?;
+    Ok(())
 }
 
 /// Returns the object whose id begins with `prefix`, or the error `missing` if there is none.

@@ -8,18 +8,13 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use runtime::Channel;
 use tinwright::node::v1 as pb;
-use tinwright::node::v1::get_stack_request::By;
-use tinwright::node::v1::stack_service_client::StackServiceClient;
-use tinwright::{StackId, check};
 
-use crate::connect::View;
+use crate::connect::{View, call};
 use crate::files::Object;
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Row, print_line};
 use crate::resource::{
-    self, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    from_files, required,
+    self, FileOptions, FromFiles, NoOptions, Resource, ResourceCommand, from_files, required,
 };
 
 /// Commands on stacks.
@@ -135,7 +130,7 @@ async fn apply_one(
     };
     let (stack, rollout) = (Some(stack.with_id(stored.id)), Some(settings));
     let request = pb::UpdateStackRequest { stack, update_mask: None, rollout };
-    required(client(channel).update_stack(request).await?.into_inner().stack)
+    required(call(channel, request).await?.stack)
 }
 
 async fn roll_back(
@@ -150,7 +145,7 @@ async fn roll_back(
         rollout: Some(rollout.settings(Vec::new())),
         revision: 0,
     };
-    let stack = client(channel).roll_back_stack(request).await?.into_inner().stack;
+    let stack = call(channel, request).await?.stack;
     wait(&required(stack)?, rollout, channel, out).await
 }
 
@@ -198,21 +193,6 @@ impl Row for pb::Stack {
     }
 }
 
-impl Watchable for pb::Stack {
-    type Response = pb::WatchStacksResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_stacks(pb::WatchStacksRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
-    }
-}
-
 impl Resource for pb::Stack {
     type Filter = NoOptions;
     type WatchOptions = NoOptions;
@@ -222,63 +202,12 @@ impl Resource for pb::Stack {
     const FIRST: &'static str = "create one with `tinwright stack apply -f FILE`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
-        let by = match (name.parse::<StackId>(), check::label(name)) {
-            (Ok(id), _) => By::Id(id.to_string()),
-            (Err(_), Ok(name)) => By::Name(name),
-            (Err(_), Err(_)) => return Err(resource::no_name(name, Self::RESOURCE)),
-        };
-        let request = pb::GetStackRequest { by: Some(by), view: view as i32 };
-        required(client(channel).get_stack(request).await?.into_inner().stack)
-    }
-
-    fn title(&self) -> String {
-        self.name.clone()
-    }
-
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels();
-        let request = pb::ListStacksRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels,
-            ..Default::default()
-        };
-        let page = client(channel).list_stacks(request).await?.into_inner();
-        Ok((page.stacks, page.next_page_token))
+        resource::by_label(channel, name, view).await
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteStackRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_stack(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
-impl FromFiles for pb::Stack {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateStackRequest { stack: Some(self), ..Default::default() };
-        required(client(channel).create_stack(request).await?.into_inner().stack)
-    }
-
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<prost_types::FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request =
-            pb::UpdateStackRequest { stack: Some(self), update_mask, ..Default::default() };
-        required(client(channel).update_stack(request).await?.into_inner().stack)
-    }
-}
-
-fn client(channel: &Channel) -> StackServiceClient<Channel> {
-    StackServiceClient::new(channel.clone())
-}
+impl FromFiles for pb::Stack {}

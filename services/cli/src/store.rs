@@ -8,9 +8,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use runtime::Channel;
 use tinwright::store::v1::BackupRequest;
-use tinwright::store::v1::store_service_client::StoreServiceClient;
 
-use crate::connect::MAX_MESSAGE_BYTES;
+use crate::connect::stream;
 
 /// Writes a backup of the server's store to `file`, or to standard output for `-`. The file is replaced once the backup is complete, and only
 /// its owner may read it. An error leaves no incomplete file.
@@ -48,9 +47,7 @@ async fn write(channel: &Channel, partial: &Path, file: &Path) -> anyhow::Result
 }
 
 async fn receive(channel: &Channel, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut client =
-        StoreServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let mut parts = client.backup(BackupRequest {}).await?.into_inner();
+    let mut parts = stream(channel, BackupRequest {}).await?;
     while let Some(part) = parts.message().await? {
         out.write_all(&part.data).context("writing the backup")?;
     }

@@ -5,19 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::FieldMask;
 use runtime::Channel;
-use tinwright::SubnetId;
 use tinwright::address::v1 as pb;
-use tinwright::address::v1::get_subnet_request::By;
-use tinwright::address::v1::subnet_service_client::SubnetServiceClient;
 
 use crate::connect::View;
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row};
-use crate::resource::{
-    self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    required,
-};
+use crate::resource::{self, ApplyOptions, FromFiles, NoOptions, Resource, ResourceCommand};
 
 /// Commands on subnets.
 #[derive(Debug, clap::Subcommand)]
@@ -178,21 +171,6 @@ impl Row for pb::Subnet {
     }
 }
 
-impl Watchable for pb::Subnet {
-    type Response = pb::WatchSubnetsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_subnets(pb::WatchSubnetsRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
-    }
-}
-
 impl Resource for pb::Subnet {
     type Filter = NoOptions;
     type WatchOptions = NoOptions;
@@ -201,66 +179,16 @@ impl Resource for pb::Subnet {
     const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright subnet create NAME ADDRESS/BITS`";
 
-    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = match name.parse::<SubnetId>() {
-            Ok(_) => By::Id(name.into()),
-            Err(_) => By::Name(name.into()),
-        };
-        let request = pb::GetSubnetRequest { by: Some(by) };
-        required(client(channel).get_subnet(request).await?.into_inner().subnet)
-    }
-
-    fn title(&self) -> String {
-        self.name.clone()
-    }
-
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels();
-        let request = pb::ListSubnetsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels,
-            ..Default::default()
-        };
-        let page = client(channel).list_subnets(request).await?.into_inner();
-        Ok((page.subnets, page.next_page_token))
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        resource::by_name(channel, name, view).await
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteSubnetRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_subnet(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
-impl FromFiles for pb::Subnet {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateSubnetRequest { subnet: Some(self), ..Default::default() };
-        required(client(channel).create_subnet(request).await?.into_inner().subnet)
-    }
-
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateSubnetRequest { subnet: Some(self), update_mask };
-        required(client(channel).update_subnet(request).await?.into_inner().subnet)
-    }
-}
-
-/// Returns a client of the service of subnets and ranges.
-pub(crate) fn client(channel: &Channel) -> SubnetServiceClient<Channel> {
-    SubnetServiceClient::new(channel.clone())
-}
+impl FromFiles for pb::Subnet {}
 
 #[cfg(test)]
 mod tests {

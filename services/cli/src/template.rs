@@ -11,21 +11,16 @@ mod render;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use prost_types::FieldMask;
 use runtime::Channel;
-use tinwright::TemplateId;
 use tinwright::workflow::v1 as pb;
-use tinwright::workflow::v1::get_template_request::By;
-use tinwright::workflow::v1::template_service_client::TemplateServiceClient;
 
-use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::connect::{View, call};
 use crate::files::{self, Object};
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, from_files, required,
+    self, ApplyOptions, FileOptions, FromFiles, NoOptions, Query, Resource, ResourceCommand,
+    from_files,
 };
 
 /// Commands on templates.
@@ -130,19 +125,6 @@ impl Row for pb::Template {
     }
 }
 
-impl Watchable for pb::Template {
-    type Response = pb::WatchTemplatesResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchTemplatesRequest { id, view: view as i32, ..Default::default() };
-        Ok(client(channel).watch_templates(request).await?.into_inner())
-    }
-}
-
 impl Resource for pb::Template {
     type Filter = NoOptions;
     type WatchOptions = NoOptions;
@@ -151,30 +133,17 @@ impl Resource for pb::Template {
     const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright template create -f FILE`";
 
-    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = match name.parse::<TemplateId>() {
-            Ok(_) => By::Id(name.into()),
-            Err(_) => By::Name(name.into()),
-        };
-        let request = pb::GetTemplateRequest { by: Some(by) };
-        required(client(channel).get_template(request).await?.into_inner().template)
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        resource::by_name(channel, name, view).await
     }
 
-    fn title(&self) -> String {
-        self.name.clone()
-    }
-
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let (labels, view) = (query.labels(), query.view as i32);
-        let request = pb::ListTemplatesRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels,
-            view,
-            ..Default::default()
-        };
-        let page = client(channel).list_templates(request).await?.into_inner();
-        Ok((page.templates, page.next_page_token))
+    async fn select(
+        _: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
+        request.view = query.view as i32;
+        Ok(())
     }
 
     async fn delete(
@@ -184,7 +153,7 @@ impl Resource for pb::Template {
     ) -> anyhow::Result<()> {
         let (id, force) = (self.id.clone(), options.force);
         let request = pb::DeleteTemplateRequest { id, revision: 0, force };
-        client(channel).delete_template(request).await?;
+        call(channel, request).await?;
         Ok(())
     }
 
@@ -207,39 +176,17 @@ impl FromFiles for pb::Template {
         }
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Lists are without data, which no template can be without.
     fn adopt(&mut self, stored: &Self) {
         if self.data.is_empty() {
             self.data.clone_from(&stored.data);
         }
     }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateTemplateRequest { template: Some(self), request_id: String::new() };
-        required(client(channel).create_template(request).await?.into_inner().template)
-    }
-
-    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
-        let request = pb::UpdateTemplateRequest { template: Some(self), update_mask: mask };
-        required(client(channel).update_template(request).await?.into_inner().template)
-    }
 }
 
 /// True for a template itself: our message has one as its data.
 pub(crate) fn is_template(object: &Object) -> bool {
     object.kind().is_none() && object.value.get("data").is_none()
-}
-
-fn client(channel: &Channel) -> TemplateServiceClient<Channel> {
-    TemplateServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]

@@ -3,21 +3,13 @@
 use std::io::Write;
 use std::time::SystemTime;
 
-use prost_types::FieldMask;
 use runtime::Channel;
-use tinwright::TenantId;
 use tinwright::identity::v1 as pb;
-use tinwright::identity::v1::get_tenant_request::By;
-use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 
 use crate::connect::View;
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row};
-use crate::resource::{
-    self, ApplyOptions, FromFiles, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand,
-    required,
-};
+use crate::resource::{self, ApplyOptions, FromFiles, NoOptions, Resource, ResourceCommand};
 
 /// Commands on tenants.
 #[derive(Debug, clap::Subcommand)]
@@ -69,21 +61,6 @@ impl Row for pb::Tenant {
     }
 }
 
-impl Watchable for pb::Tenant {
-    type Response = pb::WatchTenantsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_tenants(pb::WatchTenantsRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
-    }
-}
-
 impl Resource for pb::Tenant {
     type Filter = NoOptions;
     type WatchOptions = NoOptions;
@@ -92,62 +69,13 @@ impl Resource for pb::Tenant {
     const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright tenant create NAME`";
 
-    async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
-        let by = match name.parse::<TenantId>() {
-            Ok(_) => By::Id(name.into()),
-            Err(_) => By::Name(name.into()),
-        };
-        let request = pb::GetTenantRequest { by: Some(by) };
-        required(client(channel).get_tenant(request).await?.into_inner().tenant)
-    }
-
-    fn title(&self) -> String {
-        self.name.clone()
-    }
-
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels();
-        let request = pb::ListTenantsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels,
-            ..Default::default()
-        };
-        let page = client(channel).list_tenants(request).await?.into_inner();
-        Ok((page.tenants, page.next_page_token))
+    async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
+        resource::by_name(channel, name, view).await
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteTenantRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_tenant(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
-impl FromFiles for pb::Tenant {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateTenantRequest { tenant: Some(self), ..Default::default() };
-        required(client(channel).create_tenant(request).await?.into_inner().tenant)
-    }
-
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateTenantRequest { tenant: Some(self), update_mask };
-        required(client(channel).update_tenant(request).await?.into_inner().tenant)
-    }
-}
-
-fn client(channel: &Channel) -> TenantServiceClient<Channel> {
-    TenantServiceClient::new(channel.clone())
-}
+impl FromFiles for pb::Tenant {}

@@ -30,7 +30,6 @@ macro_rules! fake {
         impl $service:ident for $fake:ident { $($calls:tt)* }
         refuses { $($call:ident: $request:ident => $response:ident,)* }
     ) => {
-        #[tonic::async_trait]
         impl $service for $fake {
             $($calls)*
             $(

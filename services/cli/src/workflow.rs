@@ -15,17 +15,13 @@ use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::Template;
-use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 
-use crate::connect::{MAX_MESSAGE_BYTES, View};
+use crate::connect::{View, call};
 use crate::failure::Missing;
 use crate::files::Object;
-use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_line};
 use crate::resource::from_files::{Applied, Apply};
-use crate::resource::{
-    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
-};
+use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};
 use crate::tinkerbell::LABEL;
 use crate::{hardware, input};
 
@@ -142,13 +138,13 @@ pub async fn run(
         WorkflowCommand::Cancel { id, output } => {
             let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
             let request = pb::CancelWorkflowRequest { id };
-            let cancelled = client(channel).cancel_workflow(request).await?.into_inner();
+            let cancelled = call(channel, request).await?;
             resource::print(cancelled.workflow.as_slice(), output, channel, out).await
         }
         WorkflowCommand::ConfirmRestart { hardware } => {
             let hardware_id = Hardware::find_id(channel, &hardware).await?;
             let request = pb::ConfirmRestartRequest { hardware_id };
-            let confirmed = client(channel).confirm_restart(request).await?.into_inner();
+            let confirmed = call(channel, request).await?;
             let epoch = confirmed.boot_epoch;
             let waits = match confirmed.workflow {
                 Some(_) => "",
@@ -201,7 +197,7 @@ async fn create(
         boot_options: Some(pb::BootOptions { mode: mode.into(), power_off_after: false }),
         ..pb::CreateWorkflowRequest::default()
     };
-    let created = client(channel).create_workflow(request).await?.into_inner();
+    let created = call(channel, request).await?;
     resource::print(created.workflow.as_slice(), output, channel, out).await
 }
 
@@ -223,7 +219,7 @@ async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied
     let name = object.key("name").context("it has neither an id nor a name")?;
     let labels = [(LABEL.to_owned(), name.to_owned())].into();
     let request = pb::ListWorkflowsRequest { labels, page_size: 1, ..Default::default() };
-    if !client(channel).list_workflows(request).await?.into_inner().workflows.is_empty() {
+    if !call(channel, request).await?.workflows.is_empty() {
         return applied("unchanged");
     }
     if object.key("ended").is_some() {
@@ -234,7 +230,7 @@ async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied
     apply.names.resolve::<Template>(&mut request.template_id).await?;
     apply.names.resolve::<Hardware>(&mut request.hardware_id).await?;
     if !apply.dry_run {
-        client(channel).create_workflow(request).await?;
+        call(channel, request).await?;
     }
     applied("created")
 }
@@ -257,24 +253,6 @@ impl Row for pb::Workflow {
     }
 }
 
-impl Watchable for pb::Workflow {
-    type Response = pb::WatchWorkflowsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, view: View) -> Watch<Self> {
-        let request = pb::WatchWorkflowsRequest {
-            id,
-            view: view as i32,
-            only_live: false,
-            ..Default::default()
-        };
-        Ok(client(channel).watch_workflows(request).await?.into_inner())
-    }
-}
-
 impl Resource for pb::Workflow {
     type Filter = WorkflowFilter;
     type WatchOptions = WatchWorkflowOptions;
@@ -288,22 +266,19 @@ impl Resource for pb::Workflow {
             return Err(Missing(format!("no workflow {name}")).into());
         }
         let request = pb::GetWorkflowRequest { id: name.to_owned(), view: view as i32 };
-        required(client(channel).get_workflow(request).await?.into_inner().workflow)
+        required(call(channel, request).await?.workflow)
     }
 
     /// The filter has the id of a machine, or an empty one.
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let request = pb::ListWorkflowsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            labels: query.labels(),
-            hardware_id: query.filter.hardware.clone().unwrap_or_default(),
-            view: query.view as i32,
-            state: query.filter.state.map_or(0, |state| state as i32),
-            ..Default::default()
-        };
-        let page = client(channel).list_workflows(request).await?.into_inner();
-        Ok((page.workflows, page.next_page_token))
+    async fn select(
+        _: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
+        request.hardware_id = query.filter.hardware.clone().unwrap_or_default();
+        request.view = query.view as i32;
+        request.state = query.filter.state.map_or(0, |state| state as i32);
+        Ok(())
     }
 
     fn matches(&self, filter: &WorkflowFilter) -> bool {
@@ -315,16 +290,10 @@ impl Resource for pb::Workflow {
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteWorkflowRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_workflow(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 
     async fn describe(&self, _: &Channel) -> anyhow::Result<String> {
         Ok(table::workflow(self, runtime::Clock::system().wall()))
     }
-}
-
-fn client(channel: &Channel) -> WorkflowServiceClient<Channel> {
-    WorkflowServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }

@@ -138,11 +138,11 @@ impl Mirror {
         let channel = client.channel(channel);
         if route.is_stream() {
             let end = self.gateway.authenticator.end(&client);
-            let messages = call::stream(channel, route, message).await;
+            let messages = call::stream(channel, route, &message).await;
             let messages = messages.map_err(|status| with_service(status, &package))?;
             return Ok(self.stream(route, messages, end));
         }
-        let answered = call::unary(channel, route, message).await;
+        let answered = call::unary(channel, route, &message).await;
         let answered = answered.map_err(|status| with_service(status, &package));
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
         response::response(&route.call.output(), &answered, transcoder)

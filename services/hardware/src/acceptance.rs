@@ -28,18 +28,6 @@ impl Kind for ModelKind {
     const KIND: &'static str = "model";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
-    fn id(model: &pb::Model) -> &str {
-        &model.id
-    }
-
-    fn name(model: &pb::Model) -> &str {
-        &model.name
-    }
-
-    fn revision_mut(model: &mut pb::Model) -> &mut i64 {
-        &mut model.revision
-    }
-
     fn indexes(model: &pb::Model) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &model.name)]
     }

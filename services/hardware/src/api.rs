@@ -132,9 +132,7 @@ impl HostedService for Api {
     }
 }
 
-#[tonic::async_trait]
 impl HardwareService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_hardware(
         &self,
         request: Request<pb::CreateHardwareRequest>,
@@ -147,7 +145,6 @@ impl HardwareService for Api {
         Ok(Response::new(pb::CreateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_hardware(
         &self,
         request: Request<pb::GetHardwareRequest>,
@@ -168,7 +165,6 @@ impl HardwareService for Api {
         Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware.in_view(view)) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_hardware(
         &self,
         request: Request<pb::ListHardwareRequest>,
@@ -183,7 +179,6 @@ impl HardwareService for Api {
         nouns::list_where(&self.mirror, request, |_, machine| keep(machine)).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_hardware(
         &self,
         request: Request<pb::UpdateHardwareRequest>,
@@ -256,7 +251,6 @@ impl HardwareService for Api {
         Ok(Response::new(pb::RecordBmcInventoryResponse {}))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn enrol_machine(
         &self,
         request: Request<pb::EnrolMachineRequest>,
@@ -272,7 +266,6 @@ impl HardwareService for Api {
 
     type WatchHardwareStream = serving::Events<pb::WatchHardwareResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_hardware(
         &self,
         request: Request<pb::WatchHardwareRequest>,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use runtime::rate_limit::{Rate, RateLimiter};
 use store::records::{self, Kind, Records};
+use tinwright::Stored;
 use tinwright::hardware::v1 as pb;
 use tinwright::secret::Sealable;
 
@@ -66,20 +67,22 @@ impl Sealable for EnrolmentLog {}
 #[derive(Debug)]
 pub enum EnrolmentLogKind {}
 
+impl Stored for EnrolmentLog {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for EnrolmentLogKind {
     type Record = EnrolmentLog;
     type Id = String;
     const NOUN: &'static str = "enrolment";
     const KIND: &'static str = "enrolment";
     const EVENTS: bool = true;
-
-    fn id(log: &EnrolmentLog) -> &str {
-        &log.id
-    }
-
-    fn revision_mut(log: &mut EnrolmentLog) -> &mut i64 {
-        &mut log.revision
-    }
 
     fn warning(log: &EnrolmentLog) -> &str {
         &log.refusal

@@ -1,7 +1,5 @@
 //! Other services that have nothing for any machine, and an instance service whose responses a test gives.
 
-use std::pin::Pin;
-
 use runtime::Channel;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
@@ -34,20 +32,12 @@ struct FakeInstances(mpsc::UnboundedSender<Call>, Vec<pb::Instance>);
 /// Implements calls that the hardware service never makes.
 macro_rules! never_called {
     ($($name:ident($request:ty) -> $response:ty;)*) => {$(
-        fn $name<'service, 'call>(
-            &'service self,
-            _request: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
-        where
-            'service: 'call,
-            Self: 'call,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        async fn $name(&self, _: Request<$request>) -> Result<Response<$response>, Status> {
+            Err(Status::unimplemented(stringify!($name)))
         }
     )*};
 }
 
-#[tonic::async_trait]
 impl InstanceService for FakeInstances {
     async fn get_instance(
         &self,

@@ -23,18 +23,6 @@ impl Kind for LocationKind {
     const KIND: &'static str = "location";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
-    fn id(location: &pb::Location) -> &str {
-        &location.id
-    }
-
-    fn name(location: &pb::Location) -> &str {
-        &location.name
-    }
-
-    fn revision_mut(location: &mut pb::Location) -> &mut i64 {
-        &mut location.revision
-    }
-
     fn indexes(location: &pb::Location) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &location.name)]
     }

@@ -52,18 +52,6 @@ impl Kind for HardwareKind {
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["name", "mac", "address", "relay_port"];
 
-    fn id(hardware: &pb::Hardware) -> &str {
-        &hardware.id
-    }
-
-    fn revision_mut(hardware: &mut pb::Hardware) -> &mut i64 {
-        &mut hardware.revision
-    }
-
-    fn name(hardware: &pb::Hardware) -> &str {
-        &hardware.name
-    }
-
     fn indexes(hardware: &pb::Hardware) -> Vec<Index> {
         let name = Some(&hardware.name).filter(|name| !name.is_empty());
         let interfaces = || hardware.interfaces.iter();

@@ -61,14 +61,6 @@ impl Kind for UnknownMachineKind {
     const KIND: &'static str = "unknown";
     const EVENTS: bool = true;
 
-    fn id(machine: &pb::UnknownMachine) -> &str {
-        &machine.mac
-    }
-
-    fn revision_mut(machine: &mut pb::UnknownMachine) -> &mut i64 {
-        &mut machine.revision
-    }
-
     /// Returns a state for machines whose first sight is an event.
     fn state(machine: &pb::UnknownMachine) -> String {
         if machine.has_event { "unknown".into() } else { String::new() }

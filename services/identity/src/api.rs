@@ -117,9 +117,7 @@ impl HostedService for Api {
     }
 }
 
-#[tonic::async_trait]
 impl TenantService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_tenant(
         &self,
         request: Request<pb::CreateTenantRequest>,
@@ -127,7 +125,6 @@ impl TenantService for Api {
         nouns::create(&self.tenants, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_tenant(
         &self,
         request: Request<pb::GetTenantRequest>,
@@ -135,7 +132,6 @@ impl TenantService for Api {
         nouns::get(self.tenants.records(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_tenants(
         &self,
         request: Request<pb::ListTenantsRequest>,
@@ -143,7 +139,6 @@ impl TenantService for Api {
         nouns::list(&self.mirrors.0, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_tenant(
         &self,
         request: Request<pb::UpdateTenantRequest>,
@@ -166,7 +161,6 @@ impl TenantService for Api {
 
     type WatchTenantsStream = serving::Events<pb::WatchTenantsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_tenants(
         &self,
         request: Request<pb::WatchTenantsRequest>,

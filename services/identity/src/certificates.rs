@@ -43,16 +43,8 @@ impl Kind for CertificateKind {
     const KIND: &'static str = "certificate";
     const INDEXES: &'static [&'static str] = &[CERTIFICATE_INDEX];
 
-    fn id(certificate: &pb::Certificate) -> &str {
-        &certificate.serial
-    }
-
     fn name(certificate: &pb::Certificate) -> &str {
         &certificate.subject
-    }
-
-    fn revision_mut(certificate: &mut pb::Certificate) -> &mut i64 {
-        &mut certificate.revision
     }
 
     fn indexes(certificate: &pb::Certificate) -> Vec<Index> {

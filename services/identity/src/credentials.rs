@@ -48,14 +48,6 @@ impl Kind for CredentialKind {
     const KIND: &'static str = "credential";
     const INDEXES: &'static [&'static str] = &[CREDENTIAL_INDEX];
 
-    fn id(credential: &pb::Credential) -> &str {
-        &credential.id
-    }
-
-    fn revision_mut(credential: &mut pb::Credential) -> &mut i64 {
-        &mut credential.revision
-    }
-
     fn indexes(credential: &pb::Credential) -> Vec<Index> {
         let tenant = Some(&credential.tenant).filter(|tenant| !tenant.is_empty());
         tenant.map(|tenant| Index::shared(CREDENTIAL_INDEX, tenant)).into_iter().collect()

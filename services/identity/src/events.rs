@@ -202,9 +202,7 @@ fn effective_filter<T>(request: &Request<T>, filter: Option<&pb::EventFilter>) -
     }
 }
 
-#[tonic::async_trait]
 impl EventService for EventApi {
-    #[tracing::instrument(skip_all)]
     async fn list_events(
         &self,
         request: Request<pb::ListEventsRequest>,
@@ -218,7 +216,6 @@ impl EventService for EventApi {
     type WatchEventsStream =
         Pin<Box<dyn Stream<Item = Result<pb::WatchEventsResponse, Status>> + Send>>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_events(
         &self,
         request: Request<pb::WatchEventsRequest>,

@@ -45,14 +45,6 @@ impl Kind for RevocationKind {
     type Id = RevocationId;
     const NOUN: &'static str = "revocation";
     const KIND: &'static str = "revocation";
-
-    fn id(revocation: &pb::Revocation) -> &str {
-        &revocation.id
-    }
-
-    fn revision_mut(revocation: &mut pb::Revocation) -> &mut i64 {
-        &mut revocation.revision
-    }
 }
 
 /// The revocations.

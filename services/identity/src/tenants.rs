@@ -48,18 +48,6 @@ impl Kind for TenantKind {
     const KIND: &'static str = "tenant";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
-    fn id(tenant: &pb::Tenant) -> &str {
-        &tenant.id
-    }
-
-    fn name(tenant: &pb::Tenant) -> &str {
-        &tenant.name
-    }
-
-    fn revision_mut(tenant: &mut pb::Tenant) -> &mut i64 {
-        &mut tenant.revision
-    }
-
     fn indexes(tenant: &pb::Tenant) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &tenant.name)]
     }

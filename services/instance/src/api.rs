@@ -122,9 +122,7 @@ impl HostedService for Api {
     }
 }
 
-#[tonic::async_trait]
 impl InstanceService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_instance(
         &self,
         request: Request<pb::CreateInstanceRequest>,
@@ -153,7 +151,6 @@ impl InstanceService for Api {
         Ok(Response::new(pb::CreateInstanceResponse { instance, plan: None }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_instance(
         &self,
         request: Request<pb::GetInstanceRequest>,
@@ -176,7 +173,6 @@ impl InstanceService for Api {
         }
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_instances(
         &self,
         request: Request<pb::ListInstancesRequest>,
@@ -195,7 +191,6 @@ impl InstanceService for Api {
         Ok(Response::new(Page { objects, next_page_token }.into()))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_instance(
         &self,
         request: Request<pb::UpdateInstanceRequest>,
@@ -209,7 +204,7 @@ impl InstanceService for Api {
         if let Some(old) = self.check_tenant(id, tenant.as_ref()).await? {
             check_site_fields(&old, &update, &paths)?;
         }
-        let updated = self.instances.update(update, &paths).await;
+        let updated = Box::pin(self.instances.update(update, &paths)).await;
         let new = updated.map_err(|error| describe(error, tenant.as_ref()))?;
         Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(new.without_secrets()) }))
     }
@@ -340,7 +335,6 @@ impl InstanceService for Api {
 
     type WatchInstancesStream = serving::Events<pb::WatchInstancesResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_instances(
         &self,
         request: Request<pb::WatchInstancesRequest>,

@@ -151,18 +151,6 @@ impl Kind for InstanceKind {
     const INDEXES: &'static [&'static str] =
         &[OCCUPANT, "address", EXTERNAL_ID, HOSTNAME, SCOPED_HOSTNAME, SPREAD, GATE_UUID, GATE_MAC];
 
-    fn id(instance: &pb::Instance) -> &str {
-        &instance.id
-    }
-
-    fn name(instance: &pb::Instance) -> &str {
-        &instance.hostname
-    }
-
-    fn revision_mut(instance: &mut pb::Instance) -> &mut i64 {
-        &mut instance.revision
-    }
-
     fn indexes(instance: &pb::Instance) -> Vec<Index> {
         let mut indexes = Vec::new();
         if let Some(value) = deleted::external_key(instance) {

@@ -19,9 +19,7 @@ impl Api {
     }
 }
 
-#[tonic::async_trait]
 impl MetadataService for Api {
-    #[tracing::instrument(skip_all)]
     async fn explain_metadata(
         &self,
         request: Request<pb::ExplainMetadataRequest>,

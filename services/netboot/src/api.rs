@@ -67,9 +67,7 @@ impl Api {
     }
 }
 
-#[tonic::async_trait]
 impl NetbootService for Api {
-    #[tracing::instrument(skip_all)]
     async fn explain_boot(
         &self,
         request: Request<pb::ExplainBootRequest>,
@@ -86,7 +84,6 @@ impl NetbootService for Api {
         Ok(Response::new(explained.await.map_err(interrupted)?))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_boot(
         &self,
         request: Request<pb::GetBootRequest>,
@@ -96,7 +93,6 @@ impl NetbootService for Api {
         Ok(Response::new(pb::GetBootResponse { boot }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_boots(
         &self,
         request: Request<pb::ListBootsRequest>,
@@ -117,7 +113,6 @@ impl NetbootService for Api {
     type ReadBootLogStream =
         Pin<Box<dyn Stream<Item = Result<pb::ReadBootLogResponse, Status>> + Send>>;
 
-    #[tracing::instrument(skip_all)]
     async fn read_boot_log(
         &self,
         request: Request<pb::ReadBootLogRequest>,

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use prost::Message as _;
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
+use tinwright::Stored;
 use tinwright::node::v1::{ImageCall, NodeCallResult};
 use tinwright::secret::{Sealable, SecretPart};
 use uuid::Uuid;
@@ -111,19 +112,21 @@ impl Sealable for ForwardedCall {
 #[derive(Debug)]
 pub enum CallKind {}
 
+impl Stored for ForwardedCall {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for CallKind {
     type Record = ForwardedCall;
     type Id = Uuid;
     const NOUN: &'static str = "forwarded call";
     const KIND: &'static str = "call";
-
-    fn id(call: &ForwardedCall) -> &str {
-        &call.id
-    }
-
-    fn revision_mut(call: &mut ForwardedCall) -> &mut i64 {
-        &mut call.revision
-    }
 }
 
 /// The calls that are passed on.

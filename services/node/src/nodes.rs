@@ -37,18 +37,6 @@ impl Kind for NodeKind {
     const INDEXES: &'static [&'static str] = &[NAME_INDEX, STACK_INDEX];
     const EVENTS: bool = true;
 
-    fn id(node: &Node) -> &str {
-        &node.id
-    }
-
-    fn name(node: &Node) -> &str {
-        &node.name
-    }
-
-    fn revision_mut(node: &mut Node) -> &mut i64 {
-        &mut node.revision
-    }
-
     fn indexes(node: &Node) -> Vec<Index> {
         let of = |index, value: &String| (!value.is_empty()).then(|| Index::shared(index, value));
         let indexes = [of(NAME_INDEX, &node.name), of(STACK_INDEX, &node.stack_id)];

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
+use tinwright::Stored;
 use tinwright::secret::Sealable;
 use tokio_util::sync::CancellationToken;
 
@@ -45,19 +46,21 @@ impl Sealable for ServerRecord {}
 #[derive(Debug)]
 pub enum ServerKind {}
 
+impl Stored for ServerRecord {
+    fn id(&self) -> &str {
+        &self.name
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for ServerKind {
     type Record = ServerRecord;
     type Id = String;
     const NOUN: &'static str = "server of nodes";
     const KIND: &'static str = "server";
-
-    fn id(server: &ServerRecord) -> &str {
-        &server.name
-    }
-
-    fn revision_mut(server: &mut ServerRecord) -> &mut i64 {
-        &mut server.revision
-    }
 }
 
 /// The name of this process.

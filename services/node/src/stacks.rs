@@ -35,18 +35,6 @@ impl Kind for StackKind {
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
     const EVENTS: bool = true;
 
-    fn id(stack: &pb::Stack) -> &str {
-        &stack.id
-    }
-
-    fn name(stack: &pb::Stack) -> &str {
-        &stack.name
-    }
-
-    fn revision_mut(stack: &mut pb::Stack) -> &mut i64 {
-        &mut stack.revision
-    }
-
     fn indexes(stack: &pb::Stack) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &stack.name)]
     }

@@ -138,9 +138,7 @@ impl HostedService for Api {
     }
 }
 
-#[tonic::async_trait]
 impl PowerService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_bmc(
         &self,
         request: Request<pb::CreateBmcRequest>,
@@ -155,7 +153,6 @@ impl PowerService for Api {
         Ok(Response::new(pb::CreateBmcResponse { bmc: Some(bmc) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_bmc(
         &self,
         request: Request<pb::GetBmcRequest>,
@@ -172,7 +169,6 @@ impl PowerService for Api {
         Ok(Response::new(pb::GetBmcResponse { bmc: Some(bmc) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_bmcs(
         &self,
         request: Request<pb::ListBmcsRequest>,
@@ -180,7 +176,6 @@ impl PowerService for Api {
         nouns::list(&self.bmc_mirror, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_bmc(
         &self,
         request: Request<pb::UpdateBmcRequest>,
@@ -206,7 +201,6 @@ impl PowerService for Api {
 
     type WatchBmcsStream = serving::Events<pb::WatchBmcsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_bmcs(
         &self,
         request: Request<pb::WatchBmcsRequest>,
@@ -253,7 +247,6 @@ impl PowerService for Api {
         }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn enrol_bmc(
         &self,
         request: Request<pb::EnrolBmcRequest>,
@@ -287,7 +280,6 @@ impl PowerService for Api {
         Ok(Response::new(pb::CreatePowerJobResponse { power_job }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_power_job(
         &self,
         request: Request<pb::GetPowerJobRequest>,
@@ -297,7 +289,6 @@ impl PowerService for Api {
         Ok(Response::new(pb::GetPowerJobResponse { power_job: Some(show(tenant)(job)) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_power_jobs(
         &self,
         request: Request<pb::ListPowerJobsRequest>,
@@ -333,7 +324,6 @@ impl PowerService for Api {
 
     type WatchPowerJobsStream = serving::Events<pb::WatchPowerJobsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_power_jobs(
         &self,
         request: Request<pb::WatchPowerJobsRequest>,

@@ -7,6 +7,7 @@ use prost_types::Timestamp;
 use store::records::{self, Index, Kind, Records};
 use store::schema::Migration;
 use store::{ScopedStore, Store};
+use tinwright::Stored;
 use tinwright::power::v1::bmc::Redfish;
 use tinwright::secret::Sealable;
 
@@ -49,20 +50,22 @@ impl FormerBmc {
 // A BMC's password is in a record of its own.
 impl Sealable for FormerBmc {}
 
+impl Stored for FormerBmc {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for FormerBmc {
     type Record = Self;
     type Id = tinwright::BmcId;
     const NOUN: &'static str = "BMC";
     const KIND: &'static str = "bmc";
     const INDEXES: &'static [&'static str] = &["hardware"];
-
-    fn id(bmc: &Self) -> &str {
-        &bmc.id
-    }
-
-    fn revision_mut(bmc: &mut Self) -> &mut i64 {
-        &mut bmc.revision
-    }
 
     fn indexes(bmc: &Self) -> Vec<Index> {
         vec![Index::unique("hardware", &bmc.hardware_id)]

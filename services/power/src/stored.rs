@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use nouns::{Served, Viewer};
 use store::overdue::Bounded;
 use store::records::{Index, Kind};
+use tinwright::Stored;
 use tinwright::field_mask;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
@@ -115,14 +116,6 @@ impl Kind for Bmc {
     const KIND: &'static str = "bmc";
     const INDEXES: &'static [&'static str] = &["hardware"];
 
-    fn id(bmc: &pb::Bmc) -> &str {
-        &bmc.id
-    }
-
-    fn revision_mut(bmc: &mut pb::Bmc) -> &mut i64 {
-        &mut bmc.revision
-    }
-
     fn indexes(bmc: &pb::Bmc) -> Vec<Index> {
         vec![Index::unique("hardware", &bmc.hardware_id)]
     }
@@ -154,24 +147,21 @@ impl Kind for Bmc {
 
 impl Served for Bmc {}
 
+impl Stored for Password {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Password {
     type Record = Self;
     type Id = tinwright::BmcId;
     const NOUN: &'static str = "password of BMC";
     const KIND: &'static str = "password";
-    const INDEXES: &'static [&'static str] = &[];
-
-    fn id(password: &Self) -> &str {
-        &password.id
-    }
-
-    fn revision_mut(password: &mut Self) -> &mut i64 {
-        &mut password.revision
-    }
-
-    fn indexes(_: &Self) -> Vec<Index> {
-        Vec::new()
-    }
 }
 
 /// The kind of job records.
@@ -183,15 +173,6 @@ impl Kind for Job {
     type Id = tinwright::PowerJobId;
     const NOUN: &'static str = "power job";
     const KIND: &'static str = "job";
-    const INDEXES: &'static [&'static str] = &[];
-
-    fn id(job: &pb::PowerJob) -> &str {
-        &job.id
-    }
-
-    fn revision_mut(job: &mut pb::PowerJob) -> &mut i64 {
-        &mut job.revision
-    }
 
     const EVENTS: bool = true;
 
@@ -217,10 +198,6 @@ impl Kind for Job {
 
     fn is_overdue(job: &pb::PowerJob) -> bool {
         job.overdue
-    }
-
-    fn indexes(_: &pb::PowerJob) -> Vec<Index> {
-        Vec::new()
     }
 }
 
@@ -251,22 +228,19 @@ impl Bounded for Job {
     }
 }
 
+impl Stored for Queue {
+    fn id(&self) -> &str {
+        &self.hardware_id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Queue {
     type Record = Self;
     type Id = tinwright::HardwareId;
     const NOUN: &'static str = "queue of hardware";
     const KIND: &'static str = "queue";
-    const INDEXES: &'static [&'static str] = &[];
-
-    fn id(queue: &Self) -> &str {
-        &queue.hardware_id
-    }
-
-    fn revision_mut(queue: &mut Self) -> &mut i64 {
-        &mut queue.revision
-    }
-
-    fn indexes(_: &Self) -> Vec<Index> {
-        Vec::new()
-    }
 }

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
-use tinwright::{BootId, HardwareId};
+use tinwright::{BootId, HardwareId, Stored};
 
 /// The present epoch of a machine.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -43,19 +43,21 @@ pub enum BootEpochKind {}
 
 impl tinwright::secret::Sealable for BootEpoch {}
 
+impl Stored for BootEpoch {
+    fn id(&self) -> &str {
+        &self.hardware_id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for BootEpochKind {
     type Record = BootEpoch;
     type Id = HardwareId;
     const NOUN: &'static str = "boot epoch";
     const KIND: &'static str = "epoch";
-
-    fn id(epoch: &BootEpoch) -> &str {
-        &epoch.hardware_id
-    }
-
-    fn revision_mut(epoch: &mut BootEpoch) -> &mut i64 {
-        &mut epoch.revision
-    }
 }
 
 /// The boot epochs in the store.

@@ -13,6 +13,7 @@
 use prost::bytes::Bytes;
 use store::records::{self, Change, Kind, Mirrored, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
+use tinwright::Stored;
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 
@@ -61,6 +62,16 @@ pub enum LogKind {}
 
 impl Sealable for Log {}
 
+impl Stored for Log {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for LogKind {
     type Record = Log;
     type Id = String;
@@ -68,14 +79,6 @@ impl Kind for LogKind {
     const KIND: &'static str = "log";
     /// Its watchers need to know of growth only.
     const MIRRORED: Mirrored = Mirrored::Nothing;
-
-    fn id(log: &Log) -> &str {
-        &log.id
-    }
-
-    fn revision_mut(log: &mut Log) -> &mut i64 {
-        &mut log.revision
-    }
 }
 
 /// Names the log of an action.

@@ -16,7 +16,7 @@ use runtime::boot_token::EnrolmentClaims;
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
-use tinwright::{BootId, HardwareId};
+use tinwright::{BootId, HardwareId, Stored};
 
 use crate::worker_enrollment::Error;
 
@@ -62,19 +62,21 @@ impl Sealable for MachineEnrolment {}
 #[derive(Debug)]
 pub enum MachineEnrolmentKind {}
 
+impl Stored for MachineEnrolment {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for MachineEnrolmentKind {
     type Record = MachineEnrolment;
     type Id = HardwareId;
     const NOUN: &'static str = "enrolment";
     const KIND: &'static str = "enrolment";
-
-    fn id(enrolment: &MachineEnrolment) -> &str {
-        &enrolment.id
-    }
-
-    fn revision_mut(enrolment: &mut MachineEnrolment) -> &mut i64 {
-        &mut enrolment.revision
-    }
 }
 
 /// The enrolments in the store.

@@ -27,7 +27,7 @@ use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::boot_options::Mode;
-use tinwright::{BootId, HardwareId};
+use tinwright::{BootId, HardwareId, Stored};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use crate::boot_epochs::{BootEpoch, BootEpochs};
@@ -175,19 +175,21 @@ pub enum SpentTokenKind {}
 
 impl Sealable for SpentToken {}
 
+impl Stored for SpentToken {
+    fn id(&self) -> &str {
+        &self.nonce
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for SpentTokenKind {
     type Record = SpentToken;
     type Id = String;
     const NOUN: &'static str = "boot token";
     const KIND: &'static str = "spent";
-
-    fn id(spent: &SpentToken) -> &str {
-        &spent.nonce
-    }
-
-    fn revision_mut(spent: &mut SpentToken) -> &mut i64 {
-        &mut spent.revision
-    }
 }
 
 /// Issues certificates to workers and to agents of nodes.

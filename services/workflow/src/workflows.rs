@@ -80,14 +80,6 @@ impl Kind for WorkflowKind {
     const INDEXES: &'static [&'static str] = &["machine", "holder", "live"];
     const MIRRORED: Mirrored = Mirrored::Indexed("live");
 
-    fn id(workflow: &pb::Workflow) -> &str {
-        &workflow.id
-    }
-
-    fn revision_mut(workflow: &mut pb::Workflow) -> &mut i64 {
-        &mut workflow.revision
-    }
-
     fn indexes(workflow: &pb::Workflow) -> Vec<Index> {
         let machine = &workflow.hardware_id;
         let state = record::queue_state(workflow);

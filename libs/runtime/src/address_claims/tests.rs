@@ -29,7 +29,6 @@ impl Fake {
     }
 }
 
-#[tonic::async_trait]
 impl ClaimService for Fake {
     async fn claim_addresses(
         &self,

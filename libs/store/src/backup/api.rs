@@ -40,7 +40,6 @@ impl Api {
     }
 }
 
-#[tonic::async_trait]
 impl StoreService for Api {
     type BackupStream = Pin<Box<dyn Stream<Item = Result<BackupResponse, Status>> + Send>>;
 

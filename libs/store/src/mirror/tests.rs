@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use prost::Message as _;
+use tinwright::Stored;
 use tinwright::watch::WatchEvent;
 use tokio::sync::Semaphore;
 
@@ -29,24 +30,21 @@ impl tinwright::secret::Sealable for Note {}
 #[derive(Debug)]
 enum Notes {}
 
+impl Stored for Note {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Notes {
     type Record = Note;
     type Id = String;
     const NOUN: &'static str = "note";
     const KIND: &'static str = "note";
-    const INDEXES: &'static [&'static str] = &[];
-
-    fn id(note: &Note) -> &str {
-        &note.id
-    }
-
-    fn revision_mut(note: &mut Note) -> &mut i64 {
-        &mut note.revision
-    }
-
-    fn indexes(_: &Note) -> Vec<Index> {
-        Vec::new()
-    }
 }
 
 /// Counts what is asked of a store, and makes trouble.
@@ -400,14 +398,6 @@ impl Kind for LiveNotes {
     const KIND: &'static str = "note";
     const INDEXES: &'static [&'static str] = &["live"];
     const MIRRORED: Mirrored = Mirrored::Indexed("live");
-
-    fn id(note: &Note) -> &str {
-        &note.id
-    }
-
-    fn revision_mut(note: &mut Note) -> &mut i64 {
-        &mut note.revision
-    }
 
     fn indexes(note: &Note) -> Vec<Index> {
         (note.text != "ended").then(|| Index::unique("live", &note.id)).into_iter().collect()

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use tinwright::Stored;
 use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::secret::Sealable;
 use tokio::sync::watch;
@@ -35,20 +36,22 @@ impl Sealable for Door {}
 #[derive(Debug)]
 enum Doors {}
 
+impl Stored for Door {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Doors {
     type Record = Door;
     type Id = String;
     const NOUN: &'static str = "door";
     const KIND: &'static str = "door";
     const EVENTS: bool = true;
-
-    fn id(door: &Door) -> &str {
-        &door.id
-    }
-
-    fn revision_mut(door: &mut Door) -> &mut i64 {
-        &mut door.revision
-    }
 
     fn state(door: &Door) -> String {
         door.state.clone()

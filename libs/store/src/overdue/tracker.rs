@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::marker::PhantomData;
 use std::time::SystemTime;
 
+use tinwright::Stored as _;
 use tinwright::watch::WatchEvent;
 
 use super::{Bounded, due};
@@ -41,9 +42,9 @@ impl<K: Bounded> Tracker<K> {
             |this: &Self, id: &str| this.stays.get(id).is_some_and(|stay| stay.due <= now);
         match event {
             WatchEvent::Put(record) => {
-                let was = is_overdue(self, K::id(&record));
+                let was = is_overdue(self, record.id());
                 self.put(&record);
-                was || is_overdue(self, K::id(&record))
+                was || is_overdue(self, record.id())
             }
             WatchEvent::Deleted(id) => {
                 let was = is_overdue(self, &id);
@@ -56,7 +57,7 @@ impl<K: Bounded> Tracker<K> {
 
     /// Follows `record` in its present state.
     fn put(&mut self, record: &K::Record) {
-        let id = K::id(record);
+        let id = record.id();
         self.remove(id);
         let Some(due) = due::<K>(record) else { return };
         let marked_at = (!K::is_overdue(record)).then_some(due);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tinwright::Stored;
 use tinwright::event::v1::Event;
 
 use super::{Kind, Records, event, key};
@@ -81,8 +82,8 @@ impl Change {
 
     fn put<K: Kind>(&mut self, store: &ScopedStore, record: &K::Record) {
         let mut record = record.clone();
-        *K::revision_mut(&mut record) = 0;
-        let key = key::<K>(K::id(&record));
+        *record.revision_mut() = 0;
+        let key = key::<K>(record.id());
         match seal::encode(record, &store.full(&key), store.sealer().as_deref()) {
             Some(value) => self.commit.writes.push(Write::Put(key, value)),
             None => self.unsealed = true,
@@ -94,7 +95,7 @@ impl Change {
         let entries = |record: Option<&K::Record>| -> BTreeSet<_> {
             record.into_iter().flat_map(K::indexes).collect()
         };
-        let id = old.or(new).map_or("", K::id);
+        let id = old.or(new).map_or("", Stored::id);
         let (had, has) = (entries(old), entries(new));
         for gone in had.difference(&has) {
             self.commit.writes.push(Write::Delete(gone.key(id)));
@@ -113,7 +114,7 @@ impl<K: Kind> Records<K> {
     /// Adds `record`. Fails if its id exists, or one of its unique values is taken.
     pub fn to_create(&self, record: &K::Record) -> Change {
         let mut change = Change::default();
-        change.commit.expect.push(Expect::Absent(key::<K>(K::id(record))));
+        change.commit.expect.push(Expect::Absent(key::<K>(record.id())));
         change.put::<K>(&self.store, record);
         change.index::<K>(None, Some(record));
         change.record::<K>(None, Some(record));
@@ -132,7 +133,7 @@ impl<K: Kind> Records<K> {
     /// Removes `old`. Fails if it changed since it was read.
     pub fn to_delete(&self, old: &K::Record) -> Change {
         let mut change = self.unchanged(old);
-        change.commit.writes.push(Write::Delete(key::<K>(K::id(old))));
+        change.commit.writes.push(Write::Delete(key::<K>(old.id())));
         change.index::<K>(Some(old), None);
         change.record::<K>(Some(old), None);
         change
@@ -141,8 +142,8 @@ impl<K: Kind> Records<K> {
     /// Changes nothing. Fails if `record` changed since it was read.
     pub fn unchanged(&self, record: &K::Record) -> Change {
         let mut record = record.clone();
-        let at = Revision(K::revision_mut(&mut record).cast_unsigned());
-        let expect = vec![Expect::At(key::<K>(K::id(&record)), at)];
+        let at = Revision(record.revision_mut().cast_unsigned());
+        let expect = vec![Expect::At(key::<K>(record.id()), at)];
         Change::from(Commit { expect, writes: Vec::new() })
     }
 }

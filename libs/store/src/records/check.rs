@@ -3,6 +3,7 @@
 //! Run it while no service has the store open: nothing may write meanwhile.
 
 use std::collections::BTreeMap;
+use tinwright::Stored as _;
 
 use super::{Error, Kind, Records, key};
 use crate::{Versioned, Write};
@@ -83,8 +84,8 @@ impl<K: Kind> Records<K> {
                     continue;
                 };
                 for index in K::indexes(&record) {
-                    let entry = index.key(K::id(&record));
-                    if claimed.insert(entry.clone(), K::id(&record).to_owned()).is_some() {
+                    let entry = index.key(record.id());
+                    if claimed.insert(entry.clone(), record.id().to_owned()).is_some() {
                         report.contested.push(entry);
                     }
                 }

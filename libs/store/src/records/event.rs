@@ -1,5 +1,6 @@
 //! The event of a change of a record, by the record before the change and after it.
 
+use tinwright::Stored as _;
 use tinwright::event::v1::{Event, EventKind};
 
 use super::Kind;
@@ -33,7 +34,7 @@ pub(super) fn of_change<K: Kind>(
     let mut event = Event {
         kind: kind.into(),
         noun: K::NOUN.into(),
-        object_id: K::id(current).into(),
+        object_id: current.id().into(),
         object_name: K::name(current).into(),
         tenant: K::tenant(current).into(),
         old_state,
@@ -53,7 +54,7 @@ pub(super) fn of_change<K: Kind>(
 
 /// Returns the name of a record for the log: its noun, its name if it has one, and its id.
 pub(super) fn object_name<K: Kind>(record: &K::Record) -> String {
-    match (K::name(record), K::id(record)) {
+    match (K::name(record), record.id()) {
         ("", id) => format!("{} {id}", K::NOUN),
         (name, id) if name == id => format!("{} {id}", K::NOUN),
         (name, id) => format!("{} {name} {id}", K::NOUN),

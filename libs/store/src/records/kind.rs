@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use prost::Message;
+use tinwright::Stored;
 use tinwright::secret::Sealable;
 
 /// A kind of record: a protobuf message, its keys and its indexes.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
-    type Record: Message + Sealable + Default + Clone + PartialEq + 'static;
+    type Record: Stored + Message + Sealable + Default + Clone + PartialEq + 'static;
     /// The form of its ids. A page token of another form is refused.
     type Id: FromStr<Err: fmt::Display> + fmt::Display;
     /// The name in messages to people.
@@ -21,15 +22,9 @@ pub trait Kind: fmt::Debug + 'static {
     /// The records that a mirror holds.
     const MIRRORED: Mirrored = Mirrored::All;
 
-    /// Returns a record's id.
-    fn id(record: &Self::Record) -> &str;
-
-    /// The field that carries the revision to callers. The stored bytes leave it at zero.
-    fn revision_mut(record: &mut Self::Record) -> &mut i64;
-
-    /// Returns the name that people gave a record; empty if it has none.
-    fn name(_: &Self::Record) -> &str {
-        ""
+    /// Returns the name of a record in events; empty if it has none.
+    fn name(record: &Self::Record) -> &str {
+        record.given_name()
     }
 
     /// Returns the index entries of a record.

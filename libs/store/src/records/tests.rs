@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use prost::Message;
+use tinwright::Stored;
 use tinwright::secret::Sealable;
 
 use super::requests::{IdempotentRequest, RETENTION, RequestState, delete_expired};
@@ -32,20 +33,22 @@ impl Sealable for Dog {}
 #[derive(Debug)]
 enum Dogs {}
 
+impl Stored for Dog {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Dogs {
     type Record = Dog;
     type Id = String;
     const NOUN: &'static str = "dog";
     const KIND: &'static str = "dog";
     const INDEXES: &'static [&'static str] = &["chip", "colour"];
-
-    fn id(dog: &Dog) -> &str {
-        &dog.id
-    }
-
-    fn revision_mut(dog: &mut Dog) -> &mut i64 {
-        &mut dog.revision
-    }
 
     fn indexes(dog: &Dog) -> Vec<Index> {
         vec![Index::unique("chip", &dog.chip), Index::shared("colour", &dog.colour)]

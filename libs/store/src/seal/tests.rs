@@ -25,14 +25,6 @@ impl Kind for Machines {
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["name"];
 
-    fn id(machine: &Hardware) -> &str {
-        &machine.id
-    }
-
-    fn revision_mut(machine: &mut Hardware) -> &mut i64 {
-        &mut machine.revision
-    }
-
     fn indexes(machine: &Hardware) -> Vec<Index> {
         vec![Index::unique("name", &machine.name)]
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tinwright::Stored;
 
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep, timeout};
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 use crate::memory::MemoryStore;
 use crate::mirror::MAX_UNCONFIRMED;
-use crate::records::{Index, Records};
+use crate::records::Records;
 use crate::{Changes, Commit, Page, Revision, ScopedStore, Store, Versioned};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -26,24 +27,21 @@ impl tinwright::secret::Sealable for Note {}
 #[derive(Debug)]
 enum Notes {}
 
+impl Stored for Note {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Notes {
     type Record = Note;
     type Id = String;
     const NOUN: &'static str = "note";
     const KIND: &'static str = "note";
-    const INDEXES: &'static [&'static str] = &[];
-
-    fn id(note: &Note) -> &str {
-        &note.id
-    }
-
-    fn revision_mut(note: &mut Note) -> &mut i64 {
-        &mut note.revision
-    }
-
-    fn indexes(_: &Note) -> Vec<Index> {
-        Vec::new()
-    }
 }
 
 /// A store that is cut off: it answers nothing while it is silent, and reports no changes.

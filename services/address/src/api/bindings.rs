@@ -15,9 +15,7 @@ use super::Api;
 use crate::Error;
 use crate::bindings::BindingKind;
 
-#[tonic::async_trait]
 impl LocationBindingService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_location_binding(
         &self,
         request: Request<pb::CreateLocationBindingRequest>,
@@ -39,7 +37,6 @@ impl LocationBindingService for Api {
         Ok(Response::new(pb::CreateLocationBindingResponse { location_binding }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_location_binding(
         &self,
         request: Request<pb::GetLocationBindingRequest>,
@@ -53,7 +50,6 @@ impl LocationBindingService for Api {
         Ok(Response::new(pb::GetLocationBindingResponse { location_binding }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_location_bindings(
         &self,
         request: Request<pb::ListLocationBindingsRequest>,
@@ -68,7 +64,6 @@ impl LocationBindingService for Api {
         .await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_location_binding(
         &self,
         request: Request<pb::UpdateLocationBindingRequest>,
@@ -76,7 +71,6 @@ impl LocationBindingService for Api {
         nouns::update(self.grants.bindings(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn delete_location_binding(
         &self,
         request: Request<pb::DeleteLocationBindingRequest>,
@@ -86,7 +80,6 @@ impl LocationBindingService for Api {
 
     type WatchLocationBindingsStream = serving::Events<pb::WatchLocationBindingsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_location_bindings(
         &self,
         request: Request<pb::WatchLocationBindingsRequest>,

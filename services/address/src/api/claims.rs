@@ -21,9 +21,7 @@ use crate::objects;
 /// Addresses in a request.
 const MAX_ADDRESSES: usize = 256;
 
-#[tonic::async_trait]
 impl ClaimService for Api {
-    #[tracing::instrument(skip_all)]
     async fn claim_addresses(
         &self,
         request: Request<pb::ClaimAddressesRequest>,
@@ -46,7 +44,6 @@ impl ClaimService for Api {
         Ok(Response::new(pb::ClaimAddressesResponse { addresses: claimed }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn release_addresses(
         &self,
         request: Request<pb::ReleaseAddressesRequest>,
@@ -57,7 +54,6 @@ impl ClaimService for Api {
         Ok(Response::new(pb::ReleaseAddressesResponse {}))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_claims(
         &self,
         request: Request<pb::ListClaimsRequest>,

@@ -13,9 +13,7 @@ use tracing::Instrument as _;
 use super::Api;
 use crate::{Error, grants};
 
-#[tonic::async_trait]
 impl GrantService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_grant(
         &self,
         request: Request<pb::CreateGrantRequest>,
@@ -35,7 +33,6 @@ impl GrantService for Api {
         }
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_grant(
         &self,
         request: Request<pb::GetGrantRequest>,
@@ -62,7 +59,6 @@ impl GrantService for Api {
         Ok(Response::new(pb::GetGrantResponse { grant: Some(grant) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_grants(
         &self,
         request: Request<pb::ListGrantsRequest>,
@@ -128,7 +124,6 @@ impl GrantService for Api {
 
     type WatchGrantsStream = serving::Events<pb::WatchGrantsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_grants(
         &self,
         request: Request<pb::WatchGrantsRequest>,

@@ -13,9 +13,7 @@ use super::Api;
 use crate::Error;
 use crate::subnets::MAX_TENANT_QUOTAS;
 
-#[tonic::async_trait]
 impl SubnetService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_subnet(
         &self,
         request: Request<pb::CreateSubnetRequest>,
@@ -31,7 +29,6 @@ impl SubnetService for Api {
         }
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_subnet(
         &self,
         request: Request<pb::GetSubnetRequest>,
@@ -39,7 +36,6 @@ impl SubnetService for Api {
         nouns::get(self.subnets.records(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_subnets(
         &self,
         request: Request<pb::ListSubnetsRequest>,
@@ -47,7 +43,6 @@ impl SubnetService for Api {
         nouns::list(&self.mirrors.0, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_subnet(
         &self,
         request: Request<pb::UpdateSubnetRequest>,
@@ -74,7 +69,6 @@ impl SubnetService for Api {
 
     type WatchSubnetsStream = serving::Events<pb::WatchSubnetsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_subnets(
         &self,
         request: Request<pb::WatchSubnetsRequest>,
@@ -82,7 +76,6 @@ impl SubnetService for Api {
         nouns::watch(&self.mirrors.0, &self.stop, request)
     }
 
-    #[tracing::instrument(skip_all)]
     async fn create_range(
         &self,
         request: Request<pb::CreateRangeRequest>,
@@ -90,7 +83,6 @@ impl SubnetService for Api {
         nouns::create(&self.ranges, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_range(
         &self,
         request: Request<pb::GetRangeRequest>,
@@ -98,7 +90,6 @@ impl SubnetService for Api {
         nouns::get(self.ranges.records(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_ranges(
         &self,
         request: Request<pb::ListRangesRequest>,
@@ -109,7 +100,6 @@ impl SubnetService for Api {
         .await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_range(
         &self,
         request: Request<pb::UpdateRangeRequest>,
@@ -127,7 +117,6 @@ impl SubnetService for Api {
 
     type WatchRangesStream = serving::Events<pb::WatchRangesResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_ranges(
         &self,
         request: Request<pb::WatchRangesRequest>,

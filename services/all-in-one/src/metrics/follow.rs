@@ -7,6 +7,7 @@ use runtime::supervise::Tier;
 use runtime::telemetry::MachineNames;
 use store::mirror::Mirror;
 use store::records::Kind;
+use tinwright::Stored as _;
 use tinwright::watch::WatchEvent;
 
 use super::ObjectMetrics;
@@ -59,8 +60,8 @@ async fn follow<K: Kind>(mirror: &Mirror<K>, take: impl Fn(FeedEvent<K::Record>)
 /// Takes the names of machines from `event`.
 fn take_names<K: Kind>(names: &MachineNames, event: &FeedEvent<K::Record>) {
     match event {
-        FeedEvent::Snapshot(all) => names.replace(all.iter().map(|it| (K::id(it), K::name(it)))),
-        FeedEvent::Put(machine) => names.set(K::id(machine), K::name(machine)),
+        FeedEvent::Snapshot(all) => names.replace(all.iter().map(|it| (it.id(), K::name(it)))),
+        FeedEvent::Put(machine) => names.set(machine.id(), K::name(machine)),
         FeedEvent::Deleted(id) => names.set(id, ""),
         FeedEvent::Disconnected => {}
     }

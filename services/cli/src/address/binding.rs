@@ -9,18 +9,15 @@ use runtime::Channel;
 use tinwright::LocationBindingId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_location_binding_request::By;
-use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
 use tinwright::hardware::v1::Location;
 use tonic::Code;
 
-use crate::connect::View;
+use crate::connect::{View, call};
 use crate::failure;
-use crate::follow::{Watch, Watchable};
 use crate::input;
 use crate::output::{self, Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Query, Resource, ResourceCommand, required,
 };
 
 /// Commands on bindings of locations.
@@ -164,19 +161,6 @@ impl Row for pb::LocationBinding {
     }
 }
 
-impl Watchable for pb::LocationBinding {
-    type Response = pb::WatchLocationBindingsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        let request = pb::WatchLocationBindingsRequest { id, ..Default::default() };
-        Ok(client(channel).watch_location_bindings(request).await?.into_inner())
-    }
-}
-
 impl Resource for pb::LocationBinding {
     type Filter = BindingFilter;
     type WatchOptions = NoOptions;
@@ -189,12 +173,12 @@ impl Resource for pb::LocationBinding {
             return only_binding(channel, name).await;
         };
         let request = pb::GetLocationBindingRequest { by: Some(By::Id(id.to_string())) };
-        match client(channel).get_location_binding(request).await {
+        match call(channel, request).await {
             // It may be the id of a location.
             Err(status) if status.code() == Code::NotFound => {
                 only_binding(channel, name).await.map_err(|_| status.into())
             }
-            found => required(found?.into_inner().location_binding),
+            found => required(found?.location_binding),
         }
     }
 
@@ -202,26 +186,18 @@ impl Resource for pb::LocationBinding {
         resource::all_names::<Location>(channel).await
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
+    async fn select(
+        channel: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
         let location = query.filter.location.as_deref();
-        let location_id = Location::find_optional_id(channel, location).await?;
-        let labels = query.labels();
-        let page_size = PAGE_SIZE;
-        let request = pb::ListLocationBindingsRequest {
-            page_size,
-            page_token,
-            labels,
-            location_id,
-            ..Default::default()
-        };
-        let page = client(channel).list_location_bindings(request).await?.into_inner();
-        Ok((page.location_bindings, page.next_page_token))
+        request.location_id = Location::find_optional_id(channel, location).await?;
+        Ok(())
     }
 
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteLocationBindingRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_location_binding(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
@@ -243,30 +219,6 @@ impl FromFiles for pb::LocationBinding {
         };
         Ok(bindings.into_iter().find(is_same))
     }
-
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request =
-            pb::CreateLocationBindingRequest { location_binding: Some(self), ..Default::default() };
-        required(
-            client(channel).create_location_binding(request).await?.into_inner().location_binding,
-        )
-    }
-
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request =
-            pb::UpdateLocationBindingRequest { location_binding: Some(self), update_mask };
-        required(
-            client(channel).update_location_binding(request).await?.into_inner().location_binding,
-        )
-    }
 }
 
 /// Returns the bindings of the location with this id.
@@ -275,7 +227,7 @@ async fn of_location(channel: &Channel, id: &str) -> anyhow::Result<Vec<pb::Loca
         let location_id = id.to_owned();
         let request =
             pb::ListLocationBindingsRequest { page_token, location_id, ..Default::default() };
-        let page = client(channel).list_location_bindings(request).await?.into_inner();
+        let page = call(channel, request).await?;
         Ok((page.location_bindings, page.next_page_token))
     })
     .await
@@ -297,8 +249,4 @@ async fn only_binding(channel: &Channel, name: &str) -> anyhow::Result<pb::Locat
         bindings.len() + 1
     );
     Ok(binding)
-}
-
-fn client(channel: &Channel) -> LocationBindingServiceClient<Channel> {
-    LocationBindingServiceClient::new(channel.clone())
 }

@@ -8,7 +8,8 @@ use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::read_boot_log_request::By as Of;
 use tokio_stream::StreamExt as _;
 
-use super::{add_hint, by, client};
+use super::{add_hint, by};
+use crate::connect::stream;
 use crate::follow::while_unavailable;
 use crate::output::print_line;
 
@@ -33,8 +34,7 @@ pub(super) async fn print(
     let mut request = pb::ReadBootLogRequest { by: Some(of), lines, follow, after: 0 };
     let mut is_empty = true;
     while_unavailable(follow, async |failures| {
-        let response = client(channel).read_boot_log(request.clone()).await.map_err(add_hint)?;
-        let mut lines = response.into_inner();
+        let mut lines = stream(channel, request.clone()).await.map_err(add_hint)?;
         while let Some(line) = lines.next().await {
             let line = line?;
             print_line(out, &text(&line))?;

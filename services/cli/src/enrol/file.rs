@@ -12,7 +12,8 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tokio::task::JoinSet;
 
-use super::{EnrolHardware, client, discovery, notes, result};
+use super::{EnrolHardware, discovery, notes, result};
+use crate::connect::call;
 use crate::csv::{self, CsvLine};
 use crate::output::{self, print_line};
 use crate::resource::Resource as _;
@@ -61,11 +62,10 @@ pub(super) async fn enrol(
         while tasks.len() < usize::from(options.parallel)
             && let Some(line) = waiting.next()
         {
-            let mut client = client(channel);
+            let channel = channel.clone();
             tasks.spawn(async move {
                 let Line { number, bmc, request, .. } = line;
-                let enrolled = client.enrol_bmc(request).await;
-                let enrolled = enrolled.map(tonic::Response::into_inner);
+                let enrolled = call(&channel, request).await;
                 Outcome { number, bmc, enrolled: enrolled.map_err(|status| reason(status.into())) }
             });
         }

@@ -7,12 +7,11 @@ use anyhow::bail;
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::unknown_machine::Reason;
-use tinwright::hardware::v1::unknown_machine_service_client::UnknownMachineServiceClient;
 
-use super::{client, own_state};
-use crate::connect::View;
+use super::own_state;
+use crate::connect::{View, call};
 use crate::output::{self, List, ListOutput, Row};
-use crate::resource::{PAGE_SIZE, Resource as _, required};
+use crate::resource::{self, PAGE_SIZE, Resource as _, required};
 
 /// Makes the enrolled machines with these names provisionable. All are found, and are enrolled, before the first is changed.
 pub(super) async fn accept(
@@ -30,7 +29,7 @@ pub(super) async fn accept(
         let state = pb::State::Provisionable.into();
         // The revision: nobody has changed the machine since it was looked at.
         let request = pb::SetHardwareStateRequest { id, state, reason: String::new(), revision };
-        let response = client(channel).set_hardware_state(request).await?.into_inner();
+        let response = call(channel, request).await?;
         accepted.push(required(response.hardware)?);
     }
     Ok(accepted)
@@ -46,17 +45,12 @@ fn check_enrolled(name: &str, machine: &pb::Hardware) -> anyhow::Result<()> {
 
 /// Returns the machines that asked for a boot and have no record.
 pub(super) async fn discover(channel: &Channel) -> anyhow::Result<Vec<pb::UnknownMachine>> {
-    let (mut client, mut page_token) = (unknown_machines(channel), String::new());
-    let mut machines = Vec::new();
-    loop {
+    resource::pages(async |page_token| {
         let request = pb::ListUnknownMachinesRequest { page_size: PAGE_SIZE, page_token };
-        let page = client.list_unknown_machines(request).await?.into_inner();
-        machines.extend(page.unknown_machines);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(machines);
-        }
-    }
+        let page = call(channel, request).await?;
+        Ok((page.unknown_machines, page.next_page_token))
+    })
+    .await
 }
 
 /// Prints machines without a record.
@@ -79,14 +73,10 @@ pub(super) async fn forget(
     for mac in macs {
         let mac = output::referenced::<pb::UnknownMachine>(mac);
         let request = pb::DeleteUnknownMachineRequest { mac: mac.to_owned(), revision: 0 };
-        unknown_machines(channel).delete_unknown_machine(request).await?;
+        call(channel, request).await?;
         writeln!(out, "unknown machine {mac} forgotten")?;
     }
     Ok(())
-}
-
-fn unknown_machines(channel: &Channel) -> UnknownMachineServiceClient<Channel> {
-    UnknownMachineServiceClient::new(channel.clone())
 }
 
 /// Returns why a machine has no record.

@@ -13,8 +13,8 @@ use tinwright::hardware::v1::Location;
 use tinwright::identity::v1 as pb;
 use tinwright::status;
 
-use super::{beginning_with, client, role_word};
-use crate::connect::View;
+use super::{beginning_with, role_word};
+use crate::connect::{View, call};
 use crate::failure;
 use crate::input;
 use crate::output::{self, Format, List, ListOutput, Row, Table, print_line};
@@ -106,7 +106,7 @@ async fn credentials(tenant: &str, channel: &Channel) -> anyhow::Result<Vec<pb::
     let page = async |page_token| {
         let (page_size, labels, tenant) = (PAGE_SIZE, BTreeMap::new(), tenant.to_owned());
         let request = pb::ListCredentialsRequest { page_size, page_token, labels, tenant };
-        let page = client(channel).list_credentials(request).await?.into_inner();
+        let page = call(channel, request).await?;
         Ok((page.credentials, page.next_page_token))
     };
     resource::pages(page).await
@@ -127,7 +127,7 @@ async fn delete(names: &[String], channel: &Channel, out: &mut dyn Write) -> any
     }
     for id in ids {
         let request = pb::DeleteCredentialRequest { id: id.to_owned(), revision: 0 };
-        client(channel).delete_credential(request).await?;
+        call(channel, request).await?;
         print_line(out, &format!("credential {id} deleted"))?;
     }
     Ok(())
@@ -154,7 +154,7 @@ async fn create(
     };
     let (credential, request_id) = (Some(credential), String::new());
     let request = pb::CreateCredentialRequest { credential, fields, request_id };
-    let created = client(channel).create_credential(request).await?.into_inner();
+    let created = call(channel, request).await?;
     print(&[required(created.credential)?], &Format::Table.into(), out).await?;
     match created.api_key.as_str() {
         "" => Ok(()),

@@ -13,8 +13,9 @@ use runtime::Channel;
 use runtime::authority;
 use tinwright::identity::v1 as pb;
 
-use super::{Role, client, print};
+use super::{Role, print};
 use crate::bundle::{self, Bundle};
+use crate::connect::call;
 use crate::input;
 use crate::output::{Format, print_line};
 use crate::resource::required;
@@ -93,7 +94,7 @@ async fn issue(
         certificate_request,
         server_names: server_name,
     };
-    Ok(client(channel).issue_certificate(request).await?.into_inner())
+    Ok(call(channel, request).await?)
 }
 
 async fn into_files(

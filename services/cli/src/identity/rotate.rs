@@ -5,7 +5,7 @@ use std::io::Write;
 use runtime::Channel;
 use tinwright::identity::v1 as pb;
 
-use super::client;
+use crate::connect::call;
 use crate::output::print_line;
 
 /// Commands that replace the site's keys.
@@ -61,7 +61,7 @@ async fn rotate_authority(
 ) -> anyhow::Result<()> {
     let step = options.step();
     let request = pb::RotateAuthorityRequest { step: step.into(), force: options.force };
-    let response = client(channel).rotate_authority(request).await?.into_inner();
+    let response = call(channel, request).await?;
     let text = match step {
         pb::RotationStep::Prepare => {
             "next authority made; copy ca.pem and ca-cross.pem to the secrets of the other processes, then run this without --prepare".into()
@@ -93,7 +93,7 @@ async fn rotate_site_key(
 ) -> anyhow::Result<()> {
     let step = options.step();
     let request = pb::RotateSiteKeyRequest { step: step.into(), force: options.force };
-    let response = client(channel).rotate_site_key(request).await?.into_inner();
+    let response = call(channel, request).await?;
     let records = response.resealed_records;
     let text = match step {
         pb::RotationStep::Prepare => {

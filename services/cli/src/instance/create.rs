@@ -13,7 +13,8 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::{PlannedErasure, Template};
 
-use super::{Goal, client, wait};
+use super::{Goal, wait};
+use crate::connect::call;
 use crate::failure::{self, Failures};
 use crate::files::Object;
 use crate::input;
@@ -236,7 +237,7 @@ async fn planned(
 ) -> anyhow::Result<Option<pb::InstancePlan>> {
     let instance = Some(instance);
     let request = pb::CreateInstanceRequest { instance, validate_only: true, ..Default::default() };
-    Ok(client(channel).create_instance(request).await?.into_inner().plan)
+    Ok(call(channel, request).await?.plan)
 }
 
 /// Returns the disks that `erasure` names, such as `write: /dev/sda`.

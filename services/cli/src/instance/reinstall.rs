@@ -8,8 +8,8 @@ use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::Template;
 
-use super::{Goal, client, wait};
-use crate::connect::View;
+use super::{Goal, wait};
+use crate::connect::{View, call};
 use crate::input;
 use crate::output::Format;
 use crate::resource::{self, Resource as _};
@@ -56,7 +56,7 @@ pub(super) async fn run(
         instance: Some(instance),
         update_mask: Some(FieldMask { paths }),
     };
-    let ordered = client(channel).reinstall_instance(request).await?.into_inner();
+    let ordered = call(channel, request).await?;
     resource::print(ordered.instance.as_slice(), output, channel, out).await?;
     match until_active {
         true => wait::until(channel, &found.id, &reinstall.name, Goal::Active).await,

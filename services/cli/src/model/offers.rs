@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 
-use super::client;
+use crate::connect::call;
 use crate::output::{Format, List, Row};
 use crate::resource::Resource as _;
 
@@ -34,7 +34,7 @@ pub(super) async fn list(
         model_id: pb::Model::find_optional_id(channel, model.as_deref()).await?,
         location_id: pb::Location::find_optional_id(channel, location.as_deref()).await?,
     };
-    let offers = client(channel).list_model_offers(request).await?.into_inner().offers;
+    let offers = call(channel, request).await?.offers;
     let empty = "no offer: a model is offered in each location where machines of it stand";
     let list = List::new(&offers, |offer| &offer.model_name, empty);
     list.print_rows(&output.into(), out).await

@@ -18,14 +18,11 @@ use tinwright::power::v1::get_bmc_request::By;
 use tonic::{Code, Status};
 
 use self::change::{SetPassword, UpdateBmc};
-use super::client;
-use crate::connect::View;
+use crate::connect::{View, call};
 use crate::failure::Missing;
-use crate::follow::{Watch, Watchable};
 use crate::output::{self, Format, Row, print_line};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, PAGE_SIZE, Page, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, required,
 };
 use crate::{bmc_address, hardware, input, password};
 
@@ -117,16 +114,16 @@ pub(super) async fn run(
         BmcCommand::Test { bmc: name, output } => {
             let bmc = pb::Bmc::find(channel, &name, View::Basic).await?;
             let request = pb::GetPowerStateRequest { hardware_id: bmc.hardware_id };
-            let state = client(channel).get_power_state(request).await;
-            let state = state.map_err(|status| with_hint(status, &name))?.into_inner();
+            let state = call(channel, request).await;
+            let state = state.map_err(|status| with_hint(status, &name))?;
             let table = |state: &_| output::table(std::slice::from_ref(state));
             output::print_one(out, &state, &output, table)
         }
         BmcCommand::Inventory { bmc: name, output } => {
             let bmc = pb::Bmc::find(channel, &name, View::Basic).await?;
             let request = pb::ReadBmcInventoryRequest { hardware_id: bmc.hardware_id };
-            let read = client(channel).read_bmc_inventory(request).await;
-            let read = read.map_err(|status| with_hint(status, &name))?.into_inner();
+            let read = call(channel, request).await;
+            let read = read.map_err(|status| with_hint(status, &name))?;
             print_line(out, &output::one(&read, &output)?)
         }
         BmcCommand::Apply(options) => resource::apply::<pb::Bmc>(options, channel, out).await,
@@ -166,7 +163,7 @@ async fn create(
     };
     let skip_login = options.skip_login;
     let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new(), skip_login };
-    let created = client(channel).create_bmc(request).await?.into_inner();
+    let created = call(channel, request).await?;
     resource::print(created.bmc.as_slice(), options.output, channel, out).await
 }
 
@@ -181,21 +178,6 @@ impl Row for pb::Bmc {
             self.username.clone(),
             output::age(self.create_time, now),
         ]
-    }
-}
-
-impl Watchable for pb::Bmc {
-    type Response = pb::WatchBmcsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_bmcs(pb::WatchBmcsRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
     }
 }
 
@@ -230,18 +212,8 @@ impl Resource for pb::Bmc {
         hardware::names(channel, bmcs.iter().map(|bmc| bmc.hardware_id.as_str())).await
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let labels = query.labels();
-        let request =
-            pb::ListBmcsRequest { page_size: PAGE_SIZE, page_token, labels, ..Default::default() };
-        let page = client(channel).list_bmcs(request).await?.into_inner();
-        Ok((page.bmcs, page.next_page_token))
-    }
-
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::DeleteBmcRequest { id: self.id.clone(), revision: 0 };
-        client(channel).delete_bmc(request).await?;
-        Ok(())
+        resource::delete_by_id(self, channel).await
     }
 }
 
@@ -278,28 +250,10 @@ impl FromFiles for pb::Bmc {
         }
     }
 
-    fn with_id(self, id: String) -> Self {
-        Self { id, revision: 0, ..self }
-    }
-
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request = pb::CreateBmcRequest { bmc: Some(self), ..Default::default() };
-        required(client(channel).create_bmc(request).await?.into_inner().bmc)
-    }
-
     async fn create_without_login(self, channel: &Channel) -> anyhow::Result<Self> {
         let request =
             pb::CreateBmcRequest { bmc: Some(self), skip_login: true, ..Default::default() };
-        required(client(channel).create_bmc(request).await?.into_inner().bmc)
-    }
-
-    async fn update(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login: false };
-        required(client(channel).update_bmc(request).await?.into_inner().bmc)
+        required(call(channel, request).await?.bmc)
     }
 
     async fn update_without_login(
@@ -308,7 +262,7 @@ impl FromFiles for pb::Bmc {
         update_mask: Option<FieldMask>,
     ) -> anyhow::Result<Self> {
         let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login: true };
-        required(client(channel).update_bmc(request).await?.into_inner().bmc)
+        required(call(channel, request).await?.bmc)
     }
 }
 
@@ -345,7 +299,7 @@ fn name_machine_in(text: &str, machine: &str) -> String {
 }
 
 async fn get(channel: &Channel, by: By) -> Result<Option<pb::Bmc>, Status> {
-    Ok(client(channel).get_bmc(pb::GetBmcRequest { by: Some(by) }).await?.into_inner().bmc)
+    Ok(call(channel, pb::GetBmcRequest { by: Some(by) }).await?.bmc)
 }
 
 #[cfg(test)]

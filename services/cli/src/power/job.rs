@@ -10,15 +10,13 @@ use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 
-use super::{JobOptions, bmc, client, operation_text};
-use crate::connect::View;
+use super::{JobOptions, bmc, operation_text};
+use crate::connect::{View, call};
 use crate::failure::Missing;
-use crate::follow::{self, Watch, Watchable};
+use crate::follow::{self};
 use crate::hardware;
 use crate::output::{self, Format, ListOutput, Row};
-use crate::resource::{
-    self, ListQuery, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand, required,
-};
+use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};
 
 /// Creates a job with `operation`, waits for it if requested, and prints it.
 pub(super) async fn start(
@@ -32,8 +30,8 @@ pub(super) async fn start(
         operations: vec![operation],
         ..pb::CreatePowerJobRequest::default()
     };
-    let created = client(channel).create_power_job(request).await;
-    let created = created.map_err(|status| bmc::with_hint(status, &options.machine))?.into_inner();
+    let created = call(channel, request).await;
+    let created = created.map_err(|status| bmc::with_hint(status, &options.machine))?;
     let mut job = required(created.power_job)?;
     if options.wait {
         let id = job.id;
@@ -94,20 +92,17 @@ impl Resource for pb::PowerJob {
             return Err(Missing(format!("no power job {name}")).into());
         }
         let request = pb::GetPowerJobRequest { id: name.to_owned() };
-        required(client(channel).get_power_job(request).await?.into_inner().power_job)
+        required(call(channel, request).await?.power_job)
     }
 
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let request = pb::ListPowerJobsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            hardware_id: query.filter.hardware_id.clone(),
-            labels: query.labels(),
-            state: query.filter.state.map_or(0, |state| state as i32),
-            ..Default::default()
-        };
-        let page = client(channel).list_power_jobs(request).await?.into_inner();
-        Ok((page.power_jobs, page.next_page_token))
+    async fn select(
+        _: &Channel,
+        request: &mut Self::List,
+        query: &Query<Self>,
+    ) -> anyhow::Result<()> {
+        request.hardware_id.clone_from(&query.filter.hardware_id);
+        request.state = query.filter.state.map_or(0, |state| state as i32);
+        Ok(())
     }
 
     fn matches(&self, filter: &JobFilter) -> bool {
@@ -121,7 +116,7 @@ impl Resource for pb::PowerJob {
     /// Cancels the job.
     async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
         let request = pb::CancelPowerJobRequest { id: self.id.clone() };
-        client(channel).cancel_power_job(request).await?;
+        call(channel, request).await?;
         Ok(())
     }
 }
@@ -138,8 +133,8 @@ pub(super) async fn cancel(
         eprintln!("tinwright: {note}");
     }
     let request = pb::CancelPowerJobRequest { id: job.id };
-    let cancelled = client(channel).cancel_power_job(request).await?;
-    resource::print(cancelled.into_inner().power_job.as_slice(), output, channel, out).await
+    let cancelled = call(channel, request).await?;
+    resource::print(cancelled.power_job.as_slice(), output, channel, out).await
 }
 
 /// Returns a note for a job that cannot be cancelled because it had ended before.
@@ -176,21 +171,6 @@ impl Row for pb::PowerJob {
             output::age(self.create_time, now),
             reasons.join("; "),
         ]
-    }
-}
-
-impl Watchable for pb::PowerJob {
-    type Response = pb::WatchPowerJobsResponse;
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    async fn watch(channel: &Channel, id: String, _: View) -> Watch<Self> {
-        Ok(client(channel)
-            .watch_power_jobs(pb::WatchPowerJobsRequest { id, ..Default::default() })
-            .await?
-            .into_inner())
     }
 }
 

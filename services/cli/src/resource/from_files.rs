@@ -7,18 +7,21 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use prost_types::FieldMask;
 use runtime::Channel;
+use tinwright::requests::{
+    CreateRequest as _, HasCreate, HasUpdate, ObjectResponse as _, UpdateRequest as _,
+};
 use tonic::Code;
 
 use super::names::Names;
-use super::{Resource, compare, optional};
-use crate::connect::View;
+use super::{Resource, compare, optional, required};
+use crate::connect::{View, call};
 use crate::failure::{self, Failures};
 use crate::files::{self, Object};
 use crate::output::{Closed, Format, print_line};
 
 /// Resources whose objects are created from files.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
-pub trait FromFiles: Resource {
+pub trait FromFiles: Resource + HasCreate + HasUpdate {
     /// Converts an object of a file.
     fn read(object: &Object) -> anyhow::Result<Self> {
         object.message()
@@ -31,14 +34,14 @@ pub trait FromFiles: Resource {
 
     /// Returns the stored object that a file describes, if there is one: by its id, else by its name.
     async fn stored(&self, channel: &Channel, view: View) -> anyhow::Result<Option<Self>> {
-        let key = if self.id().is_empty() { self.name() } else { self.id() };
+        let key = if self.id().is_empty() { self.file_name() } else { self.id() };
         anyhow::ensure!(!key.is_empty(), "it has neither an id nor a name");
         optional(Self::get(channel, key, view).await)
     }
 
-    /// Returns its name; empty if it has none.
-    fn name(&self) -> &str {
-        ""
+    /// Returns the name by which files describe it; empty if it has none.
+    fn file_name(&self) -> &str {
+        self.name()
     }
 
     /// Returns what an update to this object leaves as it is `stored`, although a file has another value; none if that is nothing.
@@ -50,10 +53,16 @@ pub trait FromFiles: Resource {
     fn adopt(&mut self, _stored: &Self) {}
 
     /// Returns it with an id, and without a revision.
-    fn with_id(self, id: String) -> Self;
+    fn with_id(mut self, id: String) -> Self {
+        *self.id_mut() = id;
+        *self.revision_mut() = 0;
+        self
+    }
 
     /// Creates the object. The call is not repeated after a lost response: its id or name would exist already.
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self>;
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        required(call(channel, Self::Create::of(self)).await?.into_object())
+    }
 
     /// Creates the object as [`create`](Self::create) does, without a login to a BMC.
     async fn create_without_login(self, channel: &Channel) -> anyhow::Result<Self> {
@@ -61,7 +70,9 @@ pub trait FromFiles: Resource {
     }
 
     /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
-    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self>;
+    async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
+        required(call(channel, Self::Update::of(self, mask)).await?.into_object())
+    }
 
     /// Updates the object as [`update`](Self::update) does, without a login to a BMC.
     async fn update_without_login(
@@ -342,7 +353,7 @@ pub async fn apply_one<R: FromFiles>(
     let preserved: &[&str] = if has_protection { &[] } else { &[PROTECT] };
     let change = compare::change(&stored, &object, &from.fields, preserved)?;
     let (mut word, diff) = ("changed", compare::diff(Some(&stored), &change.object)?);
-    let mut new_name = change.object.name().to_owned();
+    let mut new_name = change.object.file_name().to_owned();
     if change.fields.is_empty() {
         word = "unchanged";
     } else if !apply.dry_run {
@@ -352,15 +363,16 @@ pub async fn apply_one<R: FromFiles>(
             true => object.update_without_login(channel, Some(mask)).await?,
             false => object.update(channel, Some(mask)).await?,
         };
-        updated.name().clone_into(&mut new_name);
+        updated.file_name().clone_into(&mut new_name);
         // A value that the server writes in another form, such as a name in capitals, is not a change.
         if change.is_visible && compare::visible(&stored, &updated)?.is_empty() {
             word = "unchanged";
         }
     }
-    let is_renamed = !stored.name().is_empty() && !stored.name().eq_ignore_ascii_case(&new_name);
+    let is_renamed =
+        !stored.file_name().is_empty() && !stored.file_name().eq_ignore_ascii_case(&new_name);
     let is_renamed = is_renamed && word == "changed";
-    let former_name = is_renamed.then(|| stored.name().to_owned());
+    let former_name = is_renamed.then(|| stored.file_name().to_owned());
     Ok(Applied { word, former_name, unchanged_part, diff })
 }
 

@@ -9,7 +9,7 @@ use tinwright::hardware::v1::Hardware;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
 
-use super::client;
+use crate::connect::call;
 use crate::output::{self, Format, print_line};
 use crate::resource::{FromFiles as _, Resource as _};
 use crate::{files, input};
@@ -55,7 +55,7 @@ pub(super) async fn run(
         hardware_id: Hardware::find_id(channel, &hardware).await?,
         values: values.into_iter().collect(),
     };
-    let rendered = client(channel).render_template(request).await?.into_inner();
+    let rendered = call(channel, request).await?;
     for warning in &rendered.warnings {
         eprintln!("tinwright: warning: {warning}");
     }

@@ -7,8 +7,8 @@ use runtime::Channel;
 use tinwright::workflow::v1 as pb;
 use tokio_stream::StreamExt as _;
 
-use super::{client, table};
-use crate::connect::View;
+use super::table;
+use crate::connect::{View, stream};
 use crate::follow;
 use crate::output::print_bytes;
 use crate::resource::Resource as _;
@@ -79,7 +79,7 @@ async fn log(
     let (workflow_id, action_id) = (workflow.to_owned(), action.to_owned());
     let request = pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow };
     follow::while_unavailable(follow, async |failures| {
-        let mut chunks = client(channel).read_log(request.clone()).await?.into_inner();
+        let mut chunks = stream(channel, request.clone()).await?;
         while let Some(chunk) = chunks.next().await {
             print_bytes(out, printed.new_bytes(&chunk?))?;
             *failures = 0;

@@ -1,11 +1,11 @@
 //! Calls by their descriptor: the request is a dynamic message, and a response stays as the bytes that the service sent.
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use prost::Message as _;
 use prost_reflect::DynamicMessage;
+use tinwright::client::BytesCodec;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Request, Status, Streaming};
 
 use crate::ClientChannel;
@@ -21,20 +21,20 @@ pub(super) type Messages = Streaming<Bytes>;
 pub(super) async fn unary(
     channel: ClientChannel,
     route: &CallRoute,
-    message: DynamicMessage,
+    message: &DynamicMessage,
 ) -> Result<Bytes, Status> {
     let (mut grpc, path) = prepared(channel, route).await?;
-    Ok(grpc.unary(Request::new(message), path, BytesCodec).await?.into_inner())
+    Ok(grpc.unary(encoded(message), path, BytesCodec).await?.into_inner())
 }
 
 /// Does the same for a call whose response is a stream. Resolves once it begins.
 pub(super) async fn stream(
     channel: ClientChannel,
     route: &CallRoute,
-    message: DynamicMessage,
+    message: &DynamicMessage,
 ) -> Result<Messages, Status> {
     let (mut grpc, path) = prepared(channel, route).await?;
-    Ok(grpc.server_streaming(Request::new(message), path, BytesCodec).await?.into_inner())
+    Ok(grpc.server_streaming(encoded(message), path, BytesCodec).await?.into_inner())
 }
 
 async fn prepared(
@@ -49,39 +49,6 @@ async fn prepared(
     Ok((grpc, path))
 }
 
-/// Encodes requests, and leaves responses as they are.
-struct BytesCodec;
-
-impl Codec for BytesCodec {
-    type Encode = DynamicMessage;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for BytesCodec {
-    type Item = DynamicMessage;
-    type Error = Status;
-
-    fn encode(&mut self, item: DynamicMessage, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&item.encode_to_vec());
-        Ok(())
-    }
-}
-
-impl Decoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
+fn encoded(message: &DynamicMessage) -> Request<Bytes> {
+    Request::new(message.encode_to_vec().into())
 }

@@ -8,9 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::Api;
 
-#[tonic::async_trait]
 impl LocationService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_location(
         &self,
         request: Request<pb::CreateLocationRequest>,
@@ -18,7 +16,6 @@ impl LocationService for Api {
         nouns::create(&self.locations, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_location(
         &self,
         request: Request<pb::GetLocationRequest>,
@@ -26,7 +23,6 @@ impl LocationService for Api {
         nouns::get(self.locations.records(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_locations(
         &self,
         request: Request<pb::ListLocationsRequest>,
@@ -34,7 +30,6 @@ impl LocationService for Api {
         nouns::list(&self.location_mirror, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_location(
         &self,
         request: Request<pb::UpdateLocationRequest>,
@@ -52,7 +47,6 @@ impl LocationService for Api {
 
     type WatchLocationsStream = serving::Events<pb::WatchLocationsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_locations(
         &self,
         request: Request<pb::WatchLocationsRequest>,

@@ -13,9 +13,7 @@ use super::Api;
 use crate::matching::matches;
 use crate::models::Wanted;
 
-#[tonic::async_trait]
 impl ModelService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_model(
         &self,
         request: Request<pb::CreateModelRequest>,
@@ -23,7 +21,6 @@ impl ModelService for Api {
         nouns::create(&self.models, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_model(
         &self,
         request: Request<pb::GetModelRequest>,
@@ -31,7 +28,6 @@ impl ModelService for Api {
         nouns::get(self.models.records(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_models(
         &self,
         request: Request<pb::ListModelsRequest>,
@@ -50,7 +46,6 @@ impl ModelService for Api {
         Ok(response)
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_model_offers(
         &self,
         request: Request<pb::ListModelOffersRequest>,
@@ -67,7 +62,6 @@ impl ModelService for Api {
         Ok(Response::new(pb::ListModelOffersResponse { offers }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_model(
         &self,
         request: Request<pb::UpdateModelRequest>,
@@ -85,7 +79,6 @@ impl ModelService for Api {
 
     type WatchModelsStream = serving::Events<pb::WatchModelsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_models(
         &self,
         request: Request<pb::WatchModelsRequest>,

@@ -9,9 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::Api;
 
-#[tonic::async_trait]
 impl UnknownMachineService for Api {
-    #[tracing::instrument(skip_all)]
     async fn get_unknown_machine(
         &self,
         request: Request<pb::GetUnknownMachineRequest>,
@@ -21,7 +19,6 @@ impl UnknownMachineService for Api {
         Ok(Response::new(pb::GetUnknownMachineResponse { unknown_machine: Some(found) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_unknown_machines(
         &self,
         request: Request<pb::ListUnknownMachinesRequest>,
@@ -41,7 +38,6 @@ impl UnknownMachineService for Api {
 
     type WatchUnknownMachinesStream = serving::Events<pb::WatchUnknownMachinesResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_unknown_machines(
         &self,
         request: Request<pb::WatchUnknownMachinesRequest>,
@@ -49,7 +45,6 @@ impl UnknownMachineService for Api {
         nouns::watch(&self.unknown_mirror, &self.stop, request)
     }
 
-    #[tracing::instrument(skip_all)]
     async fn record_unknown_machines(
         &self,
         request: Request<pb::RecordUnknownMachinesRequest>,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use store::records::{self, Kind, Records};
+use tinwright::Stored as _;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
 
@@ -76,7 +77,7 @@ async fn all<K: Kind>(records: &Records<K>) -> Result<Vec<K::Record>, records::E
     loop {
         let (page, more) = records.page("", &after, PAGE_RECORDS).await?;
         if let Some(last) = page.last() {
-            after = K::id(last).to_owned();
+            after = last.id().to_owned();
         }
         found.extend(page);
         if !more {

@@ -12,9 +12,7 @@ use tonic::{Request, Response, Status};
 use super::Api;
 use crate::credentials;
 
-#[tonic::async_trait]
 impl IdentityService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_credential(
         &self,
         request: Request<pb::CreateCredentialRequest>,
@@ -40,7 +38,6 @@ impl IdentityService for Api {
         Ok(Response::new(pb::GetCredentialResponse { credential }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_credentials(
         &self,
         request: Request<pb::ListCredentialsRequest>,
@@ -56,7 +53,6 @@ impl IdentityService for Api {
         nouns::delete(&self.credentials, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn authenticate(
         &self,
         request: Request<pb::AuthenticateRequest>,
@@ -68,7 +64,6 @@ impl IdentityService for Api {
         Ok(Response::new(pb::AuthenticateResponse { caller, credential }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn issue_certificate(
         &self,
         request: Request<pb::IssueCertificateRequest>,
@@ -84,7 +79,6 @@ impl IdentityService for Api {
         }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_certificates(
         &self,
         request: Request<pb::ListCertificatesRequest>,
@@ -106,7 +100,6 @@ impl IdentityService for Api {
         Ok(Response::new(pb::RevokeCertificateResponse { certificate }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn rotate_site_key(
         &self,
         request: Request<pb::RotateSiteKeyRequest>,
@@ -117,7 +110,6 @@ impl IdentityService for Api {
         Ok(Response::new(pb::RotateSiteKeyResponse { resealed_records }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn rotate_authority(
         &self,
         request: Request<pb::RotateAuthorityRequest>,

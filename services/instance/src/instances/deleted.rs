@@ -34,14 +34,6 @@ impl Kind for DeletedKind {
     type Id = InstanceId;
     const NOUN: &'static str = "instance";
     const KIND: &'static str = "deleted";
-
-    fn id(instance: &pb::Instance) -> &str {
-        &instance.id
-    }
-
-    fn revision_mut(instance: &mut pb::Instance) -> &mut i64 {
-        &mut instance.revision
-    }
 }
 
 /// Returns the tenant and the external id of `instance` as one text, if it has an external id.

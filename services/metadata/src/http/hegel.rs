@@ -117,7 +117,6 @@ impl Hegel {
     }
 }
 
-#[tonic::async_trait]
 impl hegel_server::Hegel for Hegel {
     type SubscribeStream = BoxStream<'static, Result<SubscribeResponse, Status>>;
 

@@ -51,9 +51,7 @@ impl Api {
     }
 }
 
-#[tonic::async_trait]
 impl LeaseService for Api {
-    #[tracing::instrument(skip_all)]
     async fn list_leases(
         &self,
         request: Request<pb::ListLeasesRequest>,
@@ -65,7 +63,6 @@ impl LeaseService for Api {
         Ok(Response::new(pb::ListLeasesResponse { leases, next_page_token }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_lease(
         &self,
         request: Request<pb::GetLeaseRequest>,
@@ -96,7 +93,6 @@ impl LeaseService for Api {
         Ok(Response::new(pb::DeleteLeaseResponse {}))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn withhold_addresses(
         &self,
         request: Request<pb::WithholdAddressesRequest>,
@@ -119,7 +115,6 @@ impl LeaseService for Api {
 
     type WatchLeasesStream = serving::Events<pb::WatchLeasesResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_leases(
         &self,
         request: Request<pb::WatchLeasesRequest>,

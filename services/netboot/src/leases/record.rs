@@ -21,14 +21,6 @@ impl Kind for LeaseKind {
     const NOUN: &'static str = "lease";
     const KIND: &'static str = "lease";
 
-    fn id(lease: &pb::Lease) -> &str {
-        &lease.address
-    }
-
-    fn revision_mut(lease: &mut pb::Lease) -> &mut i64 {
-        &mut lease.revision
-    }
-
     // Without a state: only calls are recorded, not what DHCP clients do.
     const EVENTS: bool = true;
 }

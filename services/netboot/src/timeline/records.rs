@@ -10,7 +10,7 @@
 use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
-use store::records::{Change, CheckReport, Error, Index, Kind, Listing, ListingBuilder, Records};
+use store::records::{Change, CheckReport, Error, Kind, Listing, ListingBuilder, Records};
 use store::{Commit, ScopedStore, Write};
 use tinwright::netboot::v1::Boot;
 use uuid::Uuid;
@@ -49,19 +49,6 @@ impl Kind for BootKind {
     type Id = String;
     const NOUN: &'static str = "boot";
     const KIND: &'static str = "boot";
-    const INDEXES: &'static [&'static str] = &[];
-
-    fn id(record: &Boot) -> &str {
-        &record.id
-    }
-
-    fn revision_mut(record: &mut Boot) -> &mut i64 {
-        &mut record.revision
-    }
-
-    fn indexes(_: &Boot) -> Vec<Index> {
-        Vec::new()
-    }
 }
 
 /// Boots in a store.

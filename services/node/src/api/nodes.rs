@@ -17,11 +17,9 @@ use crate::calls::{change_text, scoped_id};
 use crate::connect::Responses;
 use crate::error::Error;
 
-#[tonic::async_trait]
 impl NodeService for Api {
     type ConnectStream = Responses;
 
-    #[tracing::instrument(skip_all)]
     async fn connect(
         &self,
         request: Request<Streaming<pb::ConnectRequest>>,
@@ -36,7 +34,6 @@ impl NodeService for Api {
         Ok(Response::new(responses))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_node(
         &self,
         request: Request<pb::GetNodeRequest>,
@@ -69,7 +66,6 @@ impl NodeService for Api {
 
     type WatchNodesStream = serving::Events<pb::WatchNodesResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_nodes(
         &self,
         request: Request<pb::WatchNodesRequest>,

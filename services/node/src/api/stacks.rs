@@ -11,9 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::Api;
 
-#[tonic::async_trait]
 impl StackService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_stack(
         &self,
         request: Request<pb::CreateStackRequest>,
@@ -21,7 +19,6 @@ impl StackService for Api {
         nouns::create(&self.stacks, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_stack(
         &self,
         request: Request<pb::GetStackRequest>,
@@ -29,7 +26,6 @@ impl StackService for Api {
         nouns::get(self.stacks.records(), request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_stacks(
         &self,
         request: Request<pb::ListStacksRequest>,
@@ -37,7 +33,6 @@ impl StackService for Api {
         nouns::list(&self.stack_mirror, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_stack(
         &self,
         request: Request<pb::UpdateStackRequest>,
@@ -69,7 +64,6 @@ impl StackService for Api {
 
     type WatchStacksStream = serving::Events<pb::WatchStacksResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_stacks(
         &self,
         request: Request<pb::WatchStacksRequest>,

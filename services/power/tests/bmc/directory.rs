@@ -55,7 +55,6 @@ fn has_mac(machine: &pb::Hardware, mac: &str) -> bool {
     machine.interfaces.iter().any(|interface| interface.mac == mac)
 }
 
-#[tonic::async_trait]
 impl HardwareService for FakeHardware {
     async fn get_hardware(
         &self,

@@ -235,7 +235,6 @@ impl Service {
     }
 }
 
-#[tonic::async_trait]
 impl WorkerService for Service {
     async fn redeem(&self, request: Request<RedeemRequest>) -> ServiceResult<RedeemResponse> {
         let request = request.into_inner();

@@ -23,9 +23,7 @@ const MAX_SHOWN_USERS: usize = 3;
 /// The number of machines that are read at once.
 const MACHINES_PER_PAGE: i32 = 100;
 
-#[tonic::async_trait]
 impl TemplateService for Api {
-    #[tracing::instrument(skip_all)]
     async fn create_template(
         &self,
         request: Request<pb::CreateTemplateRequest>,
@@ -48,7 +46,6 @@ impl TemplateService for Api {
         Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn get_template(
         &self,
         request: Request<pb::GetTemplateRequest>,
@@ -59,7 +56,6 @@ impl TemplateService for Api {
         Ok(Response::new(pb::GetTemplateResponse { template: Some(template) }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_templates(
         &self,
         request: Request<pb::ListTemplatesRequest>,
@@ -67,7 +63,6 @@ impl TemplateService for Api {
         nouns::list(&self.mirrors.0, request).await
     }
 
-    #[tracing::instrument(skip_all)]
     async fn update_template(
         &self,
         request: Request<pb::UpdateTemplateRequest>,
@@ -133,7 +128,6 @@ impl TemplateService for Api {
 
     type WatchTemplatesStream = serving::Events<pb::WatchTemplatesResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_templates(
         &self,
         request: Request<pb::WatchTemplatesRequest>,

@@ -28,9 +28,7 @@ use crate::workflows::{Error, refuse_two_boots};
 /// The most bytes of a tail that are stored.
 const MAX_TAIL_BYTES: usize = 4096;
 
-#[tonic::async_trait]
 impl WorkerService for Api {
-    #[tracing::instrument(skip_all)]
     async fn redeem(
         &self,
         request: Request<pb::RedeemRequest>,
@@ -39,7 +37,6 @@ impl WorkerService for Api {
         self.redeem_token(request.into_inner(), from).await.map(Response::new)
     }
 
-    #[tracing::instrument(skip_all)]
     async fn renew(
         &self,
         request: Request<pb::RenewRequest>,
@@ -47,7 +44,6 @@ impl WorkerService for Api {
         self.renew_certificate(&request).await.map(Response::new)
     }
 
-    #[tracing::instrument(skip_all)]
     async fn next_action(
         &self,
         request: Request<pb::NextActionRequest>,
@@ -145,7 +141,6 @@ impl WorkerService for Api {
         Ok(Response::new(pb::FinishActionResponse {}))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn report_inventory(
         &self,
         request: Request<pb::ReportInventoryRequest>,

@@ -34,7 +34,6 @@ const MAX_BOOT_STEP_BYTES: usize = 256;
 /// The call that releases a workflow that was created held back.
 const RELEASE_CALL: &str = "/tinwright.workflow.v1.WorkflowService/ReleaseWorkflow";
 
-#[tonic::async_trait]
 impl WorkflowService for Api {
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
     async fn create_workflow(
@@ -108,7 +107,6 @@ impl WorkflowService for Api {
         Ok(Response::new(pb::GetWorkflowResponse { workflow }))
     }
 
-    #[tracing::instrument(skip_all)]
     async fn list_workflows(
         &self,
         request: Request<pb::ListWorkflowsRequest>,
@@ -172,7 +170,6 @@ impl WorkflowService for Api {
 
     type WatchWorkflowsStream = serving::Events<pb::WatchWorkflowsResponse>;
 
-    #[tracing::instrument(skip_all)]
     async fn watch_workflows(
         &self,
         request: Request<pb::WatchWorkflowsRequest>,

@@ -104,7 +104,6 @@ fn closed<T>() -> Answer<T> {
     Err(Status::unimplemented("not part of the fake"))
 }
 
-#[tonic::async_trait]
 impl HardwareService for FakeHardware {
     async fn get_hardware(
         &self,
@@ -236,7 +235,6 @@ impl HardwareService for FakeHardware {
     }
 }
 
-#[tonic::async_trait]
 impl ModelService for FakeHardware {
     async fn list_models(
         &self,

@@ -39,20 +39,12 @@ impl FakeInstances {
 /// Implements calls that the workflow service never makes.
 macro_rules! never_called {
     ($($name:ident($request:ty) -> $response:ty;)*) => {$(
-        fn $name<'service, 'call>(
-            &'service self,
-            _request: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
-        where
-            'service: 'call,
-            Self: 'call,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        async fn $name(&self, _: Request<$request>) -> Result<Response<$response>, Status> {
+            Err(Status::unimplemented(stringify!($name)))
         }
     )*};
 }
 
-#[tonic::async_trait]
 impl InstanceService for FakeInstances {
     async fn get_instance(
         &self,

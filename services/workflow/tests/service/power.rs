@@ -129,7 +129,6 @@ fn operation(operation: &pb::Operation) -> String {
     }
 }
 
-#[tonic::async_trait]
 impl PowerService for FakePower {
     async fn create_power_job(
         &self,

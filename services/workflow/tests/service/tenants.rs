@@ -1,7 +1,6 @@
 //! Tenants: the workflows of their instances, and their templates; the fake of the identity service.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use runtime::{Caller, Channel, Role};
@@ -28,20 +27,12 @@ pub(crate) struct FakeTenants(Arc<Mutex<VecDeque<Result<id::Tenant, Status>>>>);
 /// Implements calls that the workflow service never makes.
 macro_rules! never_called {
     ($($name:ident($request:ty) -> $response:ty;)*) => {$(
-        fn $name<'service, 'call>(
-            &'service self,
-            _request: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
-        where
-            'service: 'call,
-            Self: 'call,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        async fn $name(&self, _: Request<$request>) -> Result<Response<$response>, Status> {
+            Err(Status::unimplemented(stringify!($name)))
         }
     )*};
 }
 
-#[tonic::async_trait]
 impl TenantService for FakeTenants {
     async fn get_tenant(
         &self,

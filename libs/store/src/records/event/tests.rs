@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tinwright::EventId;
 use tinwright::event::v1::EventFilter;
 use tinwright::secret::Sealable;
+use tinwright::{EventId, Stored};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -39,6 +39,16 @@ impl Sealable for Door {}
 #[derive(Debug)]
 enum Doors {}
 
+impl Stored for Door {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+}
+
 impl Kind for Doors {
     type Record = Door;
     type Id = String;
@@ -46,14 +56,6 @@ impl Kind for Doors {
     const KIND: &'static str = "door";
     const INDEXES: &'static [&'static str] = &["key"];
     const EVENTS: bool = true;
-
-    fn id(door: &Door) -> &str {
-        &door.id
-    }
-
-    fn revision_mut(door: &mut Door) -> &mut i64 {
-        &mut door.revision
-    }
 
     fn indexes(door: &Door) -> Vec<Index> {
         door.keys.iter().map(|key| Index::unique("key", key)).collect()

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use store::records::Kind;
+use tinwright::Stored as _;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::nouns::{NounInfo, StateInfo};
 use tinwright::power::v1::{PowerJob, power_job};
@@ -27,7 +28,7 @@ impl Observation {
         noun: &NounInfo,
         now: SystemTime,
     ) -> Option<Self> {
-        let id = K::id(object).parse().ok()?;
+        let id = object.id().parse().ok()?;
         let state = noun.state(&K::state(object));
         Some(Self { id, state, details: Details::new(object, now) })
     }

@@ -7,8 +7,8 @@ use runtime::Channel;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
 
-use super::{client, with_hint};
-use crate::connect::View;
+use super::with_hint;
+use crate::connect::{View, call};
 use crate::output::Format;
 use crate::resource::{self, Resource as _};
 use crate::{bmc_address, input, password};
@@ -120,8 +120,8 @@ async fn store(
 ) -> anyhow::Result<()> {
     // An empty mask leaves an empty password unchanged.
     let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
-    let updated = client(channel).update_bmc(request).await;
-    let updated = updated.map_err(|status| with_hint(status, name))?.into_inner();
+    let updated = call(channel, request).await;
+    let updated = updated.map_err(|status| with_hint(status, name))?;
     resource::print(updated.bmc.as_slice(), output, channel, out).await
 }
 

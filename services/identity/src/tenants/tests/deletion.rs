@@ -1,7 +1,6 @@
 //! Deletions of tenants, and creations of their objects at the same time.
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use runtime::Channel;
@@ -81,20 +80,12 @@ struct Owners {
 /// Implements calls that the identity service never makes.
 macro_rules! never_called {
     ($($name:ident($request:ty) -> $response:ty;)*) => {$(
-        fn $name<'service, 'call>(
-            &'service self,
-            _request: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
-        where
-            'service: 'call,
-            Self: 'call,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        async fn $name(&self, _: Request<$request>) -> Result<Response<$response>, Status> {
+            Err(Status::unimplemented(stringify!($name)))
         }
     )*};
 }
 
-#[tonic::async_trait]
 impl InstanceService for Owners {
     async fn list_instances(
         &self,
@@ -130,7 +121,6 @@ impl InstanceService for Owners {
     }
 }
 
-#[tonic::async_trait]
 impl TemplateService for Owners {
     async fn list_templates(
         &self,
@@ -154,7 +144,6 @@ impl TemplateService for Owners {
     }
 }
 
-#[tonic::async_trait]
 impl GrantService for Owners {
     async fn list_grants(
         &self,
@@ -209,7 +198,6 @@ pub(crate) fn no_objects() -> TenantObjects {
 /// The tenant service with GetTenant only.
 struct TenantFinder(Tenants);
 
-#[tonic::async_trait]
 impl pb::tenant_service_server::TenantService for TenantFinder {
     async fn get_tenant(
         &self,

@@ -7,7 +7,6 @@ use tonic::{Request, Response, Status};
 
 use super::Site;
 
-#[tonic::async_trait]
 impl ClaimService for Site {
     async fn claim_addresses(
         &self,

@@ -1,7 +1,6 @@
 //! The address service of the test site, as far as instances need it.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 
 use futures_util::{StreamExt as _, stream};
 use tinwright::address::v1 as addr;
@@ -110,7 +109,6 @@ fn released(id: &str) -> Status {
     status::failed_precondition("GRANT_RELEASED", id, "released")
 }
 
-#[tonic::async_trait]
 impl GrantService for Site {
     async fn create_grant(
         &self,

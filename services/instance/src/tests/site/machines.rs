@@ -1,7 +1,5 @@
 //! The machines of the test site with their models and locations.
 
-use std::pin::Pin;
-
 use tinwright::Attributes as _;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::location_service_server::LocationService;
@@ -50,7 +48,6 @@ impl FakeState {
     }
 }
 
-#[tonic::async_trait]
 impl ModelService for Site {
     async fn get_model(
         &self,
@@ -79,7 +76,6 @@ impl ModelService for Site {
     }
 }
 
-#[tonic::async_trait]
 impl LocationService for Site {
     async fn get_location(
         &self,

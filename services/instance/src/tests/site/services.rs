@@ -49,15 +49,8 @@ impl Site {
 /// Implements calls that the instance service never makes.
 macro_rules! never_called {
     ($($name:ident($request:ty) -> $response:ty;)*) => {$(
-        fn $name<'site, 'call>(
-            &'site self,
-            _request: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'call>>
-        where
-            'site: 'call,
-            Self: 'call,
-        {
-            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        async fn $name(&self, _: Request<$request>) -> Result<Response<$response>, Status> {
+            Err(Status::unimplemented(stringify!($name)))
         }
     )*};
 }
@@ -68,7 +61,6 @@ pub(super) fn missing() -> Status {
     Status::not_found("not found")
 }
 
-#[tonic::async_trait]
 impl HardwareService for Site {
     async fn get_hardware(
         &self,
@@ -125,7 +117,6 @@ impl HardwareService for Site {
     }
 }
 
-#[tonic::async_trait]
 impl TenantService for Site {
     async fn get_tenant(
         &self,
@@ -153,7 +144,6 @@ impl TenantService for Site {
     }
 }
 
-#[tonic::async_trait]
 impl WorkflowService for Site {
     async fn create_workflow(
         &self,
@@ -293,7 +283,6 @@ impl WorkflowService for Site {
     }
 }
 
-#[tonic::async_trait]
 impl PowerService for Site {
     async fn create_power_job(
         &self,
