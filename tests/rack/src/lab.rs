@@ -141,13 +141,15 @@ impl Lab {
         }
     }
 
-    /// Returns the pids of all processes in the namespace.
+    /// Returns the pids of all other processes in the namespace.
     fn pids(&self) -> Vec<Pid> {
         let output = Command::new("ip").args(["netns", "pids", &self.name]).output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         text.unwrap_or_default()
             .lines()
             .filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?))
+            // A thread of this process may have moved into it.
+            .filter(|pid| *pid != rustix::process::getpid())
             .collect()
     }
 }
