@@ -42,7 +42,7 @@ fn main() -> BuildResult {
     table("of_tenant", &nouns::of_tenant(&nouns))?;
     table("requests", &requests::rows(&pool))?;
     table("states", &states::rows(&pool)?)?;
-    table("stored", &nouns::stored(&nouns))?;
+    table("stored", &nouns::stored(&nouns)?)?;
     table("watch_responses", &nouns::watch_responses(&pool))
 }
 

@@ -134,16 +134,33 @@ pub(crate) fn objects(nouns: &[Noun]) -> String {
     nouns.iter().filter(is_object).map(row).collect()
 }
 
-/// Returns the rows of the macro in `src/object.rs`: the fields of objects with the id, which is
-/// the first one, and with the name.
-pub(crate) fn stored(nouns: &[Noun]) -> String {
-    let row = |Noun { message, .. }: &Noun| {
-        let id =
-            message.get_field(1).filter(|_| message.get_field_by_name("revision").is_some())?;
-        let name = requests::name_field(message).unwrap_or_default();
-        Some(format!("{}, {}, [{name}];\n", type_path(message), id.name()))
-    };
-    nouns.iter().filter_map(row).collect()
+/// Returns the rows of the macro in `src/object.rs`: what a store has to know of the objects, and the
+/// fields that have it.
+pub(crate) fn stored(nouns: &[Noun]) -> Result<String, String> {
+    let is_record = |noun: &&Noun| noun.message.get_field_by_name("revision").is_some();
+    nouns.iter().filter(is_record).map(stored_row).collect()
+}
+
+fn stored_row(noun: &Noun) -> Result<String, String> {
+    let Noun { message, singular, has_events, tenant_rule, .. } = noun;
+    let field = |name: &str| message.get_field_by_name(name).map(|field| field.name().to_owned());
+    let id = message.get_field(1).ok_or_else(|| format!("{}: no id", message.full_name()))?;
+    let name = requests::name_field(message).unwrap_or_default();
+    let is_own = tenant_rule.starts_with("Own");
+    let tenant = field("tenant").filter(|_| is_own).unwrap_or_default();
+    let states = states::words(message)?;
+    let state = if states.is_empty() { "" } else { "state" };
+    let reason = field("state_reason").unwrap_or_default();
+    let can_end = if states.contains(" true ") { "is_terminal" } else { "" };
+    let since = field("state_time").or_else(|| field("start_time")).unwrap_or_default();
+    let overdue = field("overdue").map(|overdue| format!("{overdue} {since}")).unwrap_or_default();
+    let update = if requests::has_update(message) { "changed_fields" } else { "" };
+    Ok(format!(
+        "{}, {singular:?}, {has_events}, {}, [{name}], [{tenant}], [{state}], [{reason}], \
+         [{can_end}], [{overdue}], [{update}];\n",
+        type_path(message),
+        id.name(),
+    ))
 }
 
 /// Returns the rows of the macro in `src/requests.rs`: the values of nouns by which they are

@@ -123,6 +123,15 @@ pub(crate) fn attributes(object: &MessageDescriptor) -> String {
     attributes
 }
 
+/// True if callers change fields of `object` by a standard call.
+pub(crate) fn has_update(object: &MessageDescriptor) -> bool {
+    let file = object.parent_file();
+    let calls = file.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    calls
+        .filter_map(|call| standard_call(&call))
+        .any(|(verb, it, _)| verb == "update" && it == *object)
+}
+
 /// Returns the field of `object` with the name that people gave it.
 pub(crate) fn name_field(object: &MessageDescriptor) -> Option<String> {
     let (name, fields) = FILTERS.iter().find(|(name, _)| *name == "name")?;

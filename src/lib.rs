@@ -44,7 +44,7 @@ pub mod watch;
 pub use id::types::*;
 pub use id::{BootId, Id, LeaseId, ProcessId};
 pub use mac::Mac;
-pub use object::{Object, Stored};
+pub use object::{Bounded, Object, Stored};
 pub use requests::Attributes;
 pub use tenant::TenantName;
 

@@ -1,16 +1,24 @@
 //! The fields that the objects of all services share: id, name, revision, labels and times.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 
+use crate::field_mask;
 use crate::id::{self, Id, Noun};
 use crate::requests::Attributes;
 pub use crate::requests::Labels;
 use crate::status::Violations;
 
-/// A message that a store keeps as a record.
+/// A message that a store keeps as a record: what is the same for records of all kinds.
+///
+/// For nouns it follows from the option `noun` and from the fields.
 pub trait Stored {
+    /// The name of one record in texts for people.
+    const SINGULAR: &'static str;
+    /// True if changes that callers ask for, and changes of the state, are recorded as events.
+    const HAS_EVENTS: bool = false;
+
     /// Returns its id.
     fn id(&self) -> &str;
 
@@ -21,6 +29,48 @@ pub trait Stored {
     fn given_name(&self) -> &str {
         ""
     }
+
+    /// Returns the tenant whose callers may see it; empty for the site.
+    fn owning_tenant(&self) -> &str {
+        ""
+    }
+
+    /// Returns the word for its state; empty if it has no lifecycle.
+    fn state_word(&self) -> String {
+        String::new()
+    }
+
+    /// Returns the reason of its state; empty if it has none.
+    fn reason_of_state(&self) -> &str {
+        ""
+    }
+
+    /// True if no transition leaves its state.
+    fn is_final(&self) -> bool {
+        false
+    }
+
+    /// True if it is marked as too long in its state.
+    fn is_marked_overdue(&self) -> bool {
+        false
+    }
+
+    /// Returns the names of the fields that a caller changed from `old` to `new`; none if callers do not change fields.
+    fn fields_changed(_old: &Self, _new: &Self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A record whose stay in a state has a limit.
+pub trait Bounded: Stored {
+    /// Returns the longest normal stay in its state; none if it may last.
+    fn max_stay(&self) -> Option<Duration>;
+
+    /// Returns the time since which it has its state.
+    fn state_time(&self) -> Option<SystemTime>;
+
+    /// Marks it as overdue, with `reason` as its state's.
+    fn set_overdue(&mut self, reason: String);
 }
 
 /// A message that a service stores as an object of its own.
@@ -78,10 +128,17 @@ macro_rules! objects {
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// Implements [`Stored`] for the objects of nouns, by the fields with id and name.
+/// Implements [`Stored`] for the objects of nouns, by their fields.
 macro_rules! stored {
-    ($($message:ty, $id:ident, [$($name:ident)?];)*) => {$(
+    ($(
+        $message:ty, $singular:literal, $has_events:literal, $id:ident, [$($name:ident)?],
+        [$($tenant:ident)?], [$($state:ident)?], [$($reason:ident)?], [$($final:ident)?],
+        [$($overdue:ident $since:ident)?], [$($update:ident)?];
+    )*) => {$(
         impl Stored for $message {
+            const SINGULAR: &'static str = $singular;
+            const HAS_EVENTS: bool = $has_events;
+
             fn id(&self) -> &str {
                 &self.$id
             }
@@ -93,7 +150,45 @@ macro_rules! stored {
             $(fn given_name(&self) -> &str {
                 &self.$name
             })?
+
+            $(fn owning_tenant(&self) -> &str {
+                &self.$tenant
+            })?
+
+            $(fn state_word(&self) -> String {
+                self.$state().word()
+            })?
+
+            $(fn reason_of_state(&self) -> &str {
+                &self.$reason
+            })?
+
+            $(fn is_final(&self) -> bool {
+                self.$final()
+            })?
+
+            $(fn is_marked_overdue(&self) -> bool {
+                self.$overdue
+            })?
+
+            $(fn fields_changed(old: &Self, new: &Self) -> Vec<String> {
+                field_mask::$update(old, new)
+            })?
         }
+
+        $(impl Bounded for $message {
+            fn max_stay(&self) -> Option<Duration> {
+                self.state().max_stay()
+            }
+
+            fn state_time(&self) -> Option<SystemTime> {
+                self.$since.or(self.create_time)?.try_into().ok()
+            }
+
+            fn set_overdue(&mut self, reason: String) {
+                (self.$overdue, self.state_reason) = (true, reason);
+            }
+        })?
     )*};
 }
 

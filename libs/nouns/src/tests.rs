@@ -8,11 +8,11 @@ use store::memory::MemoryStore;
 use store::mirror::Mirror;
 use store::records::{self, Index, Kind, Records};
 use store::serving::Events;
+use tinwright::TemplateId;
 use tinwright::object::Labels;
 use tinwright::status::Violations;
 use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tinwright::workflow::v1 as pb;
-use tinwright::{TemplateId, field_mask};
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status};
@@ -25,16 +25,11 @@ enum TemplateKind {}
 impl Kind for TemplateKind {
     type Record = pb::Template;
     type Id = TemplateId;
-    const NOUN: &'static str = "template";
     const KIND: &'static str = "template";
     const INDEXES: &'static [&'static str] = &["template-name"];
 
     fn indexes(template: &pb::Template) -> Vec<Index> {
         vec![Index::unique("template-name", &template.name)]
-    }
-
-    fn changed_fields(old: &pb::Template, new: &pb::Template) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

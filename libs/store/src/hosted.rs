@@ -6,13 +6,13 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
+use tinwright::Bounded;
 use tinwright::secret::Sealable as _;
 use tokio_util::sync::CancellationToken;
 use tonic::service::{Routes, RoutesBuilder};
 
 use crate::ScopedStore;
 use crate::mirror::Mirror;
-use crate::overdue::Bounded;
 use crate::records::{CheckReport, Error, Kind, Records, requests};
 
 /// Looks at the records of services, one kind after the other.
@@ -26,7 +26,7 @@ pub trait RecordVisitor {
     }
 
     /// Looks at records in memory with states that have limits.
-    fn bounded<K: Bounded>(&mut self, mirror: &Mirror<K>) {
+    fn bounded<K: Kind<Record: Bounded>>(&mut self, mirror: &Mirror<K>) {
         self.mirror(mirror);
     }
 }

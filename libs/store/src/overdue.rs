@@ -1,7 +1,7 @@
 //! Records that stay in a state for longer than is normal for it: each is marked, with an alarm event and a reason, and counted
 //! until its state changes (`docs/reference/events.md`).
 //!
-//! A kind says how long each of its states may last ([`Bounded`]). [`run`] follows its records; several processes may do so, and
+//! A record says how long its state may last ([`Bounded`]). [`run`] follows its records; several processes may do so, and
 //! the commits of all but one fail. The mark is part of the record, so that there is one alarm for each stay, also after a
 //! restart. The service removes it when it changes the state.
 
@@ -10,6 +10,7 @@ mod tracker;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use tinwright::Bounded;
 use tokio_util::sync::CancellationToken;
 
 use self::tracker::Tracker;
@@ -19,26 +20,14 @@ use crate::records::{Error, Kind};
 /// The delay before a mark that could not be stored is stored again.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// A kind of records whose states have limits.
-pub trait Bounded: Kind {
-    /// Returns the longest normal stay in the record's state; none if it may last.
-    fn allowed(record: &Self::Record) -> Option<Duration>;
-
-    /// Returns the time since which the record has its state.
-    fn state_time(record: &Self::Record) -> Option<SystemTime>;
-
-    /// Marks the record as overdue, with `reason` as its state's.
-    fn set_overdue(record: &mut Self::Record, reason: String);
-}
-
 /// Returns the time at which the stay of `record` in its state is too long.
-fn due<K: Bounded>(record: &K::Record) -> Option<SystemTime> {
-    K::state_time(record)?.checked_add(K::allowed(record)?)
+fn due(record: &impl Bounded) -> Option<SystemTime> {
+    record.state_time()?.checked_add(record.max_stay()?)
 }
 
 /// Marks the records of `mirror` that become overdue, until `stop`. The number of overdue records in each state is reported to
 /// `report` whenever it changes. The time is `now()`, and `sleep_until` waits for it.
-pub async fn run<K: Bounded, S: Future<Output = ()>>(
+pub async fn run<K: Kind<Record: Bounded>, S: Future<Output = ()>>(
     mirror: Mirror<K>,
     now: impl Fn() -> SystemTime,
     sleep_until: impl Fn(SystemTime) -> S,
@@ -80,7 +69,11 @@ pub async fn run<K: Bounded, S: Future<Output = ()>>(
 }
 
 /// Marks the records that are due at `now`.
-async fn mark_due<K: Bounded>(mirror: &Mirror<K>, tracker: &mut Tracker<K>, now: SystemTime) {
+async fn mark_due<K: Kind<Record: Bounded>>(
+    mirror: &Mirror<K>,
+    tracker: &mut Tracker<K>,
+    now: SystemTime,
+) {
     while let Some(id) = tracker.take_due(now) {
         match mark(mirror, &id, now).await {
             Ok(()) => {}
@@ -107,20 +100,24 @@ fn is_retryable(error: &Error) -> bool {
 }
 
 /// Marks the record `id`, if its present stay is too long at `now` and is not marked.
-async fn mark<K: Bounded>(mirror: &Mirror<K>, id: &str, now: SystemTime) -> Result<(), Error> {
+async fn mark<K: Kind<Record: Bounded>>(
+    mirror: &Mirror<K>,
+    id: &str,
+    now: SystemTime,
+) -> Result<(), Error> {
     let old = mirror.records().require(id).await?;
-    let is_due = due::<K>(&old).is_some_and(|due| due <= now);
+    let is_due = due(&old).is_some_and(|due| due <= now);
     if !is_due || K::is_overdue(&old) {
         return Ok(());
     }
     let state = K::state(&old);
-    let allowed = K::allowed(&old).unwrap_or_default();
+    let allowed = old.max_stay().unwrap_or_default();
     let reason = match K::state_reason(&old) {
         "" => format!("{state} for more than {}", describe(allowed)),
         before => format!("{state} for more than {}: {before}", describe(allowed)),
     };
     let mut new = old.clone();
-    K::set_overdue(&mut new, reason.clone());
+    new.set_overdue(reason.clone());
     mirror.records().replace(&old, new).await?;
     tracing::error!(noun = K::NOUN, id, state, reason, "overdue: somebody has to look at it");
     Ok(())

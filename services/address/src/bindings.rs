@@ -14,7 +14,7 @@ use store::ScopedStore;
 use store::records::{self, Change, Index, Kind, Records};
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{LocationBindingId, LocationId, RangeId, SubnetId, TenantName, check, field_mask};
+use tinwright::{LocationBindingId, LocationId, RangeId, SubnetId, TenantName, check};
 
 use crate::Error;
 use crate::ranges::RangeKind;
@@ -36,7 +36,6 @@ pub enum BindingKind {}
 impl Kind for BindingKind {
     type Record = pb::LocationBinding;
     type Id = LocationBindingId;
-    const NOUN: &'static str = "location binding";
     const KIND: &'static str = "binding";
     const INDEXES: &'static [&'static str] = &[PLACE_INDEX];
 
@@ -45,10 +44,9 @@ impl Kind for BindingKind {
         vec![Index::unique(PLACE_INDEX, place(location_id, tenant, group))]
     }
 
-    const EVENTS: bool = true;
-
-    fn changed_fields(old: &pb::LocationBinding, new: &pb::LocationBinding) -> Vec<String> {
-        field_mask::changed_fields(old, new)
+    /// Returns no tenant: the events are the site's.
+    fn tenant(_: &pb::LocationBinding) -> &str {
+        ""
     }
 }
 

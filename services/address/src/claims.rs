@@ -19,7 +19,6 @@ pub enum ClaimKind {}
 impl Kind for ClaimKind {
     type Record = pb::Claim;
     type Id = ClaimId;
-    const NOUN: &'static str = "claim";
     const KIND: &'static str = "claim";
 }
 

@@ -63,7 +63,6 @@ pub enum GrantKind {}
 impl Kind for GrantKind {
     type Record = pb::Grant;
     type Id = GrantId;
-    const NOUN: &'static str = "grant";
     const KIND: &'static str = "grant";
     const INDEXES: &'static [&'static str] =
         &[GRANT_INDEX, DUE_INDEX, INSTANCE_INDEX, PRIMARY_INDEX];
@@ -82,20 +81,6 @@ impl Kind for GrantKind {
         let primary = attached.filter(|it| it.primary);
         let primary = primary.map(|it| Index::unique(PRIMARY_INDEX, interface(it)));
         [Some(subnet), due, instance, primary].into_iter().flatten().collect()
-    }
-
-    const EVENTS: bool = true;
-
-    fn state(grant: &pb::Grant) -> String {
-        grant.state().word()
-    }
-
-    fn has_ended(grant: &pb::Grant) -> bool {
-        grant.state() == pb::GrantState::Released
-    }
-
-    fn tenant(grant: &pb::Grant) -> &str {
-        &grant.tenant
     }
 
     fn changed_fields(old: &pb::Grant, new: &pb::Grant) -> Vec<String> {

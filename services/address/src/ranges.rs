@@ -12,7 +12,7 @@ use store::records::{self, Change, Index, Kind, Records};
 use store::{ScopedStore, Store as _};
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{RangeId, TenantName, check, field_mask};
+use tinwright::{RangeId, TenantName, check};
 
 use crate::Error;
 use crate::block::Span;
@@ -31,18 +31,11 @@ pub enum RangeKind {}
 impl Kind for RangeKind {
     type Record = pb::Range;
     type Id = RangeId;
-    const NOUN: &'static str = "range";
     const KIND: &'static str = "range";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX, RANGE_INDEX];
 
     fn indexes(range: &pb::Range) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &range.name), Index::shared(RANGE_INDEX, &range.subnet_id)]
-    }
-
-    const EVENTS: bool = true;
-
-    fn changed_fields(old: &pb::Range, new: &pb::Range) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

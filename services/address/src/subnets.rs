@@ -18,7 +18,7 @@ use store::records::{self, Change, Index, Kind, Records};
 use store::{Commit, Expect, ScopedStore, Store as _, Write};
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{SubnetId, TenantName, check, field_mask};
+use tinwright::{SubnetId, TenantName, check};
 
 use crate::Error;
 use crate::block::{Block, Family, InvalidBlock, Span, bits};
@@ -48,18 +48,11 @@ pub enum SubnetKind {}
 impl Kind for SubnetKind {
     type Record = pb::Subnet;
     type Id = SubnetId;
-    const NOUN: &'static str = "subnet";
     const KIND: &'static str = "subnet";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
     fn indexes(subnet: &pb::Subnet) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &subnet.name)]
-    }
-
-    const EVENTS: bool = true;
-
-    fn changed_fields(old: &pb::Subnet, new: &pb::Subnet) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

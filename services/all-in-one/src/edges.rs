@@ -32,6 +32,13 @@ pub(crate) struct Edges {
     metadata: Option<metadata::Bound>,
 }
 
+/// Observers of the fleet.
+pub(crate) struct FleetObservers {
+    all: Vec<Arc<dyn Observer>>,
+    /// True if one of them observes leases, too.
+    need_leases: bool,
+}
+
 /// Reports when the edges are ready to serve machines.
 #[derive(Clone, Debug)]
 pub(crate) struct EdgeReadiness {
@@ -94,23 +101,33 @@ impl Edges {
         self.metadata.take().map(|bound| bound.connect(endpoints, revocations, vitals))
     }
 
-    /// Starts to follow the fleet, once for all edges and for the `names` of machines, by `endpoints`. The content of `cache` is used until the
-    /// first snapshot.
-    pub(crate) fn follow_fleet(
+    /// Returns the observers of the fleet: the edges and, beside them, the `names` of machines. None without an edge.
+    pub(crate) fn observers(
         &self,
         metadata: Option<&Metadata>,
+        names: MachineNames,
+    ) -> FleetObservers {
+        let mut all = self.netboot.as_ref().map(Netboot::observers).unwrap_or_default();
+        all.extend(metadata.map(Metadata::observer));
+        if !all.is_empty() {
+            all.push(Arc::new(NameObserver(names)));
+        }
+        FleetObservers { all, need_leases: metadata.is_some() }
+    }
+
+    /// Starts to follow the fleet, once for all `observers`, by `endpoints`. The content of `cache` is used until the first snapshot.
+    pub(crate) fn follow_fleet(
+        &self,
+        observers: FleetObservers,
         endpoints: &Endpoints,
         cache: Option<FleetCache>,
-        names: MachineNames,
         vitals: &Diagnostics,
         tier: &mut Tier,
     ) {
-        let mut observers = self.netboot.as_ref().map(Netboot::observers).unwrap_or_default();
-        observers.extend(metadata.map(Metadata::observer));
+        let FleetObservers { all: observers, need_leases } = observers;
         if observers.is_empty() {
             return;
         }
-        observers.push(Arc::new(NameObserver(names)));
         let has_netboot = self.netboot.is_some();
         let caller = if has_netboot { Service::Netboot } else { Service::Metadata };
         let to = |service| endpoints.channel(caller, service);
@@ -118,7 +135,9 @@ impl Edges {
             hardware: to(Service::Hardware),
             instance: to(Service::Instance),
             workflow: has_netboot.then(|| to(Service::Workflow)),
-            leases: metadata.and_then(|_| endpoints.find(Service::Metadata, Service::Netboot)),
+            leases: need_leases
+                .then(|| endpoints.find(Service::Metadata, Service::Netboot))
+                .flatten(),
         };
         let (fleet, stop) = (Arc::new(Fleet::new(observers)), tier.stop.clone());
         vitals.register(|registry| fleet.register(registry));

@@ -7,8 +7,8 @@ use runtime::supervise::Tier;
 use runtime::telemetry::MachineNames;
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
-use store::overdue::Bounded;
 use store::records::{CheckReport, Error, Kind, Records};
+use tinwright::Bounded;
 use tonic::service::RoutesBuilder;
 
 use crate::metrics::ObjectMetrics;
@@ -94,7 +94,7 @@ impl RecordVisitor for Followers<'_> {
         self.objects.follow(mirror, self.names, self.tier);
     }
 
-    fn bounded<K: Bounded>(&mut self, mirror: &Mirror<K>) {
+    fn bounded<K: Kind<Record: Bounded>>(&mut self, mirror: &Mirror<K>) {
         overdue::follow(mirror, self.overdue, self.tier);
         self.mirror(mirror);
     }

@@ -63,7 +63,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::certificates::Certificates;
 use crate::config::{Config, Service, Storage};
-use crate::edges::{Edges, Metadata};
+use crate::edges::{EdgeReadiness, Edges, Metadata};
 use crate::endpoints::Endpoints;
 use crate::events::refusals::Refusals;
 use crate::hosted::Followers;
@@ -164,85 +164,120 @@ impl Server {
         let vitals = Diagnostics::default();
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         // Edges serve machines while their store is out of reach.
-        let is_gateway_only = config.split.is_gateway_only();
         let followed_store = store.clone().filter(|_| config.split.owns_records());
 
         let store = store.map(|store| measured(store, &vitals));
         let certificates = Certificates::open(&config, &site)?;
-        vitals.register(|registry| CertificateMetrics::register(certificates.clone(), registry));
-        if let (Storage::Sled, true) = (&config.store, store.is_some()) {
-            let directory = config.data.join("store");
-            vitals.register(|registry| StoreSize::register(directory, registry));
-        }
+        register_metrics(&config, &certificates, store.is_some(), &vitals);
         let local = LocalServices::new(inner.stop.clone());
         let endpoints = Endpoints::new(&config, &certificates, &local)?;
         let revocations = follow_revocations(&config, &endpoints, &vitals, &mut edges);
-        let services = match &store {
-            Some(store) => {
-                Services::new(&config, store, &site, &endpoints, &revocations, &edges.stop)?
-            }
-            None => Services::default(),
-        };
+        let services =
+            Services::new(&config, store.as_ref(), &site, &endpoints, &revocations, &edges.stop)?;
         let leases = edge_services.leases(store.as_ref(), &edges.stop);
         let boots = edge_services.boots(store.as_ref(), &edges.stop)?;
         let metadata = edge_services.metadata(&endpoints, &revocations, &vitals);
-        let (reporter, health_service) = tonic_health::server::health_reporter();
-        let health = Health { vitals: vitals.clone(), reporter };
-        health.set(Readiness::Starting).await;
+        let (health, health_service) = Health::starting(&vitals).await;
         let edge_apis = (boots, leases, metadata.as_ref().map(Metadata::api));
         let refusals = Refusals::new(Clock::system());
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations);
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
         subnet_import::start(&config, store.as_ref(), &vitals, &mut inner);
-        services.start_followers(Followers {
-            objects: &vitals.register(ObjectMetrics::new),
-            names: &names,
-            overdue: &vitals.register(OverdueMetric::new),
-            tier: &mut inner,
-        });
+        follow_records(&services, &names, &vitals, &mut inner);
         let (cache, cache_store) = cache.unzip();
-        for store in [store.clone(), cache_store].into_iter().flatten() {
-            inner.tasks.spawn(store_health::fail_with_store(store, inner.stop.clone()));
-        }
+        store_health::follow([store.clone(), cache_store], &mut inner);
 
         serve_grpc(&config, grpc, &certificates, app, &revocations, &mut edges)?;
         if let Some(gateway) = gateway {
             gateway.start(&certificates, &endpoints, &revocations, &vitals, &mut edges)?;
         }
-        let rotation = KeyRotation::new(site, followed_store.clone());
-        edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
-        edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
-        edge_services.follow_fleet(
-            metadata.as_ref(),
-            &endpoints,
-            cache,
-            names,
-            &vitals,
-            &mut edges,
-        );
+        follow_keys(site, followed_store.clone(), certificates, &mut edges);
+        let observers = edge_services.observers(metadata.as_ref(), names);
+        edge_services.follow_fleet(observers, &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
         let edge_readiness = edge_services.start(&endpoints, store, &vitals, &mut edges);
+        let awaited = Awaited {
+            services,
+            edges: edge_readiness,
+            metadata,
+            revocations: Some(revocations).filter(|_| config.split.is_gateway_only()),
+        };
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.tasks.spawn(serve::tcp(diagnostics_listener, Transport::Plaintext, answers, until));
-
-        edges.tasks.spawn(until_stopped(edges.stop.clone(), async move {
-            services.ready().await;
-            edge_readiness.ready().await;
-            if let Some(index) = metadata {
-                index.ready().await;
-            }
-            if is_gateway_only {
-                revocations.ready().await;
-            }
-            health.set(Readiness::Ready).await;
-            tracing::info!(target: "tinwright", "ready");
-            if let Some(store) = followed_store {
-                health.follow(&*store).await;
-            }
-        }));
+        let reports = awaited.report(health, followed_store);
+        edges.tasks.spawn(until_stopped(edges.stop.clone(), reports));
         supervise::run([edges, inner], stop, config.drain).await
     }
+}
+
+/// What a process waits for before it says that it is ready.
+struct Awaited {
+    services: Services,
+    edges: EdgeReadiness,
+    metadata: Option<Arc<metadata::Index>>,
+    /// Present if the process has nothing but the gateway.
+    revocations: Option<Revocations>,
+}
+
+impl Awaited {
+    /// Waits, and says that the process is ready. From then on, its health follows `store`.
+    async fn report(self, health: Health, store: Option<Arc<dyn Store>>) {
+        self.services.ready().await;
+        self.edges.ready().await;
+        if let Some(index) = self.metadata {
+            index.ready().await;
+        }
+        if let Some(revocations) = self.revocations {
+            revocations.ready().await;
+        }
+        health.set(Readiness::Ready).await;
+        tracing::info!(target: "tinwright", "ready");
+        if let Some(store) = store {
+            health.follow(&*store).await;
+        }
+    }
+}
+
+/// Registers the metrics of certificates, and of the embedded store if the process has one.
+fn register_metrics(
+    config: &Config,
+    certificates: &Certificates,
+    has_store: bool,
+    vitals: &Diagnostics,
+) {
+    vitals.register(|registry| CertificateMetrics::register(certificates.clone(), registry));
+    if let (Storage::Sled, true) = (&config.store, has_store) {
+        let directory = config.data.join("store");
+        vitals.register(|registry| StoreSize::register(directory, registry));
+    }
+}
+
+/// Starts what follows the records of `services`: metrics, alarms, and the names of machines.
+fn follow_records(
+    services: &Services,
+    names: &MachineNames,
+    vitals: &Diagnostics,
+    inner: &mut Tier,
+) {
+    services.start_followers(Followers {
+        objects: &vitals.register(ObjectMetrics::new),
+        names,
+        overdue: &vitals.register(OverdueMetric::new),
+        tier: inner,
+    });
+}
+
+/// Follows a replaced key of the site, and renews certificates.
+fn follow_keys(
+    site: Arc<SiteAuthority>,
+    store: Option<Arc<dyn Store>>,
+    certificates: Certificates,
+    edges: &mut Tier,
+) {
+    let rotation = KeyRotation::new(site, store);
+    edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
+    edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
 }
 
 /// Returns `store` with metrics.

@@ -24,7 +24,7 @@ pub async fn check(config: &Config, mend: bool) -> anyhow::Result<CheckReport> {
     // A check makes no calls, so no peer is needed.
     let unconnected = Endpoints::unconnected();
     let (nobody, stop) = (Revocations::default(), CancellationToken::new());
-    let services = Services::new(config, &store, &site, &unconnected, &nobody, &stop)?;
+    let services = Services::new(config, Some(&store), &site, &unconnected, &nobody, &stop)?;
     let leases = netboot::leases::Leases::new(store.clone(), Clock::system()).check(mend).await?;
     let boots =
         netboot::timeline::records::BootStore::new(ScopedStore::new(store.clone(), "netboot"));

@@ -4,10 +4,16 @@ use runtime::Clock;
 use runtime::overdue_metric::OverdueMetric;
 use runtime::supervise::Tier;
 use store::mirror::Mirror;
-use store::overdue::{self, Bounded};
+use store::overdue;
+use store::records::Kind;
+use tinwright::Bounded;
 
 /// Starts to follow the objects of `mirror`.
-pub(crate) fn follow<K: Bounded>(mirror: &Mirror<K>, metric: &OverdueMetric, tier: &mut Tier) {
+pub(crate) fn follow<K: Kind<Record: Bounded>>(
+    mirror: &Mirror<K>,
+    metric: &OverdueMetric,
+    tier: &mut Tier,
+) {
     let (mirror, metric, stop) = (mirror.clone(), metric.clone(), tier.stop.clone());
     tier.tasks.spawn(async move {
         let clock = Clock::system();

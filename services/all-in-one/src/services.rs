@@ -225,12 +225,13 @@ impl Services {
     /// watches end at `stop`.
     pub(crate) fn new(
         config: &Config,
-        store: &Arc<dyn Store>,
+        store: Option<&Arc<dyn Store>>,
         site: &Arc<SiteAuthority>,
         endpoints: &Endpoints,
         revocations: &Revocations,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
+        let Some(store) = store else { return Ok(Self::default()) };
         let settings = Settings::new(config);
         let parts = Parts { settings, store, site, endpoints, revocations, stop };
         let serves = |service| config.split.serves(service);

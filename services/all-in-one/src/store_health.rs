@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use runtime::supervise::Tier;
 use runtime::telemetry::{Diagnostics, Readiness};
 use store::{Commit, Store};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 /// Interval between two checks of the store.
@@ -20,11 +22,21 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 /// The reported health of this process, over HTTP and gRPC.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
-    pub(crate) vitals: Diagnostics,
-    pub(crate) reporter: HealthReporter,
+    vitals: Diagnostics,
+    reporter: HealthReporter,
 }
 
 impl Health {
+    /// Returns the health of a process that starts, and the gRPC service that says it.
+    pub(crate) async fn starting(
+        vitals: &Diagnostics,
+    ) -> (Self, HealthServer<impl tonic_health::pb::health_server::Health>) {
+        let (reporter, service) = tonic_health::server::health_reporter();
+        let health = Self { vitals: vitals.clone(), reporter };
+        health.set(Readiness::Starting).await;
+        (health, service)
+    }
+
     /// Reports `readiness`.
     pub(crate) async fn set(&self, readiness: Readiness) {
         let status = match readiness {
@@ -63,12 +75,16 @@ async fn check(store: &dyn Store) -> Readiness {
     Readiness::StoreUnreachable
 }
 
+/// Ends the process once one of `stores` has failed for good.
+pub(crate) fn follow(stores: [Option<Arc<dyn Store>>; 2], tier: &mut Tier) {
+    for store in stores.into_iter().flatten() {
+        tier.tasks.spawn(fail_with_store(store, tier.stop.clone()));
+    }
+}
+
 /// Runs until `stop`. It is an error if `store` fails for good before: whoever started the process then starts it again, and the
 /// store is opened again.
-pub(crate) async fn fail_with_store(
-    store: Arc<dyn Store>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
+async fn fail_with_store(store: Arc<dyn Store>, stop: CancellationToken) -> anyhow::Result<()> {
     match stop.run_until_cancelled(store.failed()).await {
         Some(error) => Err(error).context("the store failed"),
         None => Ok(()),

@@ -2,9 +2,9 @@
 
 use nouns::{Served, Viewer};
 use store::records::{self, Change, Index, Kind, Records};
+use tinwright::ModelId;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
-use tinwright::{ModelId, field_mask};
 
 use crate::inventory;
 use crate::matching::matches;
@@ -24,18 +24,11 @@ pub enum ModelKind {}
 impl Kind for ModelKind {
     type Record = pb::Model;
     type Id = ModelId;
-    const NOUN: &'static str = "model";
     const KIND: &'static str = "model";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
     fn indexes(model: &pb::Model) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &model.name)]
-    }
-
-    const EVENTS: bool = true;
-
-    fn changed_fields(old: &pb::Model, new: &pb::Model) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

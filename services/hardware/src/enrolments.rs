@@ -68,6 +68,9 @@ impl Sealable for EnrolmentLog {}
 pub enum EnrolmentLogKind {}
 
 impl Stored for EnrolmentLog {
+    const SINGULAR: &'static str = "enrolment";
+    const HAS_EVENTS: bool = true;
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -80,9 +83,7 @@ impl Stored for EnrolmentLog {
 impl Kind for EnrolmentLogKind {
     type Record = EnrolmentLog;
     type Id = String;
-    const NOUN: &'static str = "enrolment";
     const KIND: &'static str = "enrolment";
-    const EVENTS: bool = true;
 
     fn warning(log: &EnrolmentLog) -> &str {
         &log.refusal

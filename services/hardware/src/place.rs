@@ -2,9 +2,9 @@
 
 use nouns::{Served, Viewer};
 use store::records::{Change, Index, Kind, Records};
+use tinwright::LocationId;
 use tinwright::hardware::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{LocationId, field_mask};
 
 use crate::error::Error;
 use crate::tenant;
@@ -19,18 +19,11 @@ pub enum LocationKind {}
 impl Kind for LocationKind {
     type Record = pb::Location;
     type Id = LocationId;
-    const NOUN: &'static str = "location";
     const KIND: &'static str = "location";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
     fn indexes(location: &pb::Location) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &location.name)]
-    }
-
-    const EVENTS: bool = true;
-
-    fn changed_fields(old: &pb::Location, new: &pb::Location) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

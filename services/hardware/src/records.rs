@@ -10,12 +10,11 @@
 //! Locations and models are records of their own, beside these.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use nouns::{Served, Viewer};
 use runtime::Clock;
 use runtime::address_claims::{AddressClaims, BoxError, Exchange, Holding, HoldingSource};
-use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Records};
 use store::{ScopedStore, Store};
@@ -48,7 +47,6 @@ pub enum HardwareKind {}
 impl Kind for HardwareKind {
     type Record = pb::Hardware;
     type Id = HardwareId;
-    const NOUN: &'static str = "hardware";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["name", "mac", "address", "relay_port"];
 
@@ -66,26 +64,8 @@ impl Kind for HardwareKind {
             .collect()
     }
 
-    const EVENTS: bool = true;
-
-    fn state(hardware: &pb::Hardware) -> String {
-        hardware.state().word()
-    }
-
-    fn state_reason(hardware: &pb::Hardware) -> &str {
-        &hardware.state_reason
-    }
-
-    fn is_overdue(hardware: &pb::Hardware) -> bool {
-        hardware.overdue
-    }
-
     fn warning(hardware: &pb::Hardware) -> &str {
         &hardware.inventory_warning
-    }
-
-    fn changed_fields(old: &pb::Hardware, new: &pb::Hardware) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 
     fn reported_change(old: &pb::Hardware, new: &pb::Hardware) -> String {
@@ -99,20 +79,6 @@ impl Served for HardwareKind {
             Some(_) => tenant::view(machine),
             None => machine.in_view(viewer.view),
         }
-    }
-}
-
-impl Bounded for HardwareKind {
-    fn allowed(hardware: &pb::Hardware) -> Option<Duration> {
-        hardware.state().max_stay()
-    }
-
-    fn state_time(hardware: &pb::Hardware) -> Option<SystemTime> {
-        hardware.state_time.or(hardware.create_time)?.try_into().ok()
-    }
-
-    fn set_overdue(hardware: &mut pb::Hardware, reason: String) {
-        (hardware.overdue, hardware.state_reason) = (true, reason);
     }
 }
 

@@ -57,9 +57,7 @@ pub enum UnknownMachineKind {}
 impl Kind for UnknownMachineKind {
     type Record = pb::UnknownMachine;
     type Id = Mac;
-    const NOUN: &'static str = "unknown machine";
     const KIND: &'static str = "unknown";
-    const EVENTS: bool = true;
 
     /// Returns a state for machines whose first sight is an event.
     fn state(machine: &pb::UnknownMachine) -> String {

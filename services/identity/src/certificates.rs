@@ -39,7 +39,6 @@ pub enum CertificateKind {}
 impl Kind for CertificateKind {
     type Record = pb::Certificate;
     type Id = Serial;
-    const NOUN: &'static str = "certificate";
     const KIND: &'static str = "certificate";
     const INDEXES: &'static [&'static str] = &[CERTIFICATE_INDEX];
 
@@ -52,8 +51,6 @@ impl Kind for CertificateKind {
         let index = is_listed.then(|| Index::shared(CERTIFICATE_INDEX, &certificate.tenant));
         index.into_iter().collect()
     }
-
-    const EVENTS: bool = true;
 
     fn state(certificate: &pb::Certificate) -> String {
         if certificate.revoke_time.is_some() { "revoked".into() } else { "valid".into() }

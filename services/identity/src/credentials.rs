@@ -44,7 +44,6 @@ pub enum CredentialKind {}
 impl Kind for CredentialKind {
     type Record = pb::Credential;
     type Id = CredentialId;
-    const NOUN: &'static str = "credential";
     const KIND: &'static str = "credential";
     const INDEXES: &'static [&'static str] = &[CREDENTIAL_INDEX];
 
@@ -52,8 +51,6 @@ impl Kind for CredentialKind {
         let tenant = Some(&credential.tenant).filter(|tenant| !tenant.is_empty());
         tenant.map(|tenant| Index::shared(CREDENTIAL_INDEX, tenant)).into_iter().collect()
     }
-
-    const EVENTS: bool = true;
 
     fn tenant(credential: &pb::Credential) -> &str {
         &credential.tenant

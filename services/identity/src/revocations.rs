@@ -43,7 +43,6 @@ impl fmt::Display for RevocationId {
 impl Kind for RevocationKind {
     type Record = pb::Revocation;
     type Id = RevocationId;
-    const NOUN: &'static str = "revocation";
     const KIND: &'static str = "revocation";
 }
 

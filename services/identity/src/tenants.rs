@@ -20,7 +20,7 @@ use store::records::{Change, Error, Index, Kind, Records};
 use store::{Commit, Expect, ScopedStore, Store as _, Write};
 use tinwright::identity::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::{TenantId, TenantName, check, field_mask};
+use tinwright::{TenantId, TenantName, check};
 
 use self::objects::{ObjectCount, TenantObjects};
 
@@ -44,15 +44,12 @@ pub enum TenantKind {}
 impl Kind for TenantKind {
     type Record = pb::Tenant;
     type Id = TenantId;
-    const NOUN: &'static str = "tenant";
     const KIND: &'static str = "tenant";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
 
     fn indexes(tenant: &pb::Tenant) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &tenant.name)]
     }
-
-    const EVENTS: bool = true;
 
     fn tenant(tenant: &pb::Tenant) -> &str {
         &tenant.name
@@ -61,10 +58,6 @@ impl Kind for TenantKind {
     /// The mark of a deletion is not: its end is. Neither is the same record, which is written as a lock.
     fn is_event(old: &pb::Tenant, new: &pb::Tenant) -> bool {
         !Self::changed_fields(old, new).is_empty()
-    }
-
-    fn changed_fields(old: &pb::Tenant, new: &pb::Tenant) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

@@ -29,18 +29,16 @@ mod update;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use nouns::{Served, Viewer};
 use runtime::Clock;
 use runtime::address_claims::{self, AddressClaims};
-use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
-use tinwright::field_mask;
 use tinwright::instance::v1 as pb;
 use tinwright::requests::Filter;
 use tinwright::secret::Secrets as _;
@@ -146,7 +144,6 @@ pub enum InstanceKind {}
 impl Kind for InstanceKind {
     type Record = pb::Instance;
     type Id = InstanceId;
-    const NOUN: &'static str = "instance";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] =
         &[OCCUPANT, "address", EXTERNAL_ID, HOSTNAME, SCOPED_HOSTNAME, SPREAD, GATE_UUID, GATE_MAC];
@@ -169,28 +166,6 @@ impl Kind for InstanceKind {
             indexes.extend(boot_gate::claims(instance));
         }
         indexes
-    }
-
-    const EVENTS: bool = true;
-
-    fn state(instance: &pb::Instance) -> String {
-        instance.state().word()
-    }
-
-    fn state_reason(instance: &pb::Instance) -> &str {
-        &instance.state_reason
-    }
-
-    fn tenant(instance: &pb::Instance) -> &str {
-        &instance.tenant
-    }
-
-    fn is_overdue(instance: &pb::Instance) -> bool {
-        instance.overdue
-    }
-
-    fn changed_fields(old: &pb::Instance, new: &pb::Instance) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 
@@ -231,20 +206,6 @@ impl Served for InstanceKind {
 
     fn show(viewer: &Viewer, instance: pb::Instance) -> pb::Instance {
         instance.in_view(viewer.view)
-    }
-}
-
-impl Bounded for InstanceKind {
-    fn allowed(instance: &pb::Instance) -> Option<Duration> {
-        instance.state().max_stay()
-    }
-
-    fn state_time(instance: &pb::Instance) -> Option<SystemTime> {
-        instance.state_time.or(instance.create_time)?.try_into().ok()
-    }
-
-    fn set_overdue(instance: &mut pb::Instance, reason: String) {
-        (instance.overdue, instance.state_reason) = (true, reason);
     }
 }
 

@@ -113,6 +113,8 @@ impl Sealable for ForwardedCall {
 pub enum CallKind {}
 
 impl Stored for ForwardedCall {
+    const SINGULAR: &'static str = "forwarded call";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -125,7 +127,6 @@ impl Stored for ForwardedCall {
 impl Kind for CallKind {
     type Record = ForwardedCall;
     type Id = Uuid;
-    const NOUN: &'static str = "forwarded call";
     const KIND: &'static str = "call";
 }
 

@@ -32,23 +32,13 @@ pub enum NodeKind {}
 impl Kind for NodeKind {
     type Record = Node;
     type Id = NodeId;
-    const NOUN: &'static str = "node";
     const KIND: &'static str = "node";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX, STACK_INDEX];
-    const EVENTS: bool = true;
 
     fn indexes(node: &Node) -> Vec<Index> {
         let of = |index, value: &String| (!value.is_empty()).then(|| Index::shared(index, value));
         let indexes = [of(NAME_INDEX, &node.name), of(STACK_INDEX, &node.stack_id)];
         indexes.into_iter().flatten().collect()
-    }
-
-    fn state(node: &Node) -> String {
-        node.state().word()
-    }
-
-    fn state_reason(node: &Node) -> &str {
-        &node.state_reason
     }
 
     fn reported_change(old: &Node, new: &Node) -> String {

@@ -47,6 +47,8 @@ impl Sealable for ServerRecord {}
 pub enum ServerKind {}
 
 impl Stored for ServerRecord {
+    const SINGULAR: &'static str = "server of nodes";
+
     fn id(&self) -> &str {
         &self.name
     }
@@ -59,7 +61,6 @@ impl Stored for ServerRecord {
 impl Kind for ServerKind {
     type Record = ServerRecord;
     type Id = String;
-    const NOUN: &'static str = "server of nodes";
     const KIND: &'static str = "server";
 }
 

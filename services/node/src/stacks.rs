@@ -30,10 +30,8 @@ pub enum StackKind {}
 impl Kind for StackKind {
     type Record = pb::Stack;
     type Id = StackId;
-    const NOUN: &'static str = "stack";
     const KIND: &'static str = "stack";
     const INDEXES: &'static [&'static str] = &[NAME_INDEX];
-    const EVENTS: bool = true;
 
     fn indexes(stack: &pb::Stack) -> Vec<Index> {
         vec![Index::unique(NAME_INDEX, &stack.name)]
@@ -50,10 +48,6 @@ impl Kind for StackKind {
     fn warning(stack: &pb::Stack) -> &str {
         let stopped = |it: &&pb::Rollout| it.state() == pb::RolloutState::Stopped;
         stack.rollout.as_ref().filter(stopped).map_or("", |rollout| &rollout.state_reason)
-    }
-
-    fn changed_fields(old: &pb::Stack, new: &pb::Stack) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

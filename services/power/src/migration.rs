@@ -51,6 +51,8 @@ impl FormerBmc {
 impl Sealable for FormerBmc {}
 
 impl Stored for FormerBmc {
+    const SINGULAR: &'static str = "BMC";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -63,7 +65,6 @@ impl Stored for FormerBmc {
 impl Kind for FormerBmc {
     type Record = Self;
     type Id = tinwright::BmcId;
-    const NOUN: &'static str = "BMC";
     const KIND: &'static str = "bmc";
     const INDEXES: &'static [&'static str] = &["hardware"];
 

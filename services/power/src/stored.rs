@@ -9,13 +9,9 @@
 //! power/request/<id>        the result of a request, for a week
 //! ```
 
-use std::time::{Duration, SystemTime};
-
 use nouns::{Served, Viewer};
-use store::overdue::Bounded;
 use store::records::{Index, Kind};
 use tinwright::Stored;
-use tinwright::field_mask;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::secret::{Sealable, Secrets as _};
@@ -112,15 +108,12 @@ impl Sealable for Queue {}
 impl Kind for Bmc {
     type Record = pb::Bmc;
     type Id = tinwright::BmcId;
-    const NOUN: &'static str = "BMC";
     const KIND: &'static str = "bmc";
     const INDEXES: &'static [&'static str] = &["hardware"];
 
     fn indexes(bmc: &pb::Bmc) -> Vec<Index> {
         vec![Index::unique("hardware", &bmc.hardware_id)]
     }
-
-    const EVENTS: bool = true;
 
     /// The first login pins the certificate: a transition, which is an event.
     fn state(bmc: &pb::Bmc) -> String {
@@ -139,15 +132,13 @@ impl Kind for Bmc {
             Some(Protocol::Ipmi(_)) | None => "",
         }
     }
-
-    fn changed_fields(old: &pb::Bmc, new: &pb::Bmc) -> Vec<String> {
-        field_mask::changed_fields(old, new)
-    }
 }
 
 impl Served for Bmc {}
 
 impl Stored for Password {
+    const SINGULAR: &'static str = "password of BMC";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -160,7 +151,6 @@ impl Stored for Password {
 impl Kind for Password {
     type Record = Self;
     type Id = tinwright::BmcId;
-    const NOUN: &'static str = "password of BMC";
     const KIND: &'static str = "password";
 }
 
@@ -171,33 +161,10 @@ pub enum Job {}
 impl Kind for Job {
     type Record = pb::PowerJob;
     type Id = tinwright::PowerJobId;
-    const NOUN: &'static str = "power job";
     const KIND: &'static str = "job";
-
-    const EVENTS: bool = true;
-
-    fn state(job: &pb::PowerJob) -> String {
-        job.state().word()
-    }
-
-    fn state_reason(job: &pb::PowerJob) -> &str {
-        &job.state_reason
-    }
 
     fn event_reason(job: &pb::PowerJob) -> &str {
         if job.tenant.is_empty() { &job.state_reason } else { tenant_view::state_reason(job) }
-    }
-
-    fn tenant(job: &pb::PowerJob) -> &str {
-        &job.tenant
-    }
-
-    fn has_ended(job: &pb::PowerJob) -> bool {
-        job.is_terminal()
-    }
-
-    fn is_overdue(job: &pb::PowerJob) -> bool {
-        job.overdue
     }
 }
 
@@ -214,21 +181,9 @@ impl Served for Job {
     }
 }
 
-impl Bounded for Job {
-    fn allowed(job: &pb::PowerJob) -> Option<Duration> {
-        job.state().max_stay()
-    }
-
-    fn state_time(job: &pb::PowerJob) -> Option<SystemTime> {
-        job.start_time.or(job.create_time)?.try_into().ok()
-    }
-
-    fn set_overdue(job: &mut pb::PowerJob, reason: String) {
-        (job.overdue, job.state_reason) = (true, reason);
-    }
-}
-
 impl Stored for Queue {
+    const SINGULAR: &'static str = "queue of hardware";
+
     fn id(&self) -> &str {
         &self.hardware_id
     }
@@ -241,6 +196,5 @@ impl Stored for Queue {
 impl Kind for Queue {
     type Record = Self;
     type Id = tinwright::HardwareId;
-    const NOUN: &'static str = "queue of hardware";
     const KIND: &'static str = "queue";
 }

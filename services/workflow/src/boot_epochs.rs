@@ -44,6 +44,8 @@ pub enum BootEpochKind {}
 impl tinwright::secret::Sealable for BootEpoch {}
 
 impl Stored for BootEpoch {
+    const SINGULAR: &'static str = "boot epoch";
+
     fn id(&self) -> &str {
         &self.hardware_id
     }
@@ -56,7 +58,6 @@ impl Stored for BootEpoch {
 impl Kind for BootEpochKind {
     type Record = BootEpoch;
     type Id = HardwareId;
-    const NOUN: &'static str = "boot epoch";
     const KIND: &'static str = "epoch";
 }
 

@@ -63,6 +63,8 @@ pub enum LogKind {}
 impl Sealable for Log {}
 
 impl Stored for Log {
+    const SINGULAR: &'static str = "log";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -75,7 +77,6 @@ impl Stored for Log {
 impl Kind for LogKind {
     type Record = Log;
     type Id = String;
-    const NOUN: &'static str = "log";
     const KIND: &'static str = "log";
     /// Its watchers need to know of growth only.
     const MIRRORED: Mirrored = Mirrored::Nothing;

@@ -63,6 +63,8 @@ impl Sealable for MachineEnrolment {}
 pub enum MachineEnrolmentKind {}
 
 impl Stored for MachineEnrolment {
+    const SINGULAR: &'static str = "enrolment";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -75,7 +77,6 @@ impl Stored for MachineEnrolment {
 impl Kind for MachineEnrolmentKind {
     type Record = MachineEnrolment;
     type Id = HardwareId;
-    const NOUN: &'static str = "enrolment";
     const KIND: &'static str = "enrolment";
 }
 

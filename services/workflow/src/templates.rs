@@ -15,7 +15,6 @@ use runtime::clock::Clock;
 use store::ScopedStore;
 use store::records::{Error, Index, Kind, Records};
 use tinwright::common::v1::View;
-use tinwright::field_mask;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::{TemplateId, TenantName, check};
@@ -31,22 +30,11 @@ pub enum TemplateKind {}
 impl Kind for TemplateKind {
     type Record = pb::Template;
     type Id = TemplateId;
-    const NOUN: &'static str = "template";
     const KIND: &'static str = "template";
     const INDEXES: &'static [&'static str] = &["template-name"];
 
     fn indexes(template: &pb::Template) -> Vec<Index> {
         vec![Index::unique("template-name", name_key(template))]
-    }
-
-    const EVENTS: bool = true;
-
-    fn tenant(template: &pb::Template) -> &str {
-        &template.tenant
-    }
-
-    fn changed_fields(old: &pb::Template, new: &pb::Template) -> Vec<String> {
-        field_mask::changed_fields(old, new)
     }
 }
 

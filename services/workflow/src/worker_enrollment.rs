@@ -176,6 +176,8 @@ pub enum SpentTokenKind {}
 impl Sealable for SpentToken {}
 
 impl Stored for SpentToken {
+    const SINGULAR: &'static str = "boot token";
+
     fn id(&self) -> &str {
         &self.nonce
     }
@@ -188,7 +190,6 @@ impl Stored for SpentToken {
 impl Kind for SpentTokenKind {
     type Record = SpentToken;
     type Id = String;
-    const NOUN: &'static str = "boot token";
     const KIND: &'static str = "spent";
 }
 

@@ -19,7 +19,6 @@ use nouns::{Served, Viewer};
 use prost_types::Timestamp;
 use runtime::clock::Clock;
 use store::ScopedStore;
-use store::overdue::Bounded;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Change, Index, Kind, Listing, Mirrored, Records};
 use store::schema::Migration;
@@ -75,7 +74,6 @@ pub enum WorkflowKind {}
 impl Kind for WorkflowKind {
     type Record = pb::Workflow;
     type Id = WorkflowId;
-    const NOUN: &'static str = "workflow";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["machine", "holder", "live"];
     const MIRRORED: Mirrored = Mirrored::Indexed("live");
@@ -88,50 +86,14 @@ impl Kind for WorkflowKind {
         holder.into_iter().chain(live).chain([Index::shared("machine", machine)]).collect()
     }
 
-    const EVENTS: bool = true;
-
-    fn state(workflow: &pb::Workflow) -> String {
-        workflow.state().word()
-    }
-
-    fn state_reason(workflow: &pb::Workflow) -> &str {
-        &workflow.state_reason
-    }
-
-    fn has_ended(workflow: &pb::Workflow) -> bool {
-        workflow.is_terminal()
-    }
-
-    fn tenant(workflow: &pb::Workflow) -> &str {
-        &workflow.tenant
-    }
-
     fn warning(workflow: &pb::Workflow) -> &str {
         &workflow.warning
-    }
-
-    fn is_overdue(workflow: &pb::Workflow) -> bool {
-        workflow.overdue
     }
 }
 
 impl Served for WorkflowKind {
     fn is_visible(viewer: &Viewer, workflow: &pb::Workflow) -> bool {
         viewer.sees(workflow)
-    }
-}
-
-impl Bounded for WorkflowKind {
-    fn allowed(workflow: &pb::Workflow) -> Option<Duration> {
-        workflow.state().max_stay()
-    }
-
-    fn state_time(workflow: &pb::Workflow) -> Option<SystemTime> {
-        workflow.state_time.or(workflow.create_time)?.try_into().ok()
-    }
-
-    fn set_overdue(workflow: &mut pb::Workflow, reason: String) {
-        (workflow.overdue, workflow.state_reason) = (true, reason);
     }
 }
 

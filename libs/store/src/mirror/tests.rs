@@ -31,6 +31,8 @@ impl tinwright::secret::Sealable for Note {}
 enum Notes {}
 
 impl Stored for Note {
+    const SINGULAR: &'static str = "note";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -43,7 +45,6 @@ impl Stored for Note {
 impl Kind for Notes {
     type Record = Note;
     type Id = String;
-    const NOUN: &'static str = "note";
     const KIND: &'static str = "note";
 }
 
@@ -394,7 +395,6 @@ enum LiveNotes {}
 impl Kind for LiveNotes {
     type Record = Note;
     type Id = String;
-    const NOUN: &'static str = "note";
     const KIND: &'static str = "note";
     const INDEXES: &'static [&'static str] = &["live"];
     const MIRRORED: Mirrored = Mirrored::Indexed("live");

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use tinwright::Bounded;
 use tinwright::event::v1::{EventFilter, EventKind};
 use tokio_util::sync::CancellationToken;
 
-use super::{Bounded, run};
+use super::run;
 use crate::events::EventLog;
 use crate::mirror::Mirror;
+use crate::records::Kind;
 use crate::records::{Error, Records};
 
 /// The page that shows the limits to users.
@@ -16,7 +18,7 @@ const PAGE: &str = include_str!("../../../../docs/reference/events.md");
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Carries out `test` while `records` are followed by the clock of `now` and `sleep_until`.
-pub async fn while_following<K: Bounded, S: Future<Output = ()>>(
+pub async fn while_following<K: Kind<Record: Bounded>, S: Future<Output = ()>>(
     records: &Records<K>,
     now: impl Fn() -> SystemTime,
     sleep_until: impl Fn(SystemTime) -> S,
@@ -38,7 +40,7 @@ pub fn is_on_page(noun: &str, state: &str, limit: &str) -> bool {
 }
 
 /// Waits until the record `id` is overdue. Returns none if that takes too long.
-pub async fn overdue<K: Bounded>(
+pub async fn overdue<K: Kind<Record: Bounded>>(
     records: &Records<K>,
     id: &str,
 ) -> Result<Option<K::Record>, Error> {
@@ -55,7 +57,10 @@ pub async fn overdue<K: Bounded>(
 }
 
 /// Returns the texts of the alarms of the record `id`.
-pub async fn alarms<K: Bounded>(records: &Records<K>, id: &str) -> Result<Vec<String>, Error> {
+pub async fn alarms<K: Kind<Record: Bounded>>(
+    records: &Records<K>,
+    id: &str,
+) -> Result<Vec<String>, Error> {
     let kind = EventKind::Alarm.into();
     let filter = EventFilter { kind, object_id: id.into(), ..EventFilter::default() };
     let events = EventLog::new(records.store().clone(), "").list(&filter, "", 100).await?.records;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use tinwright::Bounded;
 use tinwright::Stored;
 use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::secret::Sealable;
@@ -37,6 +38,9 @@ impl Sealable for Door {}
 enum Doors {}
 
 impl Stored for Door {
+    const SINGULAR: &'static str = "door";
+    const HAS_EVENTS: bool = true;
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -49,9 +53,7 @@ impl Stored for Door {
 impl Kind for Doors {
     type Record = Door;
     type Id = String;
-    const NOUN: &'static str = "door";
     const KIND: &'static str = "door";
-    const EVENTS: bool = true;
 
     fn state(door: &Door) -> String {
         door.state.clone()
@@ -66,17 +68,17 @@ impl Kind for Doors {
     }
 }
 
-impl Bounded for Doors {
-    fn allowed(door: &Door) -> Option<Duration> {
-        (door.state == "open").then_some(HOUR)
+impl Bounded for Door {
+    fn max_stay(&self) -> Option<Duration> {
+        (self.state == "open").then_some(HOUR)
     }
 
-    fn state_time(door: &Door) -> Option<SystemTime> {
-        Some(UNIX_EPOCH + Duration::from_secs(door.since))
+    fn state_time(&self) -> Option<SystemTime> {
+        Some(UNIX_EPOCH + Duration::from_secs(self.since))
     }
 
-    fn set_overdue(door: &mut Door, reason: String) {
-        (door.overdue, door.reason) = (true, reason);
+    fn set_overdue(&mut self, reason: String) {
+        (self.overdue, self.reason) = (true, reason);
     }
 }
 

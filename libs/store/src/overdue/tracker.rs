@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::marker::PhantomData;
 use std::time::SystemTime;
 
+use tinwright::Bounded;
 use tinwright::Stored as _;
 use tinwright::watch::WatchEvent;
 
-use super::{Bounded, due};
+use super::due;
+use crate::records::Kind;
 
 /// The records of one kind whose states have limits.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl<K> Default for Tracker<K> {
     }
 }
 
-impl<K: Bounded> Tracker<K> {
+impl<K: Kind<Record: Bounded>> Tracker<K> {
     /// Applies an event of the watch. Returns true if the overdue records at `now` may be others.
     pub(super) fn apply(&mut self, event: WatchEvent<K::Record>, now: SystemTime) -> bool {
         let is_overdue =
@@ -59,7 +61,7 @@ impl<K: Bounded> Tracker<K> {
     fn put(&mut self, record: &K::Record) {
         let id = record.id();
         self.remove(id);
-        let Some(due) = due::<K>(record) else { return };
+        let Some(due) = due(record) else { return };
         let marked_at = (!K::is_overdue(record)).then_some(due);
         if let Some(at) = marked_at {
             self.to_mark.insert((at, id.to_owned()));

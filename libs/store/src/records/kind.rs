@@ -7,14 +7,15 @@ use prost::Message;
 use tinwright::Stored;
 use tinwright::secret::Sealable;
 
-/// A kind of record: a protobuf message, its keys and its indexes.
+/// A kind of record: a protobuf message, its keys and its indexes. What the message says of its records ([`Stored`]) a kind may say
+/// in another way.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
     type Record: Stored + Message + Sealable + Default + Clone + PartialEq + 'static;
     /// The form of its ids. A page token of another form is refused.
     type Id: FromStr<Err: fmt::Display> + fmt::Display;
     /// The name in messages to people.
-    const NOUN: &'static str;
+    const NOUN: &'static str = <Self::Record as Stored>::SINGULAR;
     /// First part of its key.
     const KIND: &'static str;
     /// Every index that [`indexes`](Self::indexes) can name.
@@ -33,16 +34,16 @@ pub trait Kind: fmt::Debug + 'static {
     }
 
     /// True if changes that callers ask for, and changes of the state, are recorded as events.
-    const EVENTS: bool = false;
+    const EVENTS: bool = <Self::Record as Stored>::HAS_EVENTS;
 
     /// Returns the state of a record in its lifecycle, as events name it; empty if records of this kind have none.
-    fn state(_: &Self::Record) -> String {
-        String::new()
+    fn state(record: &Self::Record) -> String {
+        record.state_word()
     }
 
     /// Returns the reason of the state.
-    fn state_reason(_: &Self::Record) -> &str {
-        ""
+    fn state_reason(record: &Self::Record) -> &str {
+        record.reason_of_state()
     }
 
     /// Returns the reason of the state as events give it. Callers of the record's tenant read events.
@@ -51,13 +52,13 @@ pub trait Kind: fmt::Debug + 'static {
     }
 
     /// True if a record's lifecycle is over, so that its later deletion is not an event unless a caller asked for it.
-    fn has_ended(_: &Self::Record) -> bool {
-        false
+    fn has_ended(record: &Self::Record) -> bool {
+        record.is_final()
     }
 
     /// True if a record is marked as too long in its state. Becoming so is an alarm.
-    fn is_overdue(_: &Self::Record) -> bool {
-        false
+    fn is_overdue(record: &Self::Record) -> bool {
+        record.is_marked_overdue()
     }
 
     /// Returns a problem of the record that a person should look at; empty for none. A new one is an alarm.
@@ -66,8 +67,8 @@ pub trait Kind: fmt::Debug + 'static {
     }
 
     /// Returns the tenant that a record belongs to; empty for the site.
-    fn tenant(_: &Self::Record) -> &str {
-        ""
+    fn tenant(record: &Self::Record) -> &str {
+        record.owning_tenant()
     }
 
     /// Returns what a machine's report changed, for people; empty for nothing.
@@ -81,8 +82,8 @@ pub trait Kind: fmt::Debug + 'static {
     }
 
     /// Returns the names of the fields that a caller changed.
-    fn changed_fields(_old: &Self::Record, _new: &Self::Record) -> Vec<String> {
-        Vec::new()
+    fn changed_fields(old: &Self::Record, new: &Self::Record) -> Vec<String> {
+        Self::Record::fields_changed(old, new)
     }
 }
 

@@ -34,6 +34,8 @@ impl Sealable for Dog {}
 enum Dogs {}
 
 impl Stored for Dog {
+    const SINGULAR: &'static str = "dog";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -46,7 +48,6 @@ impl Stored for Dog {
 impl Kind for Dogs {
     type Record = Dog;
     type Id = String;
-    const NOUN: &'static str = "dog";
     const KIND: &'static str = "dog";
     const INDEXES: &'static [&'static str] = &["chip", "colour"];
 

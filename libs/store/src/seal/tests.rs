@@ -21,7 +21,6 @@ enum Machines {}
 impl Kind for Machines {
     type Record = Hardware;
     type Id = String;
-    const NOUN: &'static str = "machine";
     const KIND: &'static str = "record";
     const INDEXES: &'static [&'static str] = &["name"];
 

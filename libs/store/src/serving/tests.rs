@@ -28,6 +28,8 @@ impl tinwright::secret::Sealable for Note {}
 enum Notes {}
 
 impl Stored for Note {
+    const SINGULAR: &'static str = "note";
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -40,7 +42,6 @@ impl Stored for Note {
 impl Kind for Notes {
     type Record = Note;
     type Id = String;
-    const NOUN: &'static str = "note";
     const KIND: &'static str = "note";
 }
 

@@ -9,12 +9,14 @@ use runtime::authority::SiteAuthority;
 use store::Store;
 use store::memory::MemoryStore;
 use store::overdue::describe;
+use tinwright::Bounded;
 use tinwright::nouns::{NOUNS, NounInfo};
 use tinwright::secret::Sealable as _;
 
 use super::*;
 use crate::config::Service;
 use crate::services::Services;
+use store::records::Kind;
 
 const EVENTS_PAGE: &str = include_str!("../../../../docs/reference/events.md");
 const METRICS_PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -86,7 +88,7 @@ impl RecordVisitor for Kinds {
         self.0.last_mut().unwrap().is_in_memory = true;
     }
 
-    fn bounded<K: Bounded>(&mut self, mirror: &Mirror<K>) {
+    fn bounded<K: Kind<Record: Bounded>>(&mut self, mirror: &Mirror<K>) {
         self.mirror(mirror);
         self.0.last_mut().unwrap().has_limits = true;
     }

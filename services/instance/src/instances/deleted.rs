@@ -32,8 +32,9 @@ pub enum DeletedKind {}
 impl Kind for DeletedKind {
     type Record = pb::Instance;
     type Id = InstanceId;
-    const NOUN: &'static str = "instance";
     const KIND: &'static str = "deleted";
+    /// The instance has the events.
+    const EVENTS: bool = false;
 }
 
 /// Returns the tenant and the external id of `instance` as one text, if it has an external id.

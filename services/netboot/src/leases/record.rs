@@ -18,11 +18,12 @@ pub(super) enum LeaseKind {}
 impl Kind for LeaseKind {
     type Record = pb::Lease;
     type Id = Ipv4Addr;
-    const NOUN: &'static str = "lease";
     const KIND: &'static str = "lease";
 
-    // Without a state: only calls are recorded, not what DHCP clients do.
-    const EVENTS: bool = true;
+    /// Returns no state: only calls are recorded, not what DHCP clients do.
+    fn state(_: &pb::Lease) -> String {
+        String::new()
+    }
 }
 
 /// Returns the record of `lease` that replaces `old`; none for an offer, which is not stored.

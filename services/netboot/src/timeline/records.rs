@@ -47,7 +47,6 @@ pub struct BootKind;
 impl Kind for BootKind {
     type Record = Boot;
     type Id = String;
-    const NOUN: &'static str = "boot";
     const KIND: &'static str = "boot";
 }
 

@@ -40,6 +40,9 @@ impl Sealable for Door {}
 enum Doors {}
 
 impl Stored for Door {
+    const SINGULAR: &'static str = "door";
+    const HAS_EVENTS: bool = true;
+
     fn id(&self) -> &str {
         &self.id
     }
@@ -52,10 +55,8 @@ impl Stored for Door {
 impl Kind for Doors {
     type Record = Door;
     type Id = String;
-    const NOUN: &'static str = "door";
     const KIND: &'static str = "door";
     const INDEXES: &'static [&'static str] = &["key"];
-    const EVENTS: bool = true;
 
     fn indexes(door: &Door) -> Vec<Index> {
         door.keys.iter().map(|key| Index::unique("key", key)).collect()

@@ -1,6 +1,9 @@
 //! Machines that stay in a state for too long.
 
+use std::time::Duration;
+
 use store::overdue::testing::{alarms, is_on_page, overdue, while_following};
+use tinwright::Bounded as _;
 
 use super::*;
 
@@ -16,7 +19,7 @@ async fn a_delete_that_takes_too_long_is_an_alarm_until_the_state_changes() {
         let marked = pb::Hardware { state: State::Deleting.into(), ..made.clone() };
         let marked = machines.updated(&made, marked);
         let marked = machines.records().replace(&made, marked).await.unwrap();
-        assert_eq!(HardwareKind::allowed(&marked), Some(Duration::from_secs(600)));
+        assert_eq!(marked.max_stay(), Some(Duration::from_secs(600)));
         clock.advance(Duration::from_secs(599));
         assert!(!machines.records().require(&made.id).await.unwrap().overdue);
         clock.advance(Duration::from_secs(1));

@@ -1,7 +1,10 @@
 //! Instances that stay in a state for too long.
 
+use std::time::Duration;
+
 use store::overdue::describe;
 use store::overdue::testing::{alarms, is_on_page, overdue, while_following};
+use tinwright::Bounded as _;
 
 use super::*;
 
@@ -27,7 +30,7 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             }
             let begun = begun.unwrap();
             assert_eq!(begun.state_time, Some(clock.wall().into()));
-            let allowed = InstanceKind::allowed(&begun).unwrap();
+            let allowed = begun.max_stay().unwrap();
             assert_eq!(describe(allowed), last);
             clock.advance(allowed - Duration::from_secs(1));
             assert!(!instances.records().require(&begun.id).await.unwrap().overdue);

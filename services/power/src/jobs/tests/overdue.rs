@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use store::overdue::describe;
 use store::overdue::testing::{alarms, is_on_page, overdue, while_following};
-use store::overdue::{Bounded as _, describe};
+use tinwright::Bounded as _;
 
 use super::*;
 
@@ -27,7 +28,7 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
         for ((last, reason), event) in ["2 h", "1 h"].into_iter().zip(reasons).zip(events) {
             let begun = jobs.records.require(&job.id).await.unwrap();
             assert!(is_on_page("power job", &begun.state().word(), last), "{last}");
-            let allowed = Job::allowed(&begun).unwrap();
+            let allowed = begun.max_stay().unwrap();
             assert_eq!(describe(allowed), last);
             clock.advance(allowed - Duration::from_secs(1));
             assert!(!jobs.records.require(&job.id).await.unwrap().overdue);

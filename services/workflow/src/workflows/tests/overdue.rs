@@ -2,6 +2,7 @@
 
 use store::overdue::describe;
 use store::overdue::testing::{alarms, is_on_page, overdue, while_following};
+use tinwright::Bounded as _;
 
 use super::*;
 
@@ -22,8 +23,8 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             clock.advance(Duration::from_secs(60));
             let begun = workflows.edit(id(letter), |it| it.set_state(state)).await.unwrap();
             assert_eq!(begun.state_time.is_some(), state != Running);
-            let since = WorkflowKind::state_time(&begun).unwrap();
-            let allowed = WorkflowKind::allowed(&begun).unwrap();
+            let since = begun.state_time().unwrap();
+            let allowed = begun.max_stay().unwrap();
             assert_eq!(describe(allowed), last);
             let rest = (since + allowed).duration_since(clock.wall()).unwrap();
             clock.advance(rest - Duration::from_secs(1));
