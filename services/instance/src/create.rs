@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime::tenants;
+use runtime::tenants::{self, Unanswered};
 use store::records::requests::IdempotentRequest;
 use tinwright::instance::v1 as pb;
 
@@ -57,7 +57,9 @@ pub(crate) async fn create(
         // If the reconciler looked for the tenant in vain, it deletes the instance.
         Ok(kept.filter(|it| it.state() != pb::State::Deprovisioning))
     };
-    Box::pin(peers.tenants.create("tenant", &tenant, first, take_back)).await
+    // A repeated order finds the instance from the claim on: its answer names an instance that stays.
+    let unanswered = Unanswered::Stays;
+    Box::pin(peers.tenants.create("tenant", &tenant, unanswered, first, take_back)).await
 }
 
 /// Passes unless it is known that the template of `instance` cannot be rendered for the machine that is chosen first.

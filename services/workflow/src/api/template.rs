@@ -2,6 +2,7 @@
 
 use nouns::{Delete as _, Edit as _, Noun as _};
 use runtime::access;
+use runtime::tenants::Unanswered;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Selector};
 use store::serving;
@@ -150,7 +151,9 @@ impl Api {
         let take_back = |created: pb::Template| async move {
             Ok(records.take_back(&created.id, request, |_| false).await?)
         };
-        self.tenants.create("template.tenant", &tenant, create, take_back).await
+        self.tenants
+            .create("template.tenant", &tenant, Unanswered::IsTakenBack, create, take_back)
+            .await
     }
 
     /// Passes unless instances refer to the template `id`, or machines whose clean-up it is.
