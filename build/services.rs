@@ -1,12 +1,13 @@
 //! Clients and servers of services, by `prost-build`.
 //!
-//! What they generate for a call is its types and its path. All calls with one response go through
-//! the same code for bytes (`src/client.rs`, `src/server.rs`), which would otherwise exist once for
-//! each call.
+//! The code of a call is its types and its path. All calls with one response go through the same
+//! code for bytes (`src/client.rs`, `src/server.rs`). Otherwise that would exist once for each call.
 
 use std::fmt::Write as _;
 
-use prost_build::{Comments, Method, Service};
+use prost_build::{Method, Service};
+
+use crate::names::snake;
 
 /// Generates the clients and servers of services.
 pub(crate) struct ServiceGenerator;
@@ -20,7 +21,7 @@ impl prost_build::ServiceGenerator for ServiceGenerator {
     }
 }
 
-/// Writes what a call is: the implementation of `Call` for its request.
+/// Writes the implementation of `Call` for each request.
 fn write_calls(service: &Service, code: &mut String) -> std::fmt::Result {
     for method in &service.methods {
         let Method { input_type, output_type, .. } = method;
@@ -34,31 +35,29 @@ fn write_calls(service: &Service, code: &mut String) -> std::fmt::Result {
 
 fn write_client(service: &Service, code: &mut String) -> std::fmt::Result {
     let name = format!("{}Client", service.name);
-    writeln!(code, "pub mod {} {{", super::names::snake(&name))?;
+    writeln!(code, "pub mod {} {{", snake(&name))?;
     writeln!(code, "    use crate::client::*;")?;
-    write_comments(&service.comments, 1, code);
+    service.comments.append_with_indent(1, code);
     writeln!(code, "    #[derive(Debug, Clone)]")?;
     writeln!(code, "    pub struct {name}<T>(Grpc<T>);")?;
     writeln!(code, "    client! {{ {name} }}")?;
     writeln!(code, "    impl<T: GrpcClient> {name}<T> {{")?;
     for method in &service.methods {
-        let Method { name, .. } = method;
         let (input, output) = (nested(&method.input_type), nested(&method.output_type));
-        let (request, response, kind) = match (method.client_streaming, method.server_streaming) {
-            (false, false) => ("Into", output, "unary"),
-            (false, true) => ("Into", format!("Streaming<{output}>"), "server_streaming"),
-            (true, _) => ("IntoStreaming", format!("Streaming<{output}>"), "streaming"),
+        let request = match method.client_streaming {
+            false => format!("IntoRequest<{input}>"),
+            true => format!("IntoStreamingRequest<Message = {input}>"),
         };
-        let request = match request {
-            "Into" => format!("IntoRequest<{input}>"),
-            _ => format!("IntoStreamingRequest<Message = {input}>"),
+        let response = match method.server_streaming {
+            false => output,
+            true => format!("Streaming<{output}>"),
         };
-        write_comments(&method.comments, 2, code);
-        writeln!(code, "        pub async fn {name}(")?;
+        method.comments.append_with_indent(2, code);
+        writeln!(code, "        pub async fn {}(", method.name)?;
         writeln!(code, "            &mut self,")?;
         writeln!(code, "            request: impl {request},")?;
         writeln!(code, "        ) -> Result<Response<{response}>, Status> {{")?;
-        writeln!(code, "            {kind}(&mut self.0, request).await")?;
+        writeln!(code, "            {}(&mut self.0, request).await", function(method))?;
         writeln!(code, "        }}")?;
     }
     writeln!(code, "    }}\n}}")
@@ -66,7 +65,7 @@ fn write_client(service: &Service, code: &mut String) -> std::fmt::Result {
 
 fn write_server(service: &Service, code: &mut String) -> std::fmt::Result {
     let name = &service.name;
-    writeln!(code, "pub mod {}_server {{", super::names::snake(name))?;
+    writeln!(code, "pub mod {}_server {{", snake(name))?;
     writeln!(code, "    use crate::server::*;")?;
     write_trait(service, code)?;
     writeln!(code, "    #[derive(Debug)]")?;
@@ -78,19 +77,15 @@ fn write_server(service: &Service, code: &mut String) -> std::fmt::Result {
         service.package, service.proto_name
     )?;
     for method in &service.methods {
-        let kind = match (method.client_streaming, method.server_streaming) {
-            (false, false) => "unary",
-            (false, true) => "server_streaming",
-            (true, _) => "streaming",
-        };
-        writeln!(code, "        {:?} => {kind} {},", path(service, method), method.name)?;
+        let (path, function) = (path(service, method), function(method));
+        writeln!(code, "        {path:?} => {function} {},", method.name)?;
     }
     writeln!(code, "    }}\n}}")
 }
 
 /// Writes the trait that a service implements.
 fn write_trait(service: &Service, code: &mut String) -> std::fmt::Result {
-    write_comments(&service.comments, 1, code);
+    service.comments.append_with_indent(1, code);
     writeln!(code, "    pub trait {}: Send + Sync + 'static {{", service.name)?;
     for method in &service.methods {
         let (input, output) = (nested(&method.input_type), nested(&method.output_type));
@@ -104,7 +99,7 @@ fn write_trait(service: &Service, code: &mut String) -> std::fmt::Result {
         }
         let response = if method.server_streaming { format!("Self::{stream}") } else { output };
         let request = if method.client_streaming { format!("Streaming<{input}>") } else { input };
-        write_comments(&method.comments, 2, code);
+        method.comments.append_with_indent(2, code);
         writeln!(code, "        fn {}(", method.name)?;
         writeln!(code, "            &self,")?;
         writeln!(code, "            request: Request<{request}>,")?;
@@ -116,8 +111,13 @@ fn write_trait(service: &Service, code: &mut String) -> std::fmt::Result {
     writeln!(code, "    }}")
 }
 
-fn write_comments(comments: &Comments, level: u8, code: &mut String) {
-    comments.append_with_indent(level, code);
+/// Returns the function for the call, which has the same name in `src/client.rs` and `src/server.rs`.
+fn function(method: &Method) -> &'static str {
+    match (method.client_streaming, method.server_streaming) {
+        (false, false) => "unary",
+        (false, true) => "server_streaming",
+        (true, _) => "streaming",
+    }
 }
 
 /// Returns the path of a call in HTTP.

@@ -1,4 +1,4 @@
-//! What the clients of all services share.
+//! Code shared by the clients of all services.
 //!
 //! Messages are encoded and decoded here; below, all calls with one response are the same call with
 //! bytes.

@@ -4,7 +4,7 @@
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types.
 //! - [`calls`]: who may make each call.
-//! - [`client`], [`server`]: what the generated clients and servers of all services share.
+//! - [`client`], [`server`]: code shared by the generated clients and servers of all services.
 //! - [`nouns`]: the kinds of objects, and the states of each.
 //! - [`object`]: the fields that all objects share.
 //! - [`tenant`]: names of tenants.

@@ -1,4 +1,4 @@
-//! What the servers of all services share.
+//! Code shared by the servers of all services.
 //!
 //! Messages are decoded and encoded here; below, all calls with one request are the same call with
 //! bytes.

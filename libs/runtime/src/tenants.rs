@@ -29,13 +29,13 @@ pub struct TenantDirectory {
     identity: TenantServiceClient<Channel>,
 }
 
-/// A new object whose tenant is not found again, because the identity service does not answer.
+/// Handling of a new object if the identity service does not answer the second look for its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
-    /// Stays. Its service looks for the tenant before it uses the object, and deletes it otherwise.
-    Stays,
-    /// Is taken back.
-    IsTakenBack,
+pub enum IfUnanswered {
+    /// Keeps the object. Its service has to look for the tenant before it uses the object.
+    Keep,
+    /// Takes the object back.
+    TakeBack,
 }
 
 /// Nothing can be created for a tenant.
@@ -98,13 +98,13 @@ impl TenantDirectory {
     }
 
     /// Stores a new object of `tenant` by `create`. If the tenant is deleted at the same time, `take_back` removes the object, unless
-    /// it returns it because it is in use already. `unanswered` is for an object of which that is not known. It must not be cancelled:
-    /// a caller that may go away spawns it.
+    /// it returns it because it is in use already. `if_unanswered` applies if the second look has no answer. The call must not be
+    /// cancelled: a caller that may go away spawns it.
     pub async fn create<T, E: From<Error>, R: Future<Output = Result<Option<T>, E>>>(
         &self,
         field: &str,
         tenant: &str,
-        unanswered: Unanswered,
+        if_unanswered: IfUnanswered,
         create: impl Future<Output = Result<T, E>>,
         take_back: impl FnOnce(T) -> R,
     ) -> Result<T, E> {
@@ -112,7 +112,7 @@ impl TenantDirectory {
         let created = create.await?;
         match self.require(field, tenant).await {
             Ok(()) => Ok(created),
-            Err(Error::Unavailable { .. }) if unanswered == Unanswered::Stays => Ok(created),
+            Err(Error::Unavailable { .. }) if if_unanswered == IfUnanswered::Keep => Ok(created),
             Err(error) => take_back(created).await?.ok_or_else(|| error.into()),
         }
     }

@@ -211,7 +211,7 @@ impl Server {
     }
 }
 
-/// What a process waits for before it says that it is ready.
+/// Conditions for the readiness of a process.
 struct Awaited {
     services: Services,
     edges: EdgeReadiness,

@@ -335,6 +335,11 @@ impl FromFiles for pb::Instance {
         Ok(())
     }
 
+    /// Returns no name: another host name does not make another instance.
+    fn file_name(&self) -> &str {
+        ""
+    }
+
     /// An instance has no name of its own: its machine has at most one.
     async fn stored(&self, channel: &Channel, view: View) -> anyhow::Result<Option<Self>> {
         let by = if !self.id.is_empty() {

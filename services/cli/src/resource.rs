@@ -261,7 +261,7 @@ pub async fn by_name<R: Resource + HasGet>(
     required(call(channel, R::Get::of(by, view.into())).await?.into_object())
 }
 
-/// Does the same for a resource whose names are labels of DNS.
+/// Returns the object with the id or the name `name`, for a resource whose names are DNS labels.
 pub async fn by_label<R: Resource + HasGet>(
     channel: &Channel,
     name: &str,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runtime::tenants::{self, Unanswered};
+use runtime::tenants::{self, IfUnanswered};
 use store::records::requests::IdempotentRequest;
 use tinwright::instance::v1 as pb;
 
@@ -58,8 +58,8 @@ pub(crate) async fn create(
         Ok(kept.filter(|it| it.state() != pb::State::Deprovisioning))
     };
     // A repeated order finds the instance from the claim on: its answer names an instance that stays.
-    let unanswered = Unanswered::Stays;
-    Box::pin(peers.tenants.create("tenant", &tenant, unanswered, first, take_back)).await
+    let creation = peers.tenants.create("tenant", &tenant, IfUnanswered::Keep, first, take_back);
+    Box::pin(creation).await
 }
 
 /// Passes unless it is known that the template of `instance` cannot be rendered for the machine that is chosen first.

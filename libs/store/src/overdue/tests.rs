@@ -1,10 +1,9 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use tinwright::Bounded;
-use tinwright::Stored;
 use tinwright::event::v1::{EventFilter, EventKind};
 use tinwright::secret::Sealable;
+use tinwright::{Bounded, Stored};
 use tokio::sync::watch;
 
 use super::*;

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::marker::PhantomData;
 use std::time::SystemTime;
 
-use tinwright::Bounded;
-use tinwright::Stored as _;
 use tinwright::watch::WatchEvent;
+use tinwright::{Bounded, Stored as _};
 
 use super::due;
 use crate::records::Kind;

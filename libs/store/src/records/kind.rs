@@ -7,8 +7,8 @@ use prost::Message;
 use tinwright::Stored;
 use tinwright::secret::Sealable;
 
-/// A kind of record: a protobuf message, its keys and its indexes. What the message says of its records ([`Stored`]) a kind may say
-/// in another way.
+/// A kind of record: a protobuf message, its keys and its indexes. The functions return what the message says ([`Stored`]); a kind
+/// overrides those that differ.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
     type Record: Stored + Message + Sealable + Default + Clone + PartialEq + 'static;

@@ -1,7 +1,7 @@
 //! The calls on grants. A caller with a tenant finds and changes that tenant's only.
 
 use runtime::access;
-use runtime::tenants::Unanswered;
+use runtime::tenants::IfUnanswered;
 use store::events::{current_origin, with_origin};
 use store::serving;
 use tinwright::TenantName;
@@ -151,7 +151,7 @@ impl Api {
         };
         let take_back = |created: pb::Grant| self.grants.take_back(created.id);
         self.tenants
-            .create("grant.tenant", &tenant, Unanswered::IsTakenBack, create, take_back)
+            .create("grant.tenant", &tenant, IfUnanswered::TakeBack, create, take_back)
             .await
     }
 }

@@ -13,7 +13,7 @@ use tinwright::power::v1::power_job::State;
 use super::{JobOptions, bmc, operation_text};
 use crate::connect::{View, call};
 use crate::failure::Missing;
-use crate::follow::{self};
+use crate::follow;
 use crate::hardware;
 use crate::output::{self, Format, ListOutput, Row};
 use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};

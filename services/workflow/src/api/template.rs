@@ -2,7 +2,7 @@
 
 use nouns::{Delete as _, Edit as _, Noun as _};
 use runtime::access;
-use runtime::tenants::Unanswered;
+use runtime::tenants::IfUnanswered;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Selector};
 use store::serving;
@@ -152,7 +152,7 @@ impl Api {
             Ok(records.take_back(&created.id, request, |_| false).await?)
         };
         self.tenants
-            .create("template.tenant", &tenant, Unanswered::IsTakenBack, create, take_back)
+            .create("template.tenant", &tenant, IfUnanswered::TakeBack, create, take_back)
             .await
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use runtime::Channel;
-use runtime::tenants::{TenantDirectory, Unanswered};
+use runtime::tenants::{IfUnanswered, TenantDirectory};
 use store::events::{EventLog, Origin, with_origin};
 use tinwright::address::v1 as addr;
 use tinwright::address::v1::grant_service_server::{GrantService, GrantServiceServer};
@@ -252,7 +252,7 @@ async fn in_every_order_of_deletion_and_creation_no_object_is_left_without_its_t
                 storage.lock().unwrap().remove(&id);
                 Ok(None)
             };
-            found.create("tenant", "acme", Unanswered::IsTakenBack, create, take_back).await
+            found.create("tenant", "acme", IfUnanswered::TakeBack, create, take_back).await
         });
         // Steps: mark the tenant; list its objects; delete it, or remove the mark.
         let (removing, objects) = (tenants.clone(), owners.objects());
