@@ -3,15 +3,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, future, stream};
 use tinwright::store::v1::store_service_server::{StoreService, StoreServiceServer};
 use tinwright::store::v1::{BackupRequest, BackupResponse};
 use tokio::sync::mpsc;
+use tokio::task::JoinError;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::BackupError;
-use crate::Store;
+use crate::{Revision, Store};
 
 /// Chunks that wait for the receiver.
 const QUEUED_CHUNKS: usize = 4;
@@ -54,26 +55,27 @@ impl StoreService for Api {
         let making = tokio::spawn(async move { super::write(&*store, &out).await });
         let chunks =
             ReceiverStream::new(chunks).map(|data| Ok(BackupResponse { data: data.into() }));
-        let outcome = futures_util::stream::once(making).filter_map(|outcome| async {
-            match outcome {
-                Ok(Ok(revision)) => {
-                    tracing::info!(revision = revision.0, "the store is backed up");
-                    None
-                }
-                Ok(Err(BackupError::Gone)) => None,
-                Ok(Err(error)) => Some(Err(failed(&error))),
-                Err(_) => Some(Err(Status::internal("the backup failed"))),
-            }
-        });
-        Ok(Response::new(Box::pin(chunks.chain(outcome))))
+        let failure =
+            stream::once(making).filter_map(|outcome| future::ready(failure(outcome).map(Err)));
+        Ok(Response::new(Box::pin(chunks.chain(failure))))
     }
 }
 
-fn failed(error: &BackupError) -> Status {
-    tracing::warn!(error = error as &dyn std::error::Error, "a backup failed");
-    match error {
-        BackupError::Gone => Status::cancelled("the receiver is gone"),
+/// Returns the status at the end of the stream, if the backup failed and its receiver is not gone.
+fn failure(outcome: Result<Result<Revision, BackupError>, JoinError>) -> Option<Status> {
+    let error = match outcome {
+        Ok(Ok(revision)) => {
+            tracing::info!(revision = revision.0, "the store is backed up");
+            return None;
+        }
+        Ok(Err(error)) => error,
+        Err(_) => return Some(Status::internal("the backup failed")),
+    };
+    let status = match &error {
+        BackupError::Gone => return None,
         BackupError::Overtaken => Status::aborted(error.to_string()),
         BackupError::Store(_) => Status::unavailable("the store cannot be read"),
-    }
+    };
+    tracing::warn!(error = &error as &dyn std::error::Error, "a backup failed");
+    Some(status)
 }
