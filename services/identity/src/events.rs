@@ -76,6 +76,14 @@ impl EventApi {
         Ok(merge(future::try_join_all(parts).await?, limit))
     }
 
+    /// Sends a watcher its events until the watch ends, and the status of a failure.
+    async fn serve_watcher(self, filter: pb::EventFilter, to: Responses) {
+        if let Err(status) = self.follow(filter, &to).await {
+            // The watcher may have gone meanwhile.
+            let _sent = to.send(Err(status)).await;
+        }
+    }
+
     /// Sends a watcher the stored events since its start time, synced, and then all new ones.
     async fn follow(&self, filter: pb::EventFilter, to: &Responses) -> Result<(), Status> {
         let opened = self.owners.iter().map(|owner| owner.watch(&filter));
@@ -222,14 +230,7 @@ impl EventService for EventApi {
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
         let filter = effective_filter(&request, request.get_ref().filter.as_ref());
         let (to, responses) = mpsc::channel(MAX_QUEUED_EVENTS);
-        let api = self.clone();
-        let follow = async move {
-            if let Err(status) = api.follow(filter, &to).await {
-                // The watcher may have gone meanwhile.
-                let _sent = to.send(Err(status)).await;
-            }
-        };
-        tokio::spawn(follow.in_current_span());
+        tokio::spawn(self.clone().serve_watcher(filter, to).in_current_span());
         Ok(Response::new(ReceiverStream::new(responses).boxed()))
     }
 }
