@@ -61,6 +61,22 @@ impl Api {
         self.views.iter().find(contains).unwrap_or(&self.views[0])
     }
 
+    /// Returns the id of the machine whose log is named `by` a request; empty for lines from
+    /// addresses of no machine.
+    fn machine_of_log(&self, by: Option<pb::read_boot_log_request::By>) -> Result<String, Status> {
+        use pb::read_boot_log_request::By as Log;
+        let target = target(match by {
+            Some(Log::Unknown(true)) => return Ok(String::new()),
+            None | Some(Log::Unknown(false)) => None,
+            Some(Log::HardwareId(text)) => Some(By::HardwareId(text)),
+            Some(Log::Mac(text)) => Some(By::Mac(text)),
+            Some(Log::Address(text)) => Some(By::Address(text)),
+            Some(Log::Hostname(text)) => Some(By::Hostname(text)),
+        })?;
+        let machine = self.find(&target).ok_or_else(|| unknown(&target))?;
+        Ok(machine.hardware.id.clone())
+    }
+
     /// Returns the service for a tonic router.
     pub fn into_service(self) -> NetbootServiceServer<Self> {
         NetbootServiceServer::new(self)
@@ -99,12 +115,7 @@ impl NetbootService for Api {
     ) -> Result<Response<pb::ListBootsResponse>, Status> {
         let pb::ListBootsRequest { page_size, page_token, hardware_id, unknown } =
             request.into_inner();
-        let owner = match (unknown, hardware_id.as_str()) {
-            (true, "") => records::UNKNOWN.to_owned(),
-            (true, _) => Err(Violations::single("unknown", "is given beside hardware_id"))?,
-            (false, "") => String::new(),
-            (false, id) => hardware(id)?,
-        };
+        let owner = owner(unknown, &hardware_id)?;
         let listing = self.boots.list(&owner, &page_token, serving::page_size(page_size)?).await?;
         let next_page_token = listing.next.unwrap_or_default();
         Ok(Response::new(pb::ListBootsResponse { boots: listing.records, next_page_token }))
@@ -121,38 +132,28 @@ impl NetbootService for Api {
         let off =
             || status::failed_precondition("SYSLOG", "netboot", "the receiver of syslog is off");
         let lines = self.lines.clone().ok_or_else(off)?;
-        let machine = match log_of(by)? {
-            None => String::new(),
-            Some(target) => {
-                let machine = self.find(&target).ok_or_else(|| unknown(&target))?;
-                machine.hardware.id.clone()
-            }
-        };
+        let machine = self.machine_of_log(by)?;
         let most = if most == 0 { usize::MAX } else { most.try_into().unwrap_or(usize::MAX) };
         let reader = Reader { lines, machine, after, most, follow };
         Ok(Response::new(Box::pin(log::read(reader, self.stop.clone()))))
     }
 }
 
-/// Returns the machine whose log is read; none for lines from addresses of no machine.
-fn log_of(by: Option<pb::read_boot_log_request::By>) -> Result<Option<Target>, Violations> {
-    use pb::read_boot_log_request::By as Log;
-    let by = match by {
-        None | Some(Log::Unknown(false)) => None,
-        Some(Log::Unknown(true)) => return Ok(None),
-        Some(Log::HardwareId(text)) => Some(By::HardwareId(text)),
-        Some(Log::Mac(text)) => Some(By::Mac(text)),
-        Some(Log::Address(text)) => Some(By::Address(text)),
-        Some(Log::Hostname(text)) => Some(By::Hostname(text)),
-    };
-    target(by).map(Some)
+/// Returns the owner of the boots that a request lists, in the form of [`BootStore::list`].
+fn owner(unknown: bool, hardware_id: &str) -> Result<String, Violations> {
+    match (unknown, hardware_id) {
+        (true, "") => Ok(records::UNKNOWN.to_owned()),
+        (true, _) => Err(Violations::single("unknown", "is given beside hardware_id")),
+        (false, "") => Ok(String::new()),
+        (false, id) => hardware(id),
+    }
 }
 
 fn target(by: Option<By>) -> Result<Target, Violations> {
     match by {
         None => Err(Violations::single("by", "is missing: say which machine")),
         Some(By::HardwareId(text)) => hardware(&text).map(Target::Hardware),
-        Some(By::Mac(text)) => text.parse().map(Target::Mac).map_err(invalid("mac")),
+        Some(By::Mac(text)) => Violations::parse("mac", &text).map(Target::Mac),
         Some(By::Address(text)) => {
             check::address(&text).map(Target::Address).map_err(invalid("address"))
         }
@@ -198,8 +199,7 @@ fn relay_of(relay: pb::RelayAgent) -> Result<SimulatedRelay, Violations> {
 }
 
 fn hardware(text: &str) -> Result<String, Violations> {
-    let id: HardwareId = text.parse().map_err(invalid("hardware_id"))?;
-    Ok(id.to_string())
+    Ok(Violations::parse::<HardwareId>("hardware_id", text)?.to_string())
 }
 
 fn unknown(target: &Target) -> Status {

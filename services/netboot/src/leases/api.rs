@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use store::serving;
 use tinwright::Mac;
 use tinwright::netboot::v1 as pb;
+use tinwright::netboot::v1::get_lease_request::By;
 use tinwright::netboot::v1::lease_service_server::{LeaseService, LeaseServiceServer};
 use tinwright::status::{self, AddressInUse, Violations};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,47 @@ impl Api {
         }
         lease
     }
+
+    /// Returns the address of the lease that is named `by` its address or its client.
+    fn leased_address(&self, by: Option<By>) -> Result<Ipv4Addr, Status> {
+        match by {
+            None => Err(Violations::single("by", "is missing: give address or mac").into()),
+            Some(By::Address(text)) => Ok(address(&text)?),
+            Some(By::Mac(text)) => {
+                let mac: Mac = Violations::parse("mac", &text)?;
+                let own = self.leases.addresses(mac).into_iter().next();
+                own.ok_or_else(|| status::not_found("lease", &mac.to_string()))
+            }
+        }
+    }
+
+    /// Returns the addresses of `blocks` that are in pools, and single ones that have a lease.
+    fn addresses_of(&self, blocks: &[String]) -> Result<Vec<Ipv4Addr>, Violations> {
+        let now = self.leases.clock.wall();
+        let mut addresses = Vec::new();
+        for block in blocks {
+            let network = match block.parse::<IpAddr>() {
+                Ok(address) => IpNet::from(address),
+                Err(_) => Violations::parse("blocks", block)?,
+            };
+            let IpNet::V4(network) = network else { continue };
+            if network.prefix_len() == 32 {
+                let address = network.addr();
+                let in_pool = self.subnets.iter().any(|it| it.pool_contains(address));
+                // Of a client in a pool of another process, too.
+                let is_leased = in_pool || self.leases.at(address, now).is_some();
+                addresses.extend(is_leased.then_some(address));
+                continue;
+            }
+            let pools = self.subnets.iter().flat_map(|subnet| subnet.addresses(0));
+            addresses.extend(pools.filter(|it| network.contains(it)).take(MAX_WITHHELD + 1));
+            if addresses.len() > MAX_WITHHELD {
+                let text = format!("have more than {MAX_WITHHELD} addresses of pools");
+                return Err(Violations::single("blocks", text));
+            }
+        }
+        Ok(addresses)
+    }
 }
 
 impl LeaseService for Api {
@@ -67,16 +109,7 @@ impl LeaseService for Api {
         &self,
         request: Request<pb::GetLeaseRequest>,
     ) -> Result<Response<pb::GetLeaseResponse>, Status> {
-        use pb::get_lease_request::By;
-        let address = match request.into_inner().by {
-            None => return Err(Violations::single("by", "is missing: give address or mac").into()),
-            Some(By::Address(text)) => address(&text)?,
-            Some(By::Mac(text)) => {
-                let mac: Mac = Violations::parse("mac", &text)?;
-                let own = self.leases.addresses(mac).into_iter().next();
-                own.ok_or_else(|| status::not_found("lease", &mac.to_string()))?
-            }
-        };
+        let address = self.leased_address(request.into_inner().by)?;
         let lease = self.current(self.leases.records.require(&address.to_string()).await?);
         Ok(Response::new(pb::GetLeaseResponse { lease: Some(lease) }))
     }
@@ -99,16 +132,12 @@ impl LeaseService for Api {
     ) -> Result<Response<pb::WithholdAddressesResponse>, Status> {
         let pb::WithholdAddressesRequest { blocks, macs, holder } = request.into_inner();
         let clients: Vec<_> = macs.iter().filter_map(|mac| mac.parse().ok()).collect();
-        let now = self.leases.clock.wall();
-        // Of a client in a pool of another process, too.
-        let has_lease = |address| self.leases.at(address, now).is_some();
-        let addresses = pool_addresses(&self.subnets, has_lease, &blocks)?;
+        let addresses = self.addresses_of(&blocks)?;
         if !addresses.is_empty() && !self.leases.is_ready() {
             return Err(Status::unavailable("the leases are being read"));
         }
         for address in addresses {
-            let withheld = self.leases.withhold(address, &clients, &holder).await;
-            withheld.map_err(|error| describe(&error))?;
+            self.leases.withhold(address, &clients, &holder).await?;
         }
         Ok(Response::new(pb::WithholdAddressesResponse {}))
     }
@@ -130,40 +159,13 @@ impl LeaseService for Api {
     }
 }
 
-/// Returns the addresses of `blocks` that are leased to clients of `subnets`, and single ones that have a lease.
-fn pool_addresses(
-    subnets: &[Subnet],
-    has_lease: impl Fn(Ipv4Addr) -> bool,
-    blocks: &[String],
-) -> Result<Vec<Ipv4Addr>, Violations> {
-    let mut addresses = Vec::new();
-    for block in blocks {
-        let network = match block.parse::<IpAddr>() {
-            Ok(address) => IpNet::from(address),
-            Err(_) => Violations::parse("blocks", block)?,
-        };
-        let IpNet::V4(network) = network else { continue };
-        if network.prefix_len() == 32 {
-            let address = network.addr();
-            let in_pool = subnets.iter().any(|it| it.pool_contains(address));
-            addresses.extend((in_pool || has_lease(address)).then_some(address));
-            continue;
-        }
-        let pools = subnets.iter().flat_map(|subnet| subnet.addresses(0));
-        addresses.extend(pools.filter(|it| network.contains(it)).take(MAX_WITHHELD + 1));
-        if addresses.len() > MAX_WITHHELD {
-            let text = format!("have more than {MAX_WITHHELD} addresses of pools");
-            return Err(Violations::single("blocks", text));
-        }
+impl From<WithholdError> for Status {
+    fn from(error: WithholdError) -> Self {
+        let text = error.to_string();
+        let WithholdError::Leased { address, .. } = error else { return Self::unavailable(text) };
+        let (address, noun) = (address.to_string(), "lease".to_owned());
+        AddressInUse { id: address.clone(), address, noun, tenant: String::new(), text }.into()
     }
-    Ok(addresses)
-}
-
-fn describe(error: &WithholdError) -> Status {
-    let text = error.to_string();
-    let WithholdError::Leased { address, .. } = error else { return Status::unavailable(text) };
-    let (address, noun) = (address.to_string(), "lease".to_owned());
-    AddressInUse { id: address.clone(), address, noun, tenant: String::new(), text }.into()
 }
 
 fn address(text: &str) -> Result<Ipv4Addr, Violations> {
