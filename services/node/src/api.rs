@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nouns::Noun as _;
 use runtime::{Channel, Clock};
-use store::events::EventLog;
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
 use store::records;
@@ -60,7 +59,6 @@ pub struct Api {
     calls: Calls,
     connector: Connector,
     servers: Servers,
-    log: EventLog,
     /// The machines that changed; taken by the reconciler.
     changed: Arc<Mutex<Option<mpsc::UnboundedReceiver<String>>>>,
     own: ServerName,
@@ -99,8 +97,7 @@ impl Api {
             node_mirror: Mirror::new(nodes.records().clone()),
             stack_mirror: Mirror::new(stacks.records().clone()),
             calls: Calls::new(nodes.clone(), streams.clone(), call_mirror.clone(), name),
-            servers: Servers::new(store.clone(), nodes.clone(), streams.clone(), own.clone()),
-            log: EventLog::new(store, Self::NAME),
+            servers: Servers::new(store, nodes.clone(), streams.clone(), own.clone()),
             changed: Arc::new(Mutex::new(Some(changed))),
             nodes,
             stacks,

@@ -14,11 +14,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use runtime::Clock;
 use sha2::{Digest as _, Sha256};
+use store::events::{EventLog, current_origin};
 use store::mirror::Mirror;
+use store::serving;
+use tinwright::event::v1::{Event, EventKind};
 use tinwright::node::v1::image_error::Reason;
 use tinwright::node::v1::image_result::Result as Outcome;
 use tinwright::node::v1::{ImageCall, ImageError, ImageResult, Node, NodeCallResult};
+use tinwright::status::Violations;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::delivery::{Attempt, deliver};
 use crate::error::Error;
@@ -42,8 +47,37 @@ pub struct Calls {
     nodes: Nodes,
     streams: Streams,
     forwarder: Forwarder,
+    log: EventLog,
     own: String,
     open: Arc<Semaphore>,
+}
+
+/// The id of a call.
+#[derive(Clone, Debug)]
+pub struct CallId {
+    /// The id that the caller chose; empty if it chose none.
+    chosen: String,
+    /// The id by which nodes know the call.
+    scoped: String,
+}
+
+impl CallId {
+    /// Returns the id of a call of `caller`, who chose the id `chosen`; a random one if that is
+    /// empty. Ids of two callers are two calls.
+    pub fn new(caller: &str, chosen: String) -> Result<Self, Violations> {
+        serving::check_request_id(&chosen)
+            .map_err(|_| Violations::single("call_id", "has more than 128 bytes"))?;
+        if chosen.is_empty() {
+            return Ok(Self { scoped: Uuid::new_v4().simple().to_string(), chosen });
+        }
+        let mut digest = Sha256::new();
+        // With its length: else two pairs could look like one.
+        digest.update((caller.len() as u64).to_be_bytes());
+        digest.update(caller);
+        digest.update(&chosen);
+        let scoped = digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { chosen, scoped })
+    }
 }
 
 /// A call in progress.
@@ -61,30 +95,54 @@ impl Calls {
     /// Makes calls by `streams` of this process, `own`, and passes others on by `mirror`'s records.
     pub fn new(nodes: Nodes, streams: Streams, mirror: Mirror<CallKind>, own: String) -> Self {
         let forwarder = Forwarder::new(mirror, streams.clone(), nodes.clock().clone());
-        Self { nodes, streams, forwarder, own, open: Arc::new(Semaphore::new(MAX_OPEN)) }
+        let log = EventLog::new(nodes.records().store().clone(), "node");
+        Self { nodes, streams, forwarder, log, own, open: Arc::new(Semaphore::new(MAX_OPEN)) }
     }
 
-    /// Makes `call` on `node`, which knows it as `call_id`, and returns its result.
+    /// Makes the `call` named `id` on `node`, and returns its result. An event says what it
+    /// changed.
     pub async fn call(
         &self,
         node: &Node,
-        call_id: &str,
+        id: &CallId,
         call: &ImageCall,
     ) -> Result<ImageResult, Error> {
-        let _permit = self.open.try_acquire().map_err(|_| Error::TooManyCalls)?;
+        let permit = self.open.try_acquire().map_err(|_| Error::TooManyCalls)?;
         let clock = self.nodes.clock();
         let (begin, now) = (clock.monotonic(), clock.wall());
-        let pending = Pending { node, call_id, call, begin, take_until: now + TAKE_TIMEOUT };
-        let result = tokio::select! {
-            result = self.deliver(&pending) => result?,
-            () = clock.sleep_until(now + TIMEOUT) => {
-                return Err(Error::TimedOut(node.id.clone()));
-            }
+        let take_until = now + TAKE_TIMEOUT;
+        let pending = Pending { node, call_id: &id.scoped, call, begin, take_until };
+        let answered = tokio::select! {
+            answered = self.deliver(&pending) => answered?,
+            () = clock.sleep_until(now + TIMEOUT) => return Err(Error::TimedOut(node.id.clone())),
         };
-        match (result.id_reused, result.result) {
-            (true, _) => Err(Error::CallIdReused(call_id.to_owned())),
-            (false, Some(result)) => Ok(result),
-            (false, None) => Ok(no_result()),
+        drop(permit);
+        if answered.id_reused {
+            // The caller knows its own id only.
+            return Err(Error::CallIdReused(id.chosen.clone()));
+        }
+        let result = answered.result.unwrap_or_else(no_result);
+        self.record_change(node, call, &result).await;
+        Ok(result)
+    }
+
+    /// Records that `call` changed something on `node`, if it did.
+    async fn record_change(&self, node: &Node, call: &ImageCall, result: &ImageResult) {
+        let has_failed = matches!(result.result, Some(Outcome::Error(_)) | None);
+        let Some(text) = change_text(call).filter(|_| !has_failed) else { return };
+        let mut event = Event {
+            kind: EventKind::Call.into(),
+            noun: "node".into(),
+            object_id: node.id.clone(),
+            text,
+            ..Event::default()
+        };
+        if let Some(origin) = current_origin() {
+            origin.write(&mut event);
+        }
+        if let Err(error) = self.log.append(event).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, node.id = node.id, "the event of a call was not recorded");
         }
     }
 
@@ -175,18 +233,8 @@ fn no_result() -> ImageResult {
     ImageResult { result: Some(Outcome::Error(error)) }
 }
 
-/// Returns the id by which nodes know the call `call_id` of `caller`: ids of two callers are two calls.
-pub fn scoped_id(caller: &str, call_id: &str) -> String {
-    let mut digest = Sha256::new();
-    // With its length: else two pairs could look like one.
-    digest.update((caller.len() as u64).to_be_bytes());
-    digest.update(caller);
-    digest.update(call_id);
-    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Returns what `call` does, in one line for people, if it changes something.
-pub fn change_text(call: &ImageCall) -> Option<String> {
+fn change_text(call: &ImageCall) -> Option<String> {
     use tinwright::node::v1::image_call::Call;
     let of = |id: Option<i64>, name: &Option<String>| match (id, name) {
         (Some(id), _) => id.to_string(),

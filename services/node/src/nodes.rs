@@ -78,11 +78,16 @@ impl Nodes {
         &self.clock
     }
 
+    /// Returns the node `id`.
+    pub async fn get(&self, id: NodeId) -> Result<Node, Error> {
+        Ok(self.records.require(&id.to_string()).await?)
+    }
+
     /// Returns the node with this id or name, or the only one if `text` is empty.
     pub async fn resolve(&self, text: &str) -> Result<Node, Error> {
         match (text, text.parse::<NodeId>()) {
             ("", _) => self.only_one().await,
-            (_, Ok(id)) => Ok(self.records.require(&id.to_string()).await?),
+            (_, Ok(id)) => self.get(id).await,
             (name, Err(_)) => self.by_name(name).await,
         }
     }

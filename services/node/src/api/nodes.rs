@@ -1,21 +1,16 @@
 //! The calls on nodes.
 
 use runtime::{Caller, MachinePurpose, Role, access};
-use store::events::current_origin;
 use store::serving;
-use tinwright::event::v1::{Event, EventKind};
+use tinwright::StackId;
 use tinwright::node::v1 as pb;
-use tinwright::node::v1::image_result::Result as Outcome;
 use tinwright::node::v1::node_service_server::NodeService;
 use tinwright::status::Violations;
-use tinwright::{NodeId, StackId};
 use tonic::{Request, Response, Status, Streaming};
-use uuid::Uuid;
 
 use super::Api;
-use crate::calls::{change_text, scoped_id};
+use crate::calls::CallId;
 use crate::connect::Responses;
-use crate::error::Error;
 
 impl NodeService for Api {
     type ConnectStream = Responses;
@@ -43,10 +38,7 @@ impl NodeService for Api {
             None => {
                 return Err(Violations::single("by", "is missing: set either id or name").into());
             }
-            Some(By::Id(text)) => {
-                let id: NodeId = Violations::parse("id", &text)?;
-                self.nodes.records().require(&id.to_string()).await?
-            }
+            Some(By::Id(id)) => self.nodes.get(Violations::parse("id", &id)?).await?,
             Some(By::Name(name)) => self.nodes.by_name(&name).await?,
         };
         Ok(Response::new(pb::GetNodeResponse { node: Some(node) }))
@@ -79,28 +71,15 @@ impl NodeService for Api {
         request: Request<pb::CallNodeRequest>,
     ) -> Result<Response<pb::CallNodeResponse>, Status> {
         let caller = access::request_scope(&request);
-        let pb::CallNodeRequest { node_id, call, call_id: chosen } = request.into_inner();
+        let pb::CallNodeRequest { node_id, call, call_id } = request.into_inner();
         let call = Violations::require("call", call.filter(|it| it.call.is_some()))?;
-        serving::check_request_id(&chosen)
-            .map_err(|_| Violations::single("call_id", "has more than 128 bytes"))?;
-        let call_id = match chosen.as_str() {
-            "" => Uuid::new_v4().simple().to_string(),
-            chosen => scoped_id(&caller, chosen),
-        };
+        let id = CallId::new(&caller, call_id)?;
         let node = self.nodes.resolve(&node_id).await?;
-        let api = self.clone();
+        let calls = self.calls.clone();
         // Its record is to be removed even if the caller goes away.
-        let work = async move {
-            let result = match api.calls.call(&node, &call_id, &call).await {
-                // The caller knows its own id only.
-                Err(Error::CallIdReused(_)) => return Err(Error::CallIdReused(chosen).into()),
-                outcome => outcome?,
-            };
-            api.record_change(&node, &call, &result).await;
-            Ok(result)
-        };
-        let result = serving::to_the_end(work).await?;
-        Ok(Response::new(pb::CallNodeResponse { result: Some(result) }))
+        let work = async move { Ok(calls.call(&node, &id, &call).await?) };
+        let result = Some(serving::to_the_end(work).await?);
+        Ok(Response::new(pb::CallNodeResponse { result }))
     }
 
     #[tracing::instrument(skip_all, fields(node.id = request.get_ref().id))]
@@ -122,26 +101,4 @@ fn check_list(request: &mut pb::ListNodesRequest) -> Result<(), Violations> {
         wrong.add("state", format!("{} is not a known value", request.state));
     }
     wrong.into_result(())
-}
-
-impl Api {
-    /// Records that a call changed something on `node`, if it did.
-    async fn record_change(&self, node: &pb::Node, call: &pb::ImageCall, result: &pb::ImageResult) {
-        let has_failed = matches!(result.result, Some(Outcome::Error(_)) | None);
-        let Some(text) = change_text(call).filter(|_| !has_failed) else { return };
-        let mut event = Event {
-            kind: EventKind::Call.into(),
-            noun: "node".into(),
-            object_id: node.id.clone(),
-            text,
-            ..Event::default()
-        };
-        if let Some(origin) = current_origin() {
-            origin.write(&mut event);
-        }
-        if let Err(error) = self.log.append(event).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, node.id = node.id, "the event of a call was not recorded");
-        }
-    }
 }
