@@ -6,7 +6,7 @@ mod unknown_machines;
 
 use std::time::Duration;
 
-use nouns::Noun as _;
+use nouns::{Noun as _, Served as _, Viewer};
 use runtime::{Caller, Role, access};
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
@@ -35,11 +35,14 @@ use crate::models::{ModelKind, Models};
 use crate::peers::{self, Peers};
 use crate::place::LocationKind;
 use crate::records::{HardwareKind, HardwareRecords};
+use crate::scripts;
 use crate::unknown_machines::{UnknownMachineKind, UnknownMachines, sweep};
-use crate::{scripts, tenant};
 
 /// Pause of a machine before it repeats an enrolment that came with too many others.
 const ENROLMENT_RETRY: Duration = Duration::from_secs(1);
+
+/// Maximum length of the reason of a state.
+const MAX_REASON_BYTES: usize = 1024;
 
 /// Serves [`HardwareRecords`], and the locations and models beside them, over gRPC.
 #[derive(Clone, Debug)]
@@ -149,20 +152,14 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::GetHardwareRequest>,
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
-        let tenant = access::tenant(&request).cloned();
+        let viewer = Viewer::of(&request, request.get_ref().view())?;
         let selector = selector(request.into_inner())?;
-        let hardware = self.records.records().select(&selector).await?;
-        if let Some(tenant) = tenant {
-            let occupant = self.peers.occupant(&hardware.id).await?;
-            if !tenant::sees(&tenant, occupant.as_ref()) {
-                return Err(selector.missing("hardware").into());
-            }
-            return Ok(Response::new(pb::GetHardwareResponse {
-                hardware: Some(tenant::view(hardware)),
-            }));
+        let found = self.records.records().select(&selector).await?;
+        if !self.peers.is_visible(&found.id, viewer.tenant.as_ref()).await? {
+            return Err(selector.missing("hardware").into());
         }
-        Ok(Response::new(pb::GetHardwareResponse { hardware: Some(hardware.in_view(view)) }))
+        let hardware = Some(HardwareKind::show(&viewer, found));
+        Ok(Response::new(pb::GetHardwareResponse { hardware }))
     }
 
     async fn list_hardware(
@@ -200,18 +197,12 @@ impl HardwareService for Api {
         &self,
         request: Request<pb::SetHardwareStateRequest>,
     ) -> Result<Response<pb::SetHardwareStateResponse>, Status> {
-        let to = request.get_ref().state();
-        if to == State::Unspecified {
-            let reason = "is none of enrolled, provisionable, failed, maintenance";
-            return Err(Violations::single("state", reason).into());
-        }
+        let state = ordered_state(request.get_ref())?;
         let pb::SetHardwareStateRequest { id, state: _, reason, revision } = request.into_inner();
-        check::length(&reason, 1024).map_err(|e| Violations::single("reason", e))?;
         let id = Violations::parse("id", &id)?;
-        let hardware = self.records.set_state(id, to, reason, revision).await?;
-        Ok(Response::new(pb::SetHardwareStateResponse {
-            hardware: Some(hardware.without_secrets()),
-        }))
+        let hardware = self.records.set_state(id, state, reason, revision).await?;
+        let hardware = Some(hardware.without_secrets());
+        Ok(Response::new(pb::SetHardwareStateResponse { hardware }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().id))]
@@ -290,6 +281,17 @@ fn selector(request: pb::GetHardwareRequest) -> Result<Selector, Violations> {
     };
     let value = value.map_err(|reason| Violations::single(field, reason))?;
     Ok(Selector::Index(field, value))
+}
+
+/// Returns the state that `request` orders. Fails if it, or its reason, is not valid.
+fn ordered_state(request: &pb::SetHardwareStateRequest) -> Result<State, Violations> {
+    if request.state() == State::Unspecified {
+        let reason = "is none of enrolled, provisionable, failed, maintenance";
+        return Err(Violations::single("state", reason));
+    }
+    let reason = check::length(&request.reason, MAX_REASON_BYTES);
+    reason.map_err(|error| Violations::single("reason", error))?;
+    Ok(request.state())
 }
 
 impl From<Error> for Status {

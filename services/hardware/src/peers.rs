@@ -97,8 +97,16 @@ impl Peers {
         self.delete_bmc(id).await
     }
 
+    /// True if a caller may see the machine `id`. One who is limited to the objects of `tenant`
+    /// sees the machines of its instances.
+    pub async fn is_visible(&self, id: &str, tenant: Option<&TenantName>) -> Result<bool, Error> {
+        let Some(tenant) = tenant else { return Ok(true) };
+        let occupant = self.occupant(id).await?;
+        Ok(occupant.is_some_and(|occupant| occupant.tenant == tenant.as_str()))
+    }
+
     /// Returns the instance that occupies the machine, if there is one.
-    pub async fn occupant(&self, id: &str) -> Result<Option<Instance>, Error> {
+    async fn occupant(&self, id: &str) -> Result<Option<Instance>, Error> {
         let by = Some(InstanceBy::HardwareId(id.to_owned()));
         let request = GetInstanceRequest { by, ..GetInstanceRequest::default() };
         let found = response("instance", self.instance.clone().get_instance(request)).await?;

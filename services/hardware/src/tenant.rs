@@ -1,8 +1,6 @@
 //! The parts of machines, locations and models that tenants see.
 
-use tinwright::TenantName;
 use tinwright::hardware::v1 as pb;
-use tinwright::instance::v1::Instance;
 
 /// Returns what a tenant sees of `machine`: id, name, state, location, zone and Ethernet addresses.
 pub(crate) fn view(machine: pb::Hardware) -> pb::Hardware {
@@ -31,9 +29,4 @@ pub(crate) fn model_view(model: pb::Model) -> pb::Model {
         constraints.labels.clear();
     }
     pb::Model { id, name, description, annotations, constraints, ..pb::Model::default() }
-}
-
-/// True if a caller who is limited to the objects of `tenant` sees the machine with this occupant.
-pub(crate) fn sees(tenant: &TenantName, occupant: Option<&Instance>) -> bool {
-    occupant.is_some_and(|occupant| occupant.tenant == tenant.as_str())
 }

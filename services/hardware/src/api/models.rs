@@ -35,9 +35,7 @@ impl ModelService for Api {
         let is_tenant = access::tenant(&request).is_some();
         let pb::ListModelsRequest { count_machines, hardware_id, .. } = request.get_ref().clone();
         check_tenant_list(is_tenant, &hardware_id, count_machines)?;
-        let machine = self.machine_of(&hardware_id).await?;
-        let is_of_machine =
-            |model: &pb::Model| machine.as_ref().is_none_or(|machine| matches(model, machine));
+        let is_of_machine = self.models_of(&hardware_id).await?;
         let mut response =
             nouns::list_where(&self.model_mirror, request, |_, model| is_of_machine(model)).await?;
         if count_machines {
@@ -88,13 +86,16 @@ impl ModelService for Api {
 }
 
 impl Api {
-    /// Returns the machine `id`; none if it is empty.
-    async fn machine_of(&self, id: &str) -> Result<Option<pb::Hardware>, Status> {
-        if id.is_empty() {
-            return Ok(None);
-        }
-        let id: HardwareId = Violations::parse("hardware_id", id)?;
-        Ok(Some(self.records.records().require(&id.to_string()).await?))
+    /// Returns the filter for the models of the machine `id`; all models pass if it is empty.
+    async fn models_of(&self, id: &str) -> Result<impl Fn(&pb::Model) -> bool + use<>, Status> {
+        let machine = match id {
+            "" => None,
+            id => {
+                let id: HardwareId = Violations::parse("hardware_id", id)?;
+                Some(self.records.records().require(&id.to_string()).await?)
+            }
+        };
+        Ok(move |model: &pb::Model| machine.as_ref().is_none_or(|it| matches(model, it)))
     }
 
     /// Adds the numbers of machines to a page of models.

@@ -11,7 +11,7 @@ use tinwright::instance::v1::Instance;
 use tonic::Code;
 
 use super::*;
-use crate::fake_peers;
+use crate::{fake_peers, tenant};
 
 #[tokio::test(start_paused = true)]
 async fn a_delete_is_completed_although_its_caller_goes_away() {
