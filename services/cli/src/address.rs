@@ -2,9 +2,6 @@
 
 pub mod binding;
 
-use std::io::Write;
-use std::time::SystemTime;
-
 use anyhow::Context as _;
 use runtime::Channel;
 use tinwright::GrantId;
@@ -14,12 +11,12 @@ use tinwright::hardware::v1::Location;
 use tinwright::instance::v1::Instance;
 use tonic::Code;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::{self, Missing};
 use crate::input;
-use crate::output::{self, Format, ListOutput, Row, print_line};
+use crate::output::{Format, ListOutput, Row};
 use crate::range::subnet_id;
-use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};
+use crate::resource::{self, ListQuery, Query, Resource, required};
 
 /// Commands on grants of addresses.
 #[derive(Debug, clap::Subcommand)]
@@ -149,71 +146,74 @@ pub struct GrantFilter {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: AddressCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: AddressCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        AddressCommand::Grant(options) => grant(options, channel, out).await,
-        AddressCommand::Binding(command) => binding::run(command, channel, out).await,
+        AddressCommand::Grant(options) => grant(options, io).await,
+        AddressCommand::Binding(command) => binding::run(command, io).await,
         AddressCommand::Confirm { names } => {
-            for name in names {
-                let grant = pb::Grant::find(channel, &name, View::Basic).await?;
-                confirm(channel, &grant).await?;
-                print_line(out, &format!("grant {} of {} confirmed", grant.id, grant.block))?;
-            }
-            Ok(())
+            let confirm = async |grant: &pb::Grant, channel: &Channel| {
+                confirm(channel, grant).await?;
+                anyhow::Ok("confirmed")
+            };
+            for_each(&names, confirm, io).await
         }
-        AddressCommand::Attach(options) => attach(options, channel, out).await,
+        AddressCommand::Attach(options) => attach(options, io).await,
         AddressCommand::Detach { names } => {
-            for name in names {
-                let grant = pb::Grant::find(channel, &name, View::Basic).await?;
+            let detach = async |grant: &pb::Grant, channel: &Channel| {
                 let request = pb::DetachGrantRequest { id: grant.id.clone(), ..Default::default() };
                 call(channel, request).await?;
-                let done = if grant.attachment.is_some() { "detached" } else { "was not attached" };
-                print_line(out, &format!("grant {} of {} {done}", grant.id, grant.block))?;
-            }
-            Ok(())
+                anyhow::Ok(if grant.attachment.is_some() { "detached" } else { "was not attached" })
+            };
+            for_each(&names, detach, io).await
         }
         AddressCommand::Release { names } => {
-            for name in names {
-                let grant = pb::Grant::find(channel, &name, View::Basic).await?;
-                grant.delete(channel, &NoOptions {}).await?;
-                print_line(out, &format!("grant {} of {} released", grant.id, grant.block))?;
-            }
-            Ok(())
+            let release = async |grant: &pb::Grant, channel: &Channel| {
+                let request = pb::ReleaseGrantRequest { id: grant.id.clone(), revision: 0 };
+                call(channel, request).await?;
+                anyhow::Ok("released")
+            };
+            for_each(&names, release, io).await
         }
         AddressCommand::Get { name, output } => {
-            let get = ResourceCommand::<pb::Grant>::Get { name, view: View::Basic, output };
-            resource::run(get, channel, out).await
+            resource::get::<pb::Grant>(&name, View::Basic, &output, io).await
         }
         AddressCommand::List { query, output } => {
-            let list = ResourceCommand::<pb::Grant>::List { query, output };
-            resource::run(list, channel, out).await
+            resource::list::<pb::Grant>(&query, output, io).await
         }
     }
 }
 
-/// Grants what `options` say, and confirms it unless it is to be pending.
-async fn grant(
-    options: GrantOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
+/// Calls `change` with each of the grants, and prints the word for what it did.
+async fn for_each(
+    names: &[String],
+    change: impl AsyncFn(&pb::Grant, &Channel) -> anyhow::Result<&'static str>,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
+    for name in names {
+        let grant = pb::Grant::find(io.channel, name, View::Basic).await?;
+        let done = change(&grant, io.channel).await?;
+        io.print(&format!("grant {} of {} {done}", grant.id, grant.block))?;
+    }
+    Ok(())
+}
+
+/// Grants what `options` say, and confirms it unless it is to be pending.
+async fn grant(options: GrantOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
     let GrantOptions { block, range, subnet, location, group, family, .. } = options;
     let GrantOptions { tenant, key, labels, pending, output, .. } = options;
     let range_id = match range {
         None => String::new(),
         Some(name) => {
-            pb::Range::find(channel, &name, View::Basic).await.map_err(with_tenant_hint)?.id
+            let range = pb::Range::find(io.channel, &name, View::Basic).await;
+            range.map_err(with_tenant_hint)?.id
         }
     };
+    let subnet_id = subnet_id(io.channel, subnet.as_deref()).await.map_err(with_tenant_hint)?;
     let wanted = pb::Grant {
         block: block.unwrap_or_default(),
         range_id,
-        subnet_id: subnet_id(channel, subnet.as_deref()).await.map_err(with_tenant_hint)?,
-        location_id: Location::find_optional_id(channel, location.as_deref()).await?,
+        subnet_id,
+        location_id: Location::find_optional_id(io.channel, location.as_deref()).await?,
         group,
         family: family.map_or(0, |family| family as i32),
         tenant,
@@ -222,9 +222,13 @@ async fn grant(
         ..pb::Grant::default()
     };
     let request = pb::CreateGrantRequest { grant: Some(wanted) };
-    let granted = required(call(channel, request).await?.grant)?;
-    let granted = if pending { granted } else { confirmed(channel, granted).await? };
-    resource::print(std::slice::from_ref(&granted), output, channel, out).await
+    let mut granted = required(io.call(request).await?.grant)?;
+    if !pending {
+        // It stays pending for a while.
+        let text = || format!("grant {} of {} is pending", granted.id, granted.block);
+        granted = confirm(io.channel, &granted).await.with_context(text)?;
+    }
+    resource::print(&[granted], output, io).await
 }
 
 /// Replaces the refusal of a caller that may not read subnets and ranges by what it can name in place of them.
@@ -237,29 +241,15 @@ fn with_tenant_hint(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-async fn attach(
-    options: AttachOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+async fn attach(options: AttachOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
     let AttachOptions { name, instance, interface, primary } = options;
-    let grant = pb::Grant::find(channel, &name, View::Basic).await?;
-    let instance_id = Instance::find(channel, &instance, View::Basic).await?.id;
+    let grant = pb::Grant::find(io.channel, &name, View::Basic).await?;
+    let instance_id = Instance::find(io.channel, &instance, View::Basic).await?.id;
     let attachment = Some(pb::Attachment { instance_id, mac: interface, primary });
     let request = pb::AttachGrantRequest { id: grant.id, attachment };
-    let attached = required(call(channel, request).await?.grant)?;
-    let has = attached.attachment.clone().unwrap_or_default();
-    let text = format!(
-        "grant {} of {} attached to {} of instance {}",
-        attached.id, attached.block, has.mac, has.instance_id
-    );
-    print_line(out, &text)
-}
-
-/// Returns `grant` once it is confirmed. An error names it: it stays pending for a while.
-async fn confirmed(channel: &Channel, grant: pb::Grant) -> anyhow::Result<pb::Grant> {
-    let pending = || format!("grant {} of {} is pending", grant.id, grant.block);
-    confirm(channel, &grant).await.with_context(pending)
+    let pb::Grant { id, block, attachment, .. } = required(io.call(request).await?.grant)?;
+    let pb::Attachment { instance_id, mac, .. } = attachment.unwrap_or_default();
+    io.print(&format!("grant {id} of {block} attached to {mac} of instance {instance_id}"))
 }
 
 async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<pb::Grant> {
@@ -268,26 +258,11 @@ async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<pb::Gra
 }
 
 impl Row for pb::Grant {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "BLOCK", "STATE", "INSTANCE", "TENANT", "KEY", "AGE", "ENDS"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let state = output::word(self.state().as_str_name(), "GRANT_STATE_");
-        let [id, block, tenant, key] =
-            [&self.id, &self.block, &self.tenant, &self.key].map(Clone::clone);
-        let (age, ends) =
-            (output::age(self.create_time, now), output::time_until(self.due_time, now));
-        let instance =
-            self.attachment.as_ref().map_or_else(String::new, |it| it.instance_id.clone());
-        vec![id, block, state, instance, tenant, key, age, ends]
-    }
+    const COLUMNS: &'static str = "ID:id,BLOCK:block,STATE:state,INSTANCE:attachment.instance_id,TENANT:tenant,KEY:key,AGE:create_time,ENDS:due_time";
 }
 
 impl Resource for pb::Grant {
     type Filter = GrantFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "grant";
     const NAMES: &'static str = "ADDRESS|ID";
     const FIRST: &'static str = "grant one with `tinwright address grant --subnet SUBNET`";
 
@@ -316,12 +291,6 @@ impl Resource for pb::Grant {
         if *pending {
             request.set_state(pb::GrantState::Pending);
         }
-        Ok(())
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::ReleaseGrantRequest { id: self.id.clone(), revision: 0 };
-        call(channel, request).await?;
         Ok(())
     }
 }

@@ -2,12 +2,10 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::io::Write;
 use std::pin::Pin;
 
 use anyhow::Context as _;
 use prost::Name;
-use runtime::Channel;
 use serde_json::Value;
 use tinwright::address::v1 as address;
 use tinwright::hardware::v1 as hardware;
@@ -17,6 +15,7 @@ use tinwright::node::v1::Stack;
 use tinwright::power::v1::Bmc;
 use tinwright::workflow::v1::Template;
 
+use crate::connect::Io;
 use crate::failure::Failures;
 use crate::files::{self, Object, form};
 use crate::resource::Names;
@@ -75,13 +74,8 @@ pub fn kinds() -> impl Iterator<Item = &'static str> {
 }
 
 /// Applies all objects in files. After an error it goes on with the next object.
-pub async fn run(
-    options: ApplyOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let ApplyOptions { files, dry_run, diff, skip_login } = options;
-    let read = files::read_all(&files);
+pub async fn run(options: ApplyOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let read = files::read_all(&options.files);
     let (mut failures, mut objects) = (Failures::new(read.len()), Vec::new());
     for object in read {
         match object.and_then(|object| Ok((place(&object)?, object))) {
@@ -90,15 +84,14 @@ pub async fn run(
         }
     }
     objects.sort_by_key(|(place, _)| *place);
-    let expected = if dry_run { expected(&objects) } else { HashSet::new() };
-    let names = Names::new(channel, expected);
-    let apply = Apply { channel, dry_run, diff, skip_login, names };
+    let expected = if options.dry_run { expected(&objects) } else { HashSet::new() };
+    let apply = Apply { options: &options, names: Names::new(io.channel, expected) };
     for (place, object) in &objects {
         let kind = &KINDS[*place];
         let label = object.label(kind.name);
-        from_files::print_notes(object, &label, out)?;
+        from_files::print_notes(object, &label, io)?;
         match (kind.apply)(object, &apply).await {
-            Ok(applied) => applied.print(&label, &apply, out)?,
+            Ok(applied) => applied.print(&label, &apply, io)?,
             Err(error) => failures.push(error),
         }
     }

@@ -5,7 +5,6 @@ mod log;
 mod timeline;
 
 use std::net::Ipv4Addr;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use runtime::Channel;
@@ -15,9 +14,9 @@ use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::{HardwareId, Mac, check};
 use tonic::Status;
 
-use crate::connect::call;
+use crate::connect::{Io, call};
 use crate::output::{self, Format, List, ListOutput, Row, Table, print_one};
-use crate::resource::{PAGE_SIZE, pages, required};
+use crate::resource::{list_all, required};
 use crate::{failure, hardware};
 
 /// Commands on network boot.
@@ -117,11 +116,8 @@ pub enum ClientClass {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: BootCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: BootCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let channel = io.channel;
     match command {
         BootCommand::Explain { machine, request, output } => {
             let by = by(channel, &machine).await?;
@@ -135,7 +131,7 @@ pub async fn run(
                 false => None,
             };
             let firmware = firmware.and_then(|response| response.dhcp);
-            print_one(out, &response, &output, |it| {
+            print_one(io.out, &response, &output, |it| {
                 explain_text::explanation(it, firmware.as_ref())
             })
         }
@@ -144,19 +140,19 @@ pub async fn run(
                 Some(name) => id(channel, &name).await?,
                 None => String::new(),
             };
-            let boots = boots(channel, hardware_id, unknown).await?;
+            let boots = boots(channel, &hardware_id, unknown).await?;
             let table = async |now| {
                 let machines = boots.iter().map(|boot| boot.hardware_id.as_str());
                 Table::of(&boots, now).with_names(hardware::names(channel, machines).await)
             };
             let empty = "no boot from the network in the last week";
-            List::new(&boots, |boot| &boot.id, empty).print(&output, table, out).await
+            List::new(&boots, |boot| &boot.id, empty).print(&output, table, io.out).await
         }
         BootCommand::Get { name, output } => {
-            print_one(out, &find(channel, &name).await?, &output, timeline::text)
+            print_one(io.out, &find(channel, &name).await?, &output, timeline::text)
         }
         BootCommand::Log { machine, unknown: _, follow, lines } => {
-            log::print(channel, machine.as_deref(), lines, follow, out).await
+            log::print(machine.as_deref(), lines, follow, io).await
         }
     }
 }
@@ -192,19 +188,11 @@ async fn id(channel: &Channel, name: &str) -> anyhow::Result<String> {
     Ok(id)
 }
 
-async fn boots(
-    channel: &Channel,
-    hardware_id: String,
-    unknown: bool,
-) -> anyhow::Result<Vec<pb::Boot>> {
-    pages(async |page_token| {
-        let hardware_id = hardware_id.clone();
-        let request =
-            pb::ListBootsRequest { page_size: PAGE_SIZE, page_token, hardware_id, unknown };
-        let page = call(channel, request).await.map_err(add_hint)?;
-        Ok((page.boots, page.next_page_token))
-    })
-    .await
+async fn boots(channel: &Channel, machine: &str, unknown: bool) -> Result<Vec<pb::Boot>, Status> {
+    let select = |request: &mut pb::ListBootsRequest| {
+        (request.hardware_id, request.unknown) = (machine.to_owned(), unknown);
+    };
+    list_all(channel, select).await.map_err(add_hint)
 }
 
 /// Returns the boot with the id `name`, or the latest boot of the machine `name`.
@@ -222,7 +210,7 @@ async fn find(channel: &Channel, name: &str) -> anyhow::Result<pb::Boot> {
         }
         other => other?,
     };
-    let mut boots = boots(channel, machine, false).await?;
+    let mut boots = boots(channel, &machine, false).await?;
     boots.pop().with_context(|| format!("{name} has not booted from the network in the last week"))
 }
 
@@ -235,7 +223,7 @@ fn is_part_of_id(text: &str) -> bool {
 async fn by_beginning(channel: &Channel, text: &str) -> anyhow::Result<Option<pb::Boot>> {
     let mut found = Vec::new();
     for unknown in [false, true] {
-        found.extend(boots(channel, String::new(), unknown).await?);
+        found.extend(boots(channel, "", unknown).await?);
     }
     let begins = |boot: &pb::Boot| {
         boot.id.split_once('.').is_some_and(|(_, second)| second.starts_with(text))
@@ -285,20 +273,14 @@ fn add_hint(status: Status) -> Status {
 }
 
 impl Row for pb::Boot {
-    const COLUMNS: &'static [&'static str] =
-        &["BOOT", "HARDWARE", "MAC", "SCRIPT", "LAST STEP", "WHY", "AGE"];
+    const COLUMNS: &'static str =
+        "BOOT:id,HARDWARE:hardware_id,MAC:mac,SCRIPT,LAST STEP,WHY:fact,AGE:create_time";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let last = self.events.last().map(|event| timeline::step(event.kind()));
-        vec![
-            self.id.clone(),
-            self.hardware_id.clone(),
-            self.mac.clone(),
-            script_kind(self.script()),
-            last.unwrap_or_default().into(),
-            self.fact.clone(),
-            output::age(self.create_time, now),
-        ]
+    fn cell(&self, column: &str) -> String {
+        match (column, self.events.last()) {
+            ("SCRIPT", _) => script_kind(self.script()),
+            (_, last) => last.map_or("", |event| timeline::step(event.kind())).to_owned(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod diagnose;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -23,6 +24,7 @@ use tonic::{Status, Streaming};
 
 use crate::context::{Contexts, Site};
 use crate::failure;
+use crate::output::print_line;
 
 /// The server without a context and without options.
 const DEFAULT_SERVER: &str = "https://127.0.0.1:42113";
@@ -45,6 +47,27 @@ impl From<View> for common::View {
             View::Basic => Self::Basic,
             View::Full => Self::Full,
         }
+    }
+}
+
+/// The server that a command calls, and the output that it prints to.
+#[expect(missing_debug_implementations, reason = "outputs of all types have no text")]
+pub struct Io<'a> {
+    /// The server.
+    pub channel: &'a Channel,
+    /// The output.
+    pub out: &'a mut dyn Write,
+}
+
+impl Io<'_> {
+    /// Makes a call with one response.
+    pub async fn call<R: Call>(&self, request: R) -> Result<R::Response, Status> {
+        call(self.channel, request).await
+    }
+
+    /// Prints `text` with one line end.
+    pub fn print(&mut self, text: &str) -> anyhow::Result<()> {
+        print_line(self.out, text)
     }
 }
 

@@ -3,9 +3,7 @@
 
 mod file;
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use runtime::Channel;
 use tinwright::hardware::v1::Location;
@@ -13,7 +11,7 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::power::v1::enrol_bmc_request::Discovery;
 
-use crate::connect::call;
+use crate::connect::Io;
 use crate::output::{Format, List, Row};
 use crate::resource::Resource as _;
 use crate::{bmc_address, input, password};
@@ -70,18 +68,14 @@ pub struct EnrolHardware {
 }
 
 /// Runs the command.
-pub async fn run(
-    options: EnrolHardware,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(options: EnrolHardware, io: &mut Io<'_>) -> anyhow::Result<()> {
     if let Some(path) = options.csv.clone() {
-        return file::enrol(&path, &options, channel, out).await;
+        return file::enrol(&path, &options, io).await;
     }
-    let (output, request) = request(options, channel).await?;
-    let enrolled = [call(channel, request).await?];
+    let (output, request) = request(options, io.channel).await?;
+    let enrolled = [io.call(request).await?];
     let list = List::new(&enrolled, |it| &it.hardware_id, "no machine");
-    list.print_rows(&output.into(), out).await
+    list.print_rows(&output.into(), io.out).await
 }
 
 /// Returns the request that enrols one machine. The password is asked for once all else is known to be right.
@@ -150,26 +144,21 @@ fn notes(enrolled: &pb::EnrolBmcResponse) -> String {
 }
 
 impl Row for pb::EnrolBmcResponse {
-    const COLUMNS: &'static [&'static str] =
-        &["HARDWARE", "RESULT", "BMC", "SERIAL", "UUID", "MAC", "NOTES"];
+    const COLUMNS: &'static str = "HARDWARE:hardware_id,RESULT,BMC,SERIAL:inventory.serial,UUID:inventory.uuid,MAC:inventory.interfaces.mac,NOTES";
 
-    fn row(&self, _: SystemTime) -> Vec<String> {
-        let inventory = self.inventory.clone().unwrap_or_default();
-        let macs: Vec<_> = inventory.interfaces.into_iter().map(|it| it.mac).collect();
-        vec![
-            self.hardware_id.clone(),
-            result(self).into(),
-            self.bmc.as_ref().map_or_else(String::new, bmc_address::text),
-            inventory.serial,
-            inventory.uuid,
-            macs.join(","),
-            notes(self),
-        ]
+    fn cell(&self, column: &str) -> String {
+        match column {
+            "RESULT" => result(self).to_owned(),
+            "BMC" => self.bmc.as_ref().map_or_else(String::new, bmc_address::text),
+            _ => notes(self),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]

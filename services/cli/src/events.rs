@@ -1,18 +1,18 @@
 //! `tinwright events`: what changed, when, and who asked for it.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
-use runtime::{Channel, Clock};
+use runtime::Clock;
 use tinwright::event::v1 as pb;
 use tinwright::event::v1::watch_events_response::Event as WatchEvent;
 
-use crate::connect::{call, stream};
+use crate::connect::{Io, stream};
 use crate::follow::{watch_ended, while_unavailable};
 use crate::input;
-use crate::output::{self, Format, GrowingTable, List, Row, print_line};
+use crate::output::{self, Format, GrowingTable, List, Row, headers};
+use crate::resource::pages;
 
 /// Events in one page.
 const PAGE_EVENTS: i32 = 1000;
@@ -70,20 +70,22 @@ pub enum Kind {
 }
 
 /// Runs the command.
-pub async fn run(
-    command: EventsCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: EventsCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     let (follow, output) = (command.follow, command.output.clone());
     let filter = filter(command, Clock::system().wall());
     if follow {
-        return self::follow(channel, filter, output, out).await;
+        return self::follow(filter, output, io).await;
     }
-    let events = list(channel, filter).await?;
+    let events = pages(async |page_token| {
+        let filter = Some(filter.clone());
+        let request = pb::ListEventsRequest { filter, page_size: PAGE_EVENTS, page_token };
+        let page = io.call(request).await?;
+        Ok((page.events, page.next_page_token))
+    });
+    let events = events.await?;
     let empty = "no events; --since sets how far back to look";
     let list = List::new(&events, |event| &event.id, empty);
-    list.print_rows(&output.into(), out).await
+    list.print_rows(&output.into(), io.out).await
 }
 
 fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
@@ -100,35 +102,20 @@ fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
     }
 }
 
-async fn list(channel: &Channel, filter: pb::EventFilter) -> anyhow::Result<Vec<pb::Event>> {
-    let (mut events, mut page_token) = (Vec::new(), String::new());
-    loop {
-        let filter = Some(filter.clone());
-        let request = pb::ListEventsRequest { filter, page_size: PAGE_EVENTS, page_token };
-        let page = call(channel, request).await?;
-        events.extend(page.events);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(events);
-        }
-    }
-}
-
 /// Prints stored events, then new ones. After a disconnect continues with those that were not printed.
 async fn follow(
-    channel: &Channel,
     mut filter: pb::EventFilter,
     output: Format,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let mut printed = BTreeSet::new();
     let mut table = GrowingTable::new(&LEAST_CHARS, output == Format::Wide);
     if output.is_for_people() {
-        print_line(out, &table.line(pb::Event::COLUMNS.iter().copied()))?;
+        io.print(&table.line(headers(pb::Event::COLUMNS)))?;
     }
     while_unavailable(true, async |failures| {
         let request = pb::WatchEventsRequest { filter: Some(filter.clone()) };
-        let mut responses = stream(channel, request).await?;
+        let mut responses = stream(io.channel, request).await?;
         while let Some(response) = responses.message().await? {
             *failures = 0;
             let Some(WatchEvent::Added(event)) = response.event else { continue };
@@ -143,7 +130,7 @@ async fn follow(
                         tinwright::json::write(&event)?.to_string()
                     }
                 };
-                print_line(out, &text)?;
+                io.print(&text)?;
             }
             if printed.len() > MAX_REMEMBERED {
                 printed.pop_first();
@@ -167,22 +154,14 @@ fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> 
 }
 
 impl Row for pb::Event {
-    const COLUMNS: &'static [&'static str] =
-        &["TIME", "KIND", "CALLER", "NOUN", "OBJECT", "NAME", "STATE", "CALL", "TEXT"];
+    const COLUMNS: &'static str = "TIME,KIND:kind,CALLER,NOUN:noun,OBJECT:object_id,NAME:object_name,STATE,CALL:call,TEXT:text";
 
-    fn row(&self, _: SystemTime) -> Vec<String> {
-        let kind = output::word(self.kind().as_str_name(), "EVENT_KIND_");
-        vec![
-            time(self),
-            kind,
-            caller(self),
-            self.noun.clone(),
-            self.object_id.clone(),
-            self.object_name.clone(),
-            change(self),
-            self.call.clone(),
-            self.text.clone(),
-        ]
+    fn cell(&self, column: &str) -> String {
+        match column {
+            "TIME" => time(self),
+            "CALLER" => caller(self),
+            _ => change(self),
+        }
     }
 }
 
@@ -260,6 +239,6 @@ mod tests {
     fn an_object_with_a_name_has_it_beside_its_id() {
         let named = pb::Event { object_name: "node-1".into(), ..event() };
         let row = named.row(SystemTime::UNIX_EPOCH);
-        assert_eq!((row.len(), row[5].as_str()), (pb::Event::COLUMNS.len(), "node-1"));
+        assert_eq!((row.len(), row[5].as_str()), (headers(pb::Event::COLUMNS).count(), "node-1"));
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use prost::{Message, Name};
-use prost_reflect::MessageDescriptor;
+use prost_reflect::{DynamicMessage, MessageDescriptor};
 use serde_json::Value;
 use tinwright::json;
 
@@ -126,6 +126,11 @@ pub(crate) fn descriptor<M: Name>() -> anyhow::Result<MessageDescriptor> {
     let name = M::full_name();
     let found = json::pool().and_then(|pool| pool.get_message_by_name(&name));
     found.with_context(|| format!("no message {name} in the contract"))
+}
+
+/// Returns `message` with its descriptor.
+pub(crate) fn dynamic<M: Message + Name>(message: &M) -> anyhow::Result<DynamicMessage> {
+    Ok(DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?)
 }
 
 /// Returns the files at `path`: itself, or the YAML and JSON files of a folder in the order of their names.

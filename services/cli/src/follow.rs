@@ -1,7 +1,6 @@
 //! Watching objects: printing their changes, or waiting for a state.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,8 +14,7 @@ use tinwright::requests::{HasWatch, WatchRequest as _};
 use tinwright::watch::{WatchEvent, WatchResponse as _};
 use tonic::{Code, Status, Streaming};
 
-use crate::connect::{View, stream};
-use crate::output::print_line;
+use crate::connect::{Io, View, stream};
 
 /// Delay before a stream is opened again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -38,15 +36,10 @@ pub trait Watchable: Object + HasWatch + Message + Default {
 impl<W: Object + HasWatch + Message + Default> Watchable for W {}
 
 /// Prints each event as one line of JSON. After a disconnect the watch is opened again, and what has changed meanwhile is printed.
-pub async fn events<W: Watchable>(
-    channel: &Channel,
-    id: String,
-    view: View,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn events<W: Watchable>(id: String, view: View, io: &mut Io<'_>) -> anyhow::Result<()> {
     let mut printed = Printed::default();
     while_unavailable(true, async |failures| {
-        let mut responses = W::watch(channel, id.clone(), view).await?;
+        let mut responses = W::watch(io.channel, id.clone(), view).await?;
         printed.begin();
         loop {
             let event = next_event::<W>(&mut responses).await?;
@@ -58,7 +51,7 @@ pub async fn events<W: Watchable>(
                 None => continue, // a kind that only a newer server knows
             };
             for (event, object) in lines {
-                print_line(out, &json!({ "event": event, "object": object }).to_string())?;
+                io.print(&json!({ "event": event, "object": object }).to_string())?;
             }
         }
     })

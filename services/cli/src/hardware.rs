@@ -10,17 +10,16 @@ mod update;
 
 use std::time::SystemTime;
 
-use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::workflow::v1::Template;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::enrol;
 use crate::output::{self, Format, ListOutput, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, Protectable, Query, Resource,
-    ResourceCommand, required,
+    self, ApplyOptions, FileOptions, FromFiles, Names, Query, Resource, ResourceCommand, Targets,
+    required,
 };
 pub(crate) use lookup::{address, known_id, machines, names};
 
@@ -34,14 +33,7 @@ pub enum HardwareCommand {
     /// Replace machines from files, each of which must have its id; or set fields of machines
     Update(update::UpdateHardware),
     /// Accept machines that have enrolled: instances may be created on them
-    Accept {
-        /// The machines
-        #[arg(value_name = pb::Hardware::NAMES, required = true)]
-        names: Vec<String>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Accept(Targets<pb::Hardware>),
     /// List machines that asked for a boot and have no record
     Discover {
         /// The output
@@ -84,23 +76,9 @@ pub enum HardwareCommand {
         output: Format,
     },
     /// Protect machines: deletion, new workflows, new instances and clean-ups are refused
-    Protect {
-        /// The machines
-        #[arg(value_name = pb::Hardware::NAMES, required = true)]
-        names: Vec<String>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Protect(Targets<pb::Hardware>),
     /// Remove the protection of machines
-    Unprotect {
-        /// The machines
-        #[arg(value_name = pb::Hardware::NAMES, required = true)]
-        names: Vec<String>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Unprotect(Targets<pb::Hardware>),
     /// Create the machines in files, or replace those that have the id, the name or a MAC
     Apply(ApplyOptions),
     /// Commands that every resource has
@@ -154,103 +132,47 @@ pub enum RequestedState {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: HardwareCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: HardwareCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        HardwareCommand::Create(files) => {
-            resource::create::<pb::Hardware>(files, channel, out).await
-        }
-        HardwareCommand::Enrol(options) => enrol::run(*options, channel, out).await,
-        HardwareCommand::Update(options) => update::run(options, channel, out).await,
-        HardwareCommand::Accept { names, output } => {
-            let accepted = enrolment::accept(&names, channel).await?;
-            resource::print(&accepted, output, channel, out).await
-        }
-        HardwareCommand::Discover { output } => {
-            enrolment::print(&enrolment::discover(channel).await?, &output, out).await
-        }
-        HardwareCommand::Forget { macs } => enrolment::forget(&macs, channel, out).await,
+        HardwareCommand::Create(files) => resource::create::<pb::Hardware>(files, io).await,
+        HardwareCommand::Enrol(options) => enrol::run(*options, io).await,
+        HardwareCommand::Update(options) => update::run(options, io).await,
+        HardwareCommand::Accept(targets) => enrolment::accept(targets, io).await,
+        HardwareCommand::Discover { output } => enrolment::discover(&output, io).await,
+        HardwareCommand::Forget { macs } => enrolment::forget(&macs, io).await,
         HardwareCommand::SetState { machine, state, reason, output } => {
-            let id = pb::Hardware::find_id(channel, &machine).await?;
+            let id = pb::Hardware::find_id(io.channel, &machine).await?;
             let state = state as i32;
             let request = pb::SetHardwareStateRequest { id, state, reason, revision: 0 };
-            let response = call(channel, request).await?;
-            resource::print(response.hardware.as_slice(), output, channel, out).await
+            let response = io.call(request).await?;
+            resource::print(response.hardware.as_slice(), output, io).await
         }
         HardwareCommand::SetLocation { names, location, zone, output } => {
-            let place = (location.as_deref(), zone.unwrap_or_default());
-            let moved = set_location(&names, place, channel).await?;
-            resource::print(&moved, output, channel, out).await
+            let location = location.as_deref();
+            let location_id = pb::Location::find_optional_id(io.channel, location).await?;
+            let zone = zone.unwrap_or_default();
+            let place = pb::Hardware { location_id, zone, ..pb::Hardware::default() };
+            resource::set_fields(&names, &place, &["location_id", "zone"], output, io).await
         }
-        HardwareCommand::Protect { names, output } => {
-            resource::protect::<pb::Hardware>(&names, true, output, channel, out).await
-        }
-        HardwareCommand::Unprotect { names, output } => {
-            resource::protect::<pb::Hardware>(&names, false, output, channel, out).await
-        }
-        HardwareCommand::Apply(options) => {
-            resource::apply::<pb::Hardware>(options, channel, out).await
-        }
-        HardwareCommand::Resource(command) => resource::run(command, channel, out).await,
+        HardwareCommand::Protect(targets) => resource::protect(targets, true, io).await,
+        HardwareCommand::Unprotect(targets) => resource::protect(targets, false, io).await,
+        HardwareCommand::Apply(options) => resource::apply::<pb::Hardware>(options, io).await,
+        HardwareCommand::Resource(command) => resource::run(command, io).await,
     }
-}
-
-/// Records that the machines with these names stand in a zone of a location, or nowhere. All are found before the first is changed.
-async fn set_location(
-    names: &[String],
-    (location, zone): (Option<&str>, String),
-    channel: &Channel,
-) -> anyhow::Result<Vec<pb::Hardware>> {
-    let location_id = pb::Location::find_optional_id(channel, location).await?;
-    let mut machines = Vec::new();
-    for name in names {
-        let id = pb::Hardware::find_id(channel, name).await?;
-        let (location_id, zone) = (location_id.clone(), zone.clone());
-        machines.push(pb::Hardware { id, location_id, zone, ..pb::Hardware::default() });
-    }
-    let mut updated = Vec::new();
-    for machine in machines {
-        let mask = FieldMask { paths: ["location_id", "zone"].map(str::to_owned).into() };
-        updated.push(machine.update(channel, Some(mask)).await?);
-    }
-    Ok(updated)
 }
 
 impl Row for pb::Hardware {
-    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "STATE", "MAC", "ADDRESS", "AGE"];
+    const COLUMNS: &'static str = "ID:id,NAME:name,STATE,MAC:interfaces.0.mac,ADDRESS:interfaces.0.dhcp.address.address,AGE:create_time";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        row(self, own_state(self), now)
+    fn cell(&self, _: &str) -> String {
+        output::with_protection(output::state(self), self.protect)
     }
-}
-
-/// Returns the row of `machine`, with `state` in the column of states.
-fn row(machine: &pb::Hardware, state: String, now: SystemTime) -> Vec<String> {
-    let first = machine.interfaces.first();
-    vec![
-        machine.id.clone(),
-        machine.name.clone(),
-        output::with_protection(state, machine.protect),
-        first.map_or_else(String::new, |interface| interface.mac.clone()),
-        address(machine),
-        output::age(machine.create_time, now),
-    ]
-}
-
-/// Returns the machine's own state as a word.
-fn own_state(machine: &pb::Hardware) -> String {
-    output::word(machine.state().as_str_name(), "STATE_")
 }
 
 impl Resource for pb::Hardware {
     type Filter = HardwareFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "hardware";
     const NAMES: &'static str = "NAME|MAC|ADDRESS|ID";
+    const OBJECTS: &'static str = "The machines";
     const FIRST: &'static str =
         "create one with `tinwright hardware create -f FILE`, or see `tinwright hardware discover`";
 
@@ -273,10 +195,6 @@ impl Resource for pb::Hardware {
         Ok(())
     }
 
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
-    }
-
     // People get effective states. Programs get the machines themselves, and can request instances.
 
     async fn describe(&self, channel: &Channel) -> anyhow::Result<String> {
@@ -285,12 +203,6 @@ impl Resource for pb::Hardware {
 
     async fn table(channel: &Channel, machines: &[Self], now: SystemTime, wide: bool) -> Table {
         effective_state::table(channel, machines, now, wide).await
-    }
-}
-
-impl Protectable for pb::Hardware {
-    fn protection(id: String, protect: bool) -> Self {
-        Self { id, protect, ..Self::default() }
     }
 }
 
@@ -320,17 +232,16 @@ impl FromFiles for pb::Hardware {
     }
 
     fn unchanged_part(&self, stored: &Self) -> Option<String> {
-        let wanted = own_state(self);
         let name = if self.name == stored.name { stored.title() } else { stored.id.clone() };
         let command = match (stored.state(), self.state()) {
             (_, pb::State::Unspecified | pb::State::Deleting) => return None,
             (old, new) if old == new => return None,
             (pb::State::Enrolled, pb::State::Provisionable) => format!("accept {name}"),
-            _ => format!("set-state {name} {wanted}"),
+            _ => format!("set-state {name} {}", output::state(self)),
         };
         Some(format!(
             "its state stays {}; to change it: tinwright hardware {command}",
-            own_state(stored)
+            output::state(stored)
         ))
     }
 

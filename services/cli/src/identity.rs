@@ -7,17 +7,14 @@ mod credential;
 mod issue;
 mod rotate;
 
-use std::io::Write;
-use std::time::SystemTime;
-
 use anyhow::Context as _;
-use runtime::Channel;
 use runtime::serial::Serial;
 use tinwright::identity::v1 as pb;
+use tonic::Status;
 
-use crate::connect::call;
-use crate::output::{self, List, ListOutput, Row, print_line};
-use crate::resource::{self, PAGE_SIZE};
+use crate::connect::Io;
+use crate::output::{self, List, ListOutput, Row};
+use crate::resource::list_all;
 
 /// Commands on identities.
 #[derive(Debug, clap::Subcommand)]
@@ -71,48 +68,41 @@ pub enum Role {
 pub async fn run(
     command: IdentityCommand,
     servers: Vec<String>,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     match command {
-        IdentityCommand::Issue(options) => issue::run(options, servers, channel, out).await,
+        IdentityCommand::Issue(options) => issue::run(options, servers, io).await,
         IdentityCommand::List { tenant, state, output } => {
             let is_all = tenant.is_empty() && state.is_none();
-            let mut certificates = certificates(&tenant, channel).await?;
+            let mut certificates = certificates(&tenant, io).await?;
             certificates.retain(|it| state.is_none_or(|state| state == state_of(it)));
-            print(&certificates, is_all, &output, out).await
+            print(&certificates, is_all, &output, io).await
         }
-        IdentityCommand::Revoke { serials } => revoke(&serials, channel, out).await,
-        IdentityCommand::Rotate(command) => rotate::run(command, channel, out).await,
-        IdentityCommand::Credential(command) => credential::run(command, channel, out).await,
+        IdentityCommand::Revoke { serials } => revoke(&serials, io).await,
+        IdentityCommand::Rotate(command) => rotate::run(command, io).await,
+        IdentityCommand::Credential(command) => credential::run(command, io).await,
     }
 }
 
 /// Returns the recorded certificates of `tenant`; of all tenants if it is empty.
-async fn certificates(tenant: &str, channel: &Channel) -> anyhow::Result<Vec<pb::Certificate>> {
-    let page = async |page_token| {
-        let tenant = tenant.to_owned();
-        let request = pb::ListCertificatesRequest { page_size: PAGE_SIZE, page_token, tenant };
-        let page = call(channel, request).await?;
-        Ok((page.certificates, page.next_page_token))
-    };
-    resource::pages(page).await
+async fn certificates(tenant: &str, io: &Io<'_>) -> Result<Vec<pb::Certificate>, Status> {
+    let select = |request: &mut pb::ListCertificatesRequest| tenant.clone_into(&mut request.tenant);
+    list_all(io.channel, select).await
 }
 
 /// Revokes certificates. The serial numbers of all are found before the first is revoked.
-async fn revoke(texts: &[String], channel: &Channel, out: &mut dyn Write) -> anyhow::Result<()> {
-    let recorded = certificates("", channel).await?;
+async fn revoke(texts: &[String], io: &mut Io<'_>) -> anyhow::Result<()> {
+    let recorded = certificates("", io).await?;
     let serials = texts.iter().map(|text| whole_serial(text, &recorded));
     for serial in serials.collect::<anyhow::Result<Vec<_>>>()? {
-        let request = pb::RevokeCertificateRequest { serial: serial.clone() };
-        let revoked = call(channel, request).await?;
+        let revoked = io.call(pb::RevokeCertificateRequest { serial: serial.clone() }).await?;
         let text = match revoked.certificate {
             Some(it) => format!("certificate {serial} of {} revoked", it.subject),
             None => format!(
                 "certificate {serial} revoked; no certificate with this serial number is recorded: compare it with `tinwright identity list`"
             ),
         };
-        print_line(out, &text)?;
+        io.print(&text)?;
     }
     Ok(())
 }
@@ -153,35 +143,26 @@ async fn print(
     certificates: &[pb::Certificate],
     is_all: bool,
     output: &ListOutput,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let empty = match is_all {
         true => "no certificate: issue one with `tinwright identity issue --role ROLE`",
         false => "no certificate matches",
     };
     let list = List::new(certificates, |certificate| &certificate.serial, empty);
-    list.print_rows(output, out).await
+    list.print_rows(output, io.out).await
 }
 
 impl Row for pb::Certificate {
-    const COLUMNS: &'static [&'static str] =
-        &["SERIAL", "ROLE", "SUBJECT", "TENANT", "AGE", "EXPIRES IN", "STATE"];
+    const COLUMNS: &'static str = "SERIAL:serial,ROLE:role,SUBJECT:subject,TENANT:tenant,AGE:create_time,EXPIRES IN:expire_time,STATE";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let state = match state_of(self) {
+    fn cell(&self, _: &str) -> String {
+        match state_of(self) {
             ListedState::Valid => "valid",
             ListedState::Revoked => "revoked",
             ListedState::Untrusted => "untrusted",
-        };
-        vec![
-            self.serial.clone(),
-            role_word(self.role()),
-            self.subject.clone(),
-            self.tenant.clone(),
-            output::age(self.create_time, now),
-            output::time_until(self.expire_time, now),
-            state.into(),
-        ]
+        }
+        .to_owned()
     }
 }
 
@@ -202,9 +183,4 @@ fn state_of(certificate: &pb::Certificate) -> ListedState {
         None if certificate.authority_dropped => ListedState::Untrusted,
         None => ListedState::Valid,
     }
-}
-
-/// Returns the name of a role, such as `viewer`.
-fn role_word(role: pb::Role) -> String {
-    output::word(role.as_str_name(), "ROLE_")
 }

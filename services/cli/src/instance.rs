@@ -16,11 +16,11 @@ use tinwright::instance::v1::get_instance_request::By;
 use tinwright::workflow::v1::Template;
 use tonic::{Code, Status};
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::Missing;
-use crate::output::{self, Format, Row, Table, print_line};
+use crate::output::{self, Format, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, Protectable, Query, Resource, ResourceCommand,
+    self, ApplyOptions, DeleteOptions, FromFiles, Names, Query, Resource, ResourceCommand, Targets,
     UpdateOptions, required,
 };
 use crate::{failure, hardware, input};
@@ -68,28 +68,14 @@ pub enum InstanceCommand {
         timeout: Option<Duration>,
     },
     /// Protect instances: deletion, retries of the installation and another system are refused
-    Protect {
-        /// The instances
-        #[arg(value_name = pb::Instance::NAMES, required = true)]
-        names: Vec<String>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Protect(Targets<pb::Instance>),
     /// Remove the protection of instances
-    Unprotect {
-        /// The instances
-        #[arg(value_name = pb::Instance::NAMES, required = true)]
-        names: Vec<String>,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Unprotect(Targets<pb::Instance>),
     /// Create the instances in files, or replace those that have the id, the external id or the machine
     Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
-    Resource(ResourceCommand<pb::Instance>),
+    Resource(ResourceCommand<pb::Instance, DeleteInstanceOptions>),
 }
 
 /// States of instances.
@@ -139,68 +125,42 @@ pub struct DeleteInstanceOptions {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: InstanceCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: InstanceCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        InstanceCommand::Create(create) => Box::pin(create::run(*create, channel, out)).await,
-        InstanceCommand::Plan(plan) => Box::pin(create::plan(*plan, channel, out)).await,
-        InstanceCommand::Update(options) => {
-            resource::update::<pb::Instance>(options, channel, out).await
-        }
+        InstanceCommand::Create(create) => Box::pin(create::run(*create, io)).await,
+        InstanceCommand::Plan(plan) => Box::pin(create::plan(*plan, io)).await,
+        InstanceCommand::Update(options) => resource::update::<pb::Instance>(options, io).await,
         InstanceCommand::Retry { name, output } => {
-            let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
-            let retried = call(channel, pb::RetryInstanceRequest { id }).await?;
-            resource::print(retried.instance.as_slice(), output, channel, out).await
+            let id = pb::Instance::find(io.channel, &name, View::Basic).await?.id;
+            let retried = io.call(pb::RetryInstanceRequest { id }).await?;
+            resource::print(retried.instance.as_slice(), output, io).await
         }
-        InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, channel, out).await,
+        InstanceCommand::Reinstall(reinstall) => reinstall::run(*reinstall, io).await,
         InstanceCommand::Restart { name, force } => {
-            let id = pb::Instance::find(channel, &name, View::Basic).await?.id;
-            let request_id = String::new();
-            let request = pb::RestartInstanceRequest { id, force, request_id };
-            let job = call(channel, request).await?.power_job_id;
-            print_line(out, &format!("power job {job} restarts the machine"))
+            let id = pb::Instance::find(io.channel, &name, View::Basic).await?.id;
+            let request = pb::RestartInstanceRequest { id, force, request_id: String::new() };
+            let job = io.call(request).await?.power_job_id;
+            io.print(&format!("power job {job} restarts the machine"))
         }
-        InstanceCommand::Wait { name, goal, timeout } => {
-            wait::run(&name, goal, timeout, channel, out).await
-        }
-        InstanceCommand::Protect { names, output } => {
-            resource::protect::<pb::Instance>(&names, true, output, channel, out).await
-        }
-        InstanceCommand::Unprotect { names, output } => {
-            resource::protect::<pb::Instance>(&names, false, output, channel, out).await
-        }
+        InstanceCommand::Wait { name, goal, timeout } => wait::run(&name, goal, timeout, io).await,
+        InstanceCommand::Protect(targets) => resource::protect(targets, true, io).await,
+        InstanceCommand::Unprotect(targets) => resource::protect(targets, false, io).await,
         InstanceCommand::Apply(options) => {
-            Box::pin(resource::apply::<pb::Instance>(options, channel, out)).await
+            Box::pin(resource::apply::<pb::Instance>(options, io)).await
         }
-        InstanceCommand::Resource(command) => resource::run(command, channel, out).await,
+        InstanceCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
 impl Row for pb::Instance {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "HOSTNAME", "STATE", "HARDWARE", "ADDRESS", "AGE", "REASON"];
+    const COLUMNS: &'static str = "ID:id,HOSTNAME:hostname,STATE,HARDWARE:hardware_id,ADDRESS,AGE:create_time,REASON:state_reason";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        row(self, None, now)
+    fn cell(&self, column: &str) -> String {
+        match column {
+            "STATE" => output::with_protection(output::state(self), self.protect),
+            _ => address(self),
+        }
     }
-}
-
-/// Returns the row of `instance`, which is on `machine`.
-fn row(instance: &pb::Instance, machine: Option<&Hardware>, now: SystemTime) -> Vec<String> {
-    let of_machine = |value: fn(&Hardware) -> String| machine.map(value).unwrap_or_default();
-    let or = |own: String, other: String| if own.is_empty() { other } else { own };
-    vec![
-        instance.id.clone(),
-        or(instance.hostname.clone(), of_machine(hostname)),
-        output::with_protection(state_word(instance), instance.protect),
-        instance.hardware_id.clone(),
-        or(address(instance), of_machine(hardware::address)),
-        output::age(instance.create_time, now),
-        instance.state_reason.clone(),
-    ]
 }
 
 /// Returns the host name that `machine` gives to an instance without one.
@@ -220,10 +180,8 @@ fn address(instance: &pb::Instance) -> String {
 
 impl Resource for pb::Instance {
     type Filter = InstanceFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = DeleteInstanceOptions;
-    const RESOURCE: &'static str = "instance";
     const NAMES: &'static str = "MACHINE|ADDRESS|ID";
+    const OBJECTS: &'static str = "The instances";
     const FIRST: &'static str =
         "create one with `tinwright instance create --hardware MACHINE --template TEMPLATE`";
 
@@ -257,35 +215,23 @@ impl Resource for pb::Instance {
         }
     }
 
-    fn matches(&self, filter: &InstanceFilter) -> bool {
-        filter.state.is_none_or(|state| state as i32 == self.state)
-    }
-
     /// Its id: another instance may be on a machine whose name is its host name.
     fn reference_name(&self) -> String {
         self.id.clone()
-    }
-
-    fn deletion(&self, options: &DeleteInstanceOptions) -> String {
-        let what = match (options.force, options.wait) {
-            (true, _) => "released without erasing disks; its machine is in maintenance",
-            (false, true) => "deleted; its machine is free",
-            (false, false) if self.reserve_only => {
-                "deleted: its machine was only reserved, and stays as it is"
-            }
-            (false, false) => {
-                "deprovisioning begins: the disks are erased, then the machine is free"
-            }
-        };
-        format!("instance {} {what}", self.title())
     }
 
     /// Shows the host name and the address of the machine where the instance has none of its own.
     async fn table(channel: &Channel, instances: &[Self], now: SystemTime, _: bool) -> Table {
         let ids = instances.iter().map(|it| it.hardware_id.as_str());
         let machines = hardware::machines(channel, ids).await;
-        let row = |instance: &Self| row(instance, machines.get(&instance.hardware_id), now);
-        let table = Table::new(Self::COLUMNS, instances.iter().map(row));
+        let or = |own: String, it: &Self, value: fn(&Hardware) -> String| match own.is_empty() {
+            true => machines.get(&it.hardware_id).map(value).unwrap_or_default(),
+            false => own,
+        };
+        let hostnames = instances.iter().map(|it| or(it.hostname.clone(), it, hostname));
+        let addresses = instances.iter().map(|it| or(address(it), it, hardware::address));
+        let table = Table::of(instances, now);
+        let table = table.with_cells("HOSTNAME", hostnames).with_cells("ADDRESS", addresses);
         table.with_names(machines.into_iter().map(|(id, machine)| (id, machine.name)).collect())
     }
 
@@ -301,25 +247,30 @@ impl Resource for pb::Instance {
         request.state = state.map_or(0, |state| state as i32);
         Ok(())
     }
+}
 
-    async fn delete(
-        &self,
-        channel: &Channel,
-        options: &DeleteInstanceOptions,
-    ) -> anyhow::Result<()> {
-        let force = options.force;
-        let request = pb::DeleteInstanceRequest { id: self.id.clone(), revision: 0, force };
-        call(channel, request).await?;
-        match options.wait {
-            true => wait::until(channel, &self.id, &self.title(), Goal::Gone).await,
+impl DeleteOptions<pb::Instance> for DeleteInstanceOptions {
+    async fn delete(&self, instance: &pb::Instance, channel: &Channel) -> anyhow::Result<()> {
+        let (id, force) = (instance.id.clone(), self.force);
+        call(channel, pb::DeleteInstanceRequest { id, revision: 0, force }).await?;
+        match self.wait {
+            true => wait::until(channel, &instance.id, &instance.title(), Goal::Gone).await,
             false => Ok(()),
         }
     }
-}
 
-impl Protectable for pb::Instance {
-    fn protection(id: String, protect: bool) -> Self {
-        Self { id, protect, ..Self::default() }
+    fn deletion(&self, instance: &pb::Instance) -> String {
+        let what = match (self.force, self.wait) {
+            (true, _) => "released without erasing disks; its machine is in maintenance",
+            (false, true) => "deleted; its machine is free",
+            (false, false) if instance.reserve_only => {
+                "deleted: its machine was only reserved, and stays as it is"
+            }
+            (false, false) => {
+                "deprovisioning begins: the disks are erased, then the machine is free"
+            }
+        };
+        format!("instance {} {what}", instance.title())
     }
 }
 
@@ -357,11 +308,6 @@ impl FromFiles for pb::Instance {
         let found = get(channel, by, view).await.map_err(Into::into);
         Ok(resource::optional(found)?.flatten())
     }
-}
-
-/// Returns the state of `instance` as tables show it, such as `deprovision-failed`.
-pub fn state_word(instance: &pb::Instance) -> String {
-    output::word(instance.state().as_str_name(), "STATE_")
 }
 
 /// Returns the instance of an id, an address or a machine.

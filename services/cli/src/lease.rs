@@ -1,19 +1,16 @@
 //! Commands on leases of pool addresses.
 
-use std::io::Write;
 use std::net::Ipv4Addr;
-use std::time::SystemTime;
 
 use anyhow::bail;
-use runtime::Channel;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::get_lease_request::By;
 use tinwright::netboot::v1::lease::State;
 use tonic::Status;
 
-use crate::connect::call;
-use crate::output::{self, List, ListOutput, Row, Table, print_line};
-use crate::resource::{PAGE_SIZE, pages, required};
+use crate::connect::{Io, call};
+use crate::output::{self, List, ListOutput, Row, Table};
+use crate::resource::{list_all, required};
 use crate::{failure, hardware};
 
 /// Commands on leases.
@@ -55,14 +52,11 @@ pub enum ListedState {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: LeaseCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: LeaseCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let channel = io.channel;
     match command {
         LeaseCommand::List { state, output } => {
-            let mut leases = list(channel).await?;
+            let mut leases = list_all::<pb::Lease>(channel, |_| {}).await.map_err(add_hint)?;
             leases.retain(|lease| state.is_none_or(|state| state as i32 == lease.state));
             let table = async |now| {
                 let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
@@ -74,15 +68,14 @@ pub async fn run(
                     "no lease: machines get them from the ranges of [[subnets]] in the settings of the server"
                 }
             };
-            List::new(&leases, |lease| &lease.address, empty).print(&output, table, out).await
+            List::new(&leases, |lease| &lease.address, empty).print(&output, table, io.out).await
         }
         LeaseCommand::Delete { names, force } => {
             // All are found before the first is deleted.
             let mut leases = Vec::new();
             for name in &names {
-                let request =
-                    pb::GetLeaseRequest { by: Some(by(output::referenced::<pb::Lease>(name))) };
-                let found = call(channel, request).await.map_err(add_hint)?;
+                let by = Some(by(output::referenced::<pb::Lease>(name)));
+                let found = call(channel, pb::GetLeaseRequest { by }).await.map_err(add_hint)?;
                 let lease = required(found.lease)?;
                 check_ended(&lease, force)?;
                 leases.push(lease);
@@ -90,20 +83,11 @@ pub async fn run(
             for pb::Lease { address, revision, .. } in leases {
                 let line = format!("lease of {address} deleted");
                 call(channel, pb::DeleteLeaseRequest { address, revision }).await?;
-                print_line(out, &line)?;
+                io.print(&line)?;
             }
             Ok(())
         }
     }
-}
-
-async fn list(channel: &Channel) -> anyhow::Result<Vec<pb::Lease>> {
-    let page = async |page_token| {
-        let request = pb::ListLeasesRequest { page_size: PAGE_SIZE, page_token };
-        let page = call(channel, request).await.map_err(add_hint)?;
-        Ok((page.leases, page.next_page_token))
-    };
-    pages(page).await
 }
 
 /// Replaces the status of a server without netboot.
@@ -137,16 +121,11 @@ fn holder(lease: &pb::Lease) -> &str {
 }
 
 impl Row for pb::Lease {
-    const COLUMNS: &'static [&'static str] = &["ADDRESS", "STATE", "HOLDER", "MACHINE", "ENDS"];
+    const COLUMNS: &'static str =
+        "ADDRESS:address,STATE:state,HOLDER,MACHINE:hardware_id,ENDS:expire_time";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        vec![
-            self.address.clone(),
-            self.state().word(),
-            holder(self).to_owned(),
-            self.hardware_id.clone(),
-            output::time_until(self.expire_time, now),
-        ]
+    fn cell(&self, _: &str) -> String {
+        holder(self).to_owned()
     }
 }
 

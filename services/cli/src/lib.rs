@@ -64,14 +64,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 pub use clap_complete::Shell;
-use connect::Connection;
-use runtime::Channel;
+use connect::{Connection, Io};
+use resource::ResourceCommand;
+use tinwright::node::v1::Node;
 
 /// The client commands.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Create or change the objects in files, of all kinds
-    Apply(ApplyArguments),
+    Apply(ServerArguments<resource::ApplyOptions>),
     /// Manage the site's machines
     #[command(visible_alias = "hw")]
     Hardware(ServerCommand<hardware::HardwareCommand>),
@@ -88,7 +89,7 @@ pub enum Command {
     /// Control the power and the boot device of machines, and manage their BMCs
     Power(ServerCommand<power::PowerCommand>),
     /// List nodes: machines that attach, mount and run system images
-    Node(ServerCommand<node::NodeCommand>),
+    Node(ServerCommand<ResourceCommand<Node>>),
     /// Manage stacks: what nodes attach, mount and run
     Stack(ServerCommand<stack::StackCommand>),
     /// Manage subnets: networks whose addresses are granted
@@ -104,7 +105,7 @@ pub enum Command {
     /// Issue and revoke client certificates, and manage credentials
     Identity(ServerCommand<identity::IdentityCommand>),
     /// Print what changed, when, and who asked for it
-    Events(EventsArguments),
+    Events(ServerArguments<events::EventsCommand>),
     /// Explain and list network boots of machines
     Boot(ServerCommand<boot::BootCommand>),
     /// Explain responses of the metadata service
@@ -129,22 +130,13 @@ pub struct ServerCommand<C: clap::Subcommand> {
     command: C,
 }
 
-/// The command `events`, which has no subcommands.
+/// A command without subcommands that is sent to a server.
 #[derive(Debug, clap::Args)]
-pub struct EventsArguments {
+pub struct ServerArguments<A: clap::Args> {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    command: events::EventsCommand,
-}
-
-/// The command `apply`, which has no subcommands.
-#[derive(Debug, clap::Args)]
-pub struct ApplyArguments {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    command: resource::ApplyOptions,
+    command: A,
 }
 
 /// Runs `command`, and prints an error as one line on standard error.
@@ -154,7 +146,8 @@ pub fn run(command: Command) -> ExitCode {
 
 /// Writes a backup of the store of the server at `connection` to `file`, or to standard output for `-`.
 pub fn backup(connection: &Connection, file: &Path) -> ExitCode {
-    finish(connected(connection, async |channel| store::backup(channel, file).await))
+    let backup = async |io: &mut Io<'_>| store::backup(io.channel, file).await;
+    finish(connected(connection, &mut std::io::stdout(), backup))
 }
 
 /// Runs `work`, and prints an error as one line on standard error.
@@ -173,12 +166,12 @@ fn finish(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
 
 /// Runs `command`, and prints to `out`. [`failure::lines`] renders its error.
 pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Result<()> {
-    /// Runs the command of a module on a channel to its server.
+    /// Runs the command of a module on a connection to its server.
     macro_rules! connected {
-        ($arguments:ident, $module:ident) => {{
+        ($it:ident, $module:ident $(, $argument:expr)?) => {{
             let run =
-                async |channel: &Channel| $module::run($arguments.command, channel, out).await;
-            connected(&$arguments.connection, run).await
+                async |io: &mut Io<'_>| $module::run($it.command, $($argument,)? io).await;
+            connected(&$it.connection, out, run).await
         }};
     }
     match command {
@@ -190,19 +183,14 @@ pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Resul
         Command::Template(it) => connected!(it, template),
         Command::Workflow(it) => connected!(it, workflow),
         Command::Power(it) => connected!(it, power),
-        Command::Node(it) => connected!(it, node),
+        Command::Node(it) => connected!(it, resource),
         Command::Stack(it) => connected!(it, stack),
         Command::Subnet(it) => connected!(it, subnet),
         Command::Range(it) => connected!(it, range),
         Command::Address(it) => connected!(it, address),
         Command::Lease(it) => connected!(it, lease),
         Command::Tenant(it) => connected!(it, tenant),
-        Command::Identity(it) => {
-            let servers = it.connection.servers()?;
-            let run =
-                async |channel: &Channel| identity::run(it.command, servers, channel, out).await;
-            connected(&it.connection, run).await
-        }
+        Command::Identity(it) => connected!(it, identity, it.connection.servers()?),
         Command::Boot(it) => connected!(it, boot),
         Command::Events(it) => connected!(it, events),
         Command::Metadata(it) => connected!(it, metadata),
@@ -212,14 +200,15 @@ pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Resul
     }
 }
 
-/// Runs `command` on a connected channel. If the connection breaks, the error is the cause of that.
+/// Runs `command` on a connection. If the connection breaks, the error is the cause of that.
 async fn connected(
     connection: &Connection,
-    command: impl AsyncFnOnce(&Channel) -> anyhow::Result<()>,
+    out: &mut dyn Write,
+    command: impl AsyncFnOnce(&mut Io<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let channel = connection.open().await?;
+    let channel = &connection.open().await?;
     // Each caller's future has room for the largest command.
-    match Box::pin(command(&channel)).await {
+    match Box::pin(command(&mut Io { channel, out })).await {
         Err(error) => Err(connection.explain(error).await),
         Ok(()) => Ok(()),
     }

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 
-use runtime::Channel;
 use tinwright::HardwareId;
 use tinwright::metadata::v1 as pb;
 use tinwright::metadata::v1::explain_metadata_request::By;
 
-use crate::connect::call;
+use crate::connect::Io;
 use crate::output::{self, Format, print_one};
 use crate::{failure, hardware};
 
@@ -29,12 +28,9 @@ pub enum MetadataCommand {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: MetadataCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: MetadataCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     let MetadataCommand::Explain { machine, output } = command;
+    let channel = io.channel;
     let by = match by_form(machine) {
         // The service says of an address why it does not answer, also if its machine is free.
         By::Address(address) => By::Address(address),
@@ -44,13 +40,12 @@ pub async fn run(
             None => by_form(name),
         },
     };
-    let request = pb::ExplainMetadataRequest { by: Some(by) };
-    let response = call(channel, request).await;
+    let response = io.call(pb::ExplainMetadataRequest { by: Some(by) }).await;
     let response =
         response.map_err(|status| failure::if_unimplemented(status, WITHOUT_METADATA))?;
     let names = hardware::names(channel, std::iter::once(response.hardware_id.as_str())).await;
     let name = names.get(&response.hardware_id).map(String::as_str).unwrap_or_default();
-    print_one(out, &response, &output, |response| explanation(response, name))
+    print_one(io.out, &response, &output, |response| explanation(response, name))
 }
 
 fn by_form(name: String) -> By {

@@ -4,19 +4,17 @@ mod offers;
 mod settings;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::time::SystemTime;
 
-use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 
-use crate::connect::{View, call};
-use crate::failure;
-use crate::output::{self, Row, Table};
+use crate::connect::{Io, View, call};
+use crate::output::{Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, from_files,
+    self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand,
 };
+use crate::{failure, files};
 
 /// The columns of a list.
 const COLUMNS: [&str; 8] =
@@ -39,52 +37,39 @@ pub enum ModelCommand {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: ModelCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: ModelCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        ModelCommand::Create(options) => create(options, channel, out).await,
-        ModelCommand::Apply(options) => resource::apply::<pb::Model>(options, channel, out).await,
-        ModelCommand::Update(options) => update(options.split()?, channel, out).await,
-        ModelCommand::Offers(options) => offers::list(options, channel, out).await,
-        ModelCommand::Resource(command) => resource::run(command, channel, out).await,
+        ModelCommand::Create(options) => create(options, io).await,
+        ModelCommand::Apply(options) => resource::apply::<pb::Model>(options, io).await,
+        ModelCommand::Update(options) => update(options.split()?, io).await,
+        ModelCommand::Offers(options) => offers::list(options, io).await,
+        ModelCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
-async fn create(
-    settings::CreateModel { files, settings }: settings::CreateModel,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+async fn create(options: settings::CreateModel, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let settings::CreateModel { files: FileOptions { files, output }, settings } = options;
+    let channel = io.channel;
     let change = async |model: &mut pb::Model| settings.write(channel, model).await.map(drop);
-    from_files::create_with(files, change, channel, out).await?.into_result()
+    let created = resource::create_objects(files::read_all(&files), output, change, io);
+    created.await?.into_result()
 }
 
-async fn update(
-    update: settings::Update,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+async fn update(update: settings::Update, io: &mut Io<'_>) -> anyhow::Result<()> {
     let (name, settings, no_accept_enrolled, output) = match update {
-        settings::Update::Files(files) => {
-            return resource::update::<pb::Model>(files, channel, out).await;
-        }
+        settings::Update::Files(files) => return resource::update::<pb::Model>(files, io).await,
         settings::Update::Settings { name, settings, no_accept_enrolled, output } => {
             (name, settings, no_accept_enrolled, output)
         }
     };
-    let mut model = pb::Model::find(channel, &name, View::Basic).await?;
-    let mut paths = settings.write(channel, &mut model).await?;
+    let mut model = pb::Model::find(io.channel, &name, View::Basic).await?;
+    let mut paths = settings.write(io.channel, &mut model).await?;
     if no_accept_enrolled {
         model.accept_enrolled = None;
         paths.push("accept_enrolled".into());
     }
-    anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
-    let mask = Some(FieldMask { paths });
-    let updated = pb::Model { revision: 0, ..model }.update(channel, mask).await?;
-    resource::print(&[updated], output, channel, out).await
+    let updated = pb::Model { revision: 0, ..model }.change(io.channel, paths).await?;
+    resource::print(&[updated], output, io).await
 }
 
 /// Returns the numbers of machines of all models by the model's id.
@@ -101,28 +86,15 @@ async fn counts(channel: &Channel) -> anyhow::Result<BTreeMap<String, pb::ModelC
 }
 
 impl Row for pb::Model {
-    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "AGE", "DESCRIPTION"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let age = output::age(self.create_time, now);
-        vec![self.id.clone(), self.name.clone(), age, self.description.clone()]
-    }
+    const COLUMNS: &'static str = "ID:id,NAME:name,AGE:create_time,DESCRIPTION:description";
 }
 
 impl Resource for pb::Model {
     type Filter = NoOptions;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "model";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright model create -f FILE`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         resource::by_label(channel, name, view).await
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 
     /// Shows the numbers of machines, if the caller may see them.
@@ -137,10 +109,9 @@ impl Resource for pb::Model {
             let count = counts.get(&model.id).copied().unwrap_or_default();
             let pb::ModelCounts { machines, free, occupied, failed } = count;
             let numbers = [machines, free, occupied, failed].map(|number| number.to_string());
-            let [id, name, age, description] =
-                [&model.id, &model.name, &output::age(model.create_time, now), &model.description]
-                    .map(Clone::clone);
-            [id, name].into_iter().chain(numbers).chain([age, description]).collect()
+            let mut row = model.row(now);
+            row.splice(2..2, numbers);
+            row
         });
         Table::new(&COLUMNS, rows)
     }

@@ -1,23 +1,13 @@
-//! Commands on nodes.
+//! Nodes: how commands find, list and print them.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::time::SystemTime;
 
 use runtime::Channel;
 use tinwright::node::v1 as pb;
 
-use crate::connect::{View, call};
-use crate::output::{self, Row};
-use crate::resource::{self, NoOptions, PAGE_SIZE, Page, Query, Resource, ResourceCommand};
-
-/// Commands on nodes.
-#[derive(Debug, clap::Subcommand)]
-pub enum NodeCommand {
-    /// Commands that every resource has
-    #[command(flatten)]
-    Resource(ResourceCommand<pb::Node>),
-}
+use crate::connect::View;
+use crate::output::Row;
+use crate::resource::{self, Query, Resource};
 
 /// Options of a list, besides labels.
 #[derive(Debug, Default, PartialEq, clap::Args)]
@@ -43,61 +33,30 @@ pub enum StackState {
     Failed = pb::NodeState::Failed as isize,
 }
 
-/// Runs `command`.
-pub async fn run(
-    NodeCommand::Resource(command): NodeCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    resource::run(command, channel, out).await
-}
-
-/// Returns the name of `node` for people: its id if it has none.
-pub(crate) fn display_name(node: &pb::Node) -> &str {
-    if node.name.is_empty() { &node.id } else { &node.name }
-}
-
 impl Row for pb::Node {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "NAME", "CONNECTED", "STACK", "VERSION", "STATE", "CONTAINERS", "SEEN", "REASON"];
+    const COLUMNS: &'static str = "ID:id,NAME:name,CONNECTED:connected,STACK:stack_id,VERSION,STATE:state,CONTAINERS,SEEN:last_seen_time,REASON:state_reason";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let connected = if self.connected { "yes" } else { "no" };
-        let containers = self.observation.iter().flat_map(|it| &it.containers);
-        let running = containers.filter(|it| it.state() == pb::container::State::Running).count();
-        let version = match self.stack_version {
-            0 => String::new(),
-            version => version.to_string(),
-        };
-        vec![
-            self.id.clone(),
-            self.name.clone(),
-            connected.to_owned(),
-            self.stack_id.clone(),
-            version,
-            self.state().word(),
-            running.to_string(),
-            output::age(self.last_seen_time, now),
-            self.state_reason.clone(),
-        ]
+    fn cell(&self, column: &str) -> String {
+        match column {
+            "VERSION" if self.stack_version == 0 => String::new(),
+            "VERSION" => self.stack_version.to_string(),
+            _ => {
+                let containers = self.observation.iter().flat_map(|it| &it.containers);
+                let is_running =
+                    |it: &&pb::ContainerStatus| it.state() == pb::container::State::Running;
+                containers.filter(is_running).count().to_string()
+            }
+        }
     }
 }
 
 impl Resource for pb::Node {
     type Filter = NodeFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "node";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str =
         "a machine is one after its instance with an image_stack has booted";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         resource::by_name(channel, name, view).await
-    }
-
-    fn title(&self) -> String {
-        display_name(self).to_owned()
     }
 
     async fn names(channel: &Channel, _: &[Self]) -> HashMap<String, String> {
@@ -114,23 +73,4 @@ impl Resource for pb::Node {
         request.state = state.map_or(0, |state| state as i32);
         Ok(())
     }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
-    }
-}
-
-/// Returns the nodes with the desired stack `stack_id`.
-pub(crate) async fn of_stack(channel: &Channel, stack_id: &str) -> anyhow::Result<Vec<pb::Node>> {
-    resource::pages(async |page_token| {
-        let stack_id = stack_id.to_owned();
-        list(channel, pb::ListNodesRequest { page_token, stack_id, ..Default::default() }).await
-    })
-    .await
-}
-
-async fn list(channel: &Channel, request: pb::ListNodesRequest) -> Page<pb::Node> {
-    let request = pb::ListNodesRequest { page_size: PAGE_SIZE, ..request };
-    let page = call(channel, request).await?;
-    Ok((page.nodes, page.next_page_token))
 }

@@ -1,9 +1,11 @@
 //! Output of commands: tables for people, JSON and YAML for programs.
 //!
+//! - `columns`: the values of objects in the columns of tables.
 //! - `format`: the formats.
 //! - `list`: lists of objects, as all commands print them.
 //! - `table`: tables with names and short ids.
 
+mod columns;
 mod format;
 mod list;
 mod table;
@@ -16,20 +18,29 @@ use prost::{Message, Name};
 use prost_types::Timestamp;
 use runtime::Clock;
 use serde_json::Value;
-use tinwright::json;
+use tinwright::{Stored, json};
 
+pub(crate) use self::columns::headers;
 pub use self::format::Format;
 pub use self::list::{List, ListOutput};
 pub use self::table::{GrowingTable, Table};
 use crate::files::{descriptor, human};
 
 /// An object with a row in a table.
-pub trait Row {
-    /// Names of the columns.
-    const COLUMNS: &'static [&'static str];
+pub trait Row: Message + Name + Sized {
+    /// The columns, as kubectl has custom ones: a header, and the path of a field after a colon. Columns without
+    /// a path have their values from [`cell`](Self::cell).
+    const COLUMNS: &'static str;
+
+    /// Returns the value in `column`, which does not show one field.
+    fn cell(&self, _column: &str) -> String {
+        String::new()
+    }
 
     /// Returns the values in the columns.
-    fn row(&self, now: SystemTime) -> Vec<String>;
+    fn row(&self, now: SystemTime) -> Vec<String> {
+        columns::row(self, now)
+    }
 }
 
 /// The reader of the output has closed it, as `head` does: a reason to stop, but not a failure.
@@ -120,6 +131,11 @@ pub fn table<R: Row>(objects: &[R]) -> String {
 pub fn fields(fields: &[(&str, String)]) -> String {
     let present = fields.iter().filter(|(_, value)| !value.is_empty());
     present.map(|(name, value)| format!("{name:<10} {value}\n")).collect()
+}
+
+/// Returns the state of `object` as options write it, such as `deprovision-failed`.
+pub fn state(object: &impl Stored) -> String {
+    object.state_word().replace('_', "-")
 }
 
 /// Returns `state` as tables show it for an object that is protected or not.

@@ -5,17 +5,16 @@ pub mod job;
 mod operation_text;
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{self, Power, What};
 
-use crate::connect::call;
+use crate::connect::Io;
 use crate::input;
 use crate::output::{self, Format, ListOutput, Row, print_one};
-use crate::resource::{ListQuery, Resource as _};
+use crate::resource::{self, ListQuery, Resource as _};
 
 /// Commands on power.
 #[derive(Debug, clap::Subcommand)]
@@ -155,26 +154,20 @@ pub enum Drive {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: PowerCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: PowerCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     let mut soft_off_limit = None;
     let (options, what) = match command {
-        PowerCommand::Bmc(command) => return bmc::run(command, channel, out).await,
+        PowerCommand::Bmc(command) => return bmc::run(command, io).await,
         PowerCommand::Status { machine, output } => {
-            let hardware_id = Hardware::find_id(channel, &machine).await?;
-            let request = pb::GetPowerStateRequest { hardware_id };
-            let state = call(channel, request).await;
-            let state = state.map_err(|status| bmc::with_hint(status, &machine))?;
-            let table = |state: &_| output::table(std::slice::from_ref(state));
-            return print_one(out, &state, &output, table);
+            let hardware_id = Hardware::find_id(io.channel, &machine).await?;
+            return print_state(hardware_id, &machine, &output, io).await;
         }
-        PowerCommand::Jobs { machine, query, output } => {
-            return job::list(machine, query, output, channel, out).await;
+        PowerCommand::Jobs { machine, mut query, output } => {
+            let machine = machine.as_deref();
+            query.filter.hardware_id = Hardware::find_optional_id(io.channel, machine).await?;
+            return resource::list::<pb::PowerJob>(&query, output, io).await;
         }
-        PowerCommand::Cancel { id, output } => return job::cancel(id, channel, output, out).await,
+        PowerCommand::Cancel { id, output } => return job::cancel(&id, output, io).await,
         PowerCommand::On(options) => (options, What::Power(Power::On.into())),
         PowerCommand::Off(options) => (options, What::Power(Power::Off.into())),
         PowerCommand::SoftOff { options, limit } => {
@@ -198,15 +191,26 @@ pub async fn run(
         }
         PowerCommand::EjectMedia { options, drive } => (options, What::EjectMedia(drive as i32)),
     };
-    job::start(options, pb::Operation { what: Some(what), soft_off_limit }, channel, out).await
+    job::start(options, pb::Operation { what: Some(what), soft_off_limit }, io).await
+}
+
+/// Prints the power state of the machine with `hardware_id`, which errors call `name`.
+async fn print_state(
+    hardware_id: String,
+    name: &str,
+    output: &Format,
+    io: &mut Io<'_>,
+) -> anyhow::Result<()> {
+    let state = io.call(pb::GetPowerStateRequest { hardware_id }).await;
+    let state = state.map_err(|status| bmc::with_hint(status, name))?;
+    print_one(io.out, &state, output, |state| output::table(std::slice::from_ref(state)))
 }
 
 impl Row for pb::GetPowerStateResponse {
-    const COLUMNS: &'static [&'static str] = &["POWER", "BOOT"];
+    const COLUMNS: &'static str = "POWER:power_state,BOOT";
 
-    fn row(&self, _: SystemTime) -> Vec<String> {
-        let boot = self.boot.as_ref().map_or_else(String::new, operation_text::boot);
-        vec![output::word(self.power_state().as_str_name(), "POWER_STATE_"), boot]
+    fn cell(&self, _: &str) -> String {
+        self.boot.as_ref().map_or_else(String::new, operation_text::boot)
     }
 }
 

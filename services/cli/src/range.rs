@@ -1,18 +1,14 @@
 //! Commands on ranges of subnets.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::time::SystemTime;
 
 use runtime::Channel;
 use tinwright::address::v1 as pb;
 
-use crate::connect::View;
+use crate::connect::{Io, View};
 use crate::input;
-use crate::output::{self, Format, Row};
-use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, Query, Resource, ResourceCommand,
-};
+use crate::output::{Format, Row};
+use crate::resource::{self, ApplyOptions, FromFiles, Names, Query, Resource, ResourceCommand};
 
 /// Commands on ranges.
 #[derive(Debug, clap::Subcommand)]
@@ -63,26 +59,21 @@ fn first_and_last(text: &str) -> Result<(String, String), String> {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: RangeCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: RangeCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         RangeCommand::Create {
             name,
-            addresses,
+            addresses: (first, last),
             subnet,
             dynamic,
             prefix_length,
             labels,
             output,
         } => {
-            let (first, last) = addresses;
             let kind = if dynamic { pb::RangeKind::Dynamic } else { pb::RangeKind::Static };
             let range = pb::Range {
                 name,
-                subnet_id: pb::Subnet::find(channel, &subnet, View::Basic).await?.id,
+                subnet_id: pb::Subnet::find(io.channel, &subnet, View::Basic).await?.id,
                 first,
                 last,
                 kind: kind.into(),
@@ -90,32 +81,19 @@ pub async fn run(
                 labels: labels.into_iter().collect(),
                 ..pb::Range::default()
             };
-            resource::print(&[range.create(channel).await?], output, channel, out).await
+            resource::print(&[range.create(io.channel).await?], output, io).await
         }
-        RangeCommand::Apply(options) => resource::apply::<pb::Range>(options, channel, out).await,
-        RangeCommand::Resource(command) => resource::run(command, channel, out).await,
+        RangeCommand::Apply(options) => resource::apply::<pb::Range>(options, io).await,
+        RangeCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
 impl Row for pb::Range {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "NAME", "SUBNET", "FIRST", "LAST", "KIND", "BITS", "AGE"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let kind = output::word(self.kind().as_str_name(), "RANGE_KIND_");
-        let [id, name, subnet, first, last] =
-            [&self.id, &self.name, &self.subnet_id, &self.first, &self.last].map(Clone::clone);
-        let age = output::age(self.create_time, now);
-        vec![id, name, subnet, first, last, kind, self.prefix_length.to_string(), age]
-    }
+    const COLUMNS: &'static str = "ID:id,NAME:name,SUBNET:subnet_id,FIRST:first,LAST:last,KIND:kind,BITS:prefix_length,AGE:create_time";
 }
 
 impl Resource for pb::Range {
     type Filter = RangeFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "range";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str =
         "create one with `tinwright range create NAME FIRST-LAST --subnet SUBNET`";
 
@@ -134,10 +112,6 @@ impl Resource for pb::Range {
     ) -> anyhow::Result<()> {
         request.subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
         Ok(())
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 }
 

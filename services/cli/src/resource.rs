@@ -15,58 +15,54 @@ mod names;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::io::Write;
+use std::marker::PhantomData;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost::{Message, Name};
 use prost_types::FieldMask;
 use runtime::Channel;
+use serde_json::json;
 use tinwright::requests::{
-    self, By, DeleteRequest as _, GetRequest as _, HasDelete, HasGet, HasList, ListRequest as _,
-    ObjectResponse as _,
+    self, By, GetRequest as _, HasGet, HasList, Labels, ListRequest as _, ObjectResponse as _,
 };
 use tinwright::{HardwareId, check};
+use tonic::Status;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::{self, Missing};
 use crate::follow::{self, Watchable};
-use crate::output::{self, Format, ListOutput, Row, Table, print_line};
+use crate::output::{self, Format, ListOutput, Row, Table};
+pub use delete::DeleteOptions;
 pub use from_files::{
-    ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, create_from_files, update,
+    ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, create_objects, update,
 };
+pub use list::{ListQuery, list};
 pub use names::Names;
 
 /// Objects per page of a list: few enough that a page of the largest ones fits a message.
-pub const PAGE_SIZE: i32 = 100;
+const PAGE_SIZE: i32 = 100;
 
 /// The options of a list of this resource.
 pub type Query<R> = ListQuery<<R as Resource>::Filter>;
-
-/// A page of a list, and the token of the next page.
-pub type Page<T> = anyhow::Result<(Vec<T>, String)>;
 
 /// Objects of one kind on the server.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
 pub trait Resource: Watchable + HasList + Row {
     /// Options that filter a list, besides labels.
     type Filter: clap::Args + Debug + Default + PartialEq;
-    /// Options of a watch.
-    type WatchOptions: clap::Args + Debug;
-    /// Options of a delete.
-    type DeleteOptions: clap::Args + Debug;
 
-    /// Name of the resource in messages.
-    const RESOURCE: &'static str;
     /// Names by which an object can be found, for help texts.
-    const NAMES: &'static str;
+    const NAMES: &'static str = "NAME|ID";
+    /// The objects, for help texts.
+    const OBJECTS: &'static str = "The objects";
     /// The command that makes the first object, for an empty list.
     const FIRST: &'static str = "";
 
     /// Returns the object with exactly the name `name`. The error is [`failure::is_not_found`] if there is none.
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self>;
 
-    /// Completes the request for a page of the objects that `query` selects, by their labels already.
+    /// Completes the request for the objects that `query` selects, by their labels already.
     async fn select(
         _channel: &Channel,
         _request: &mut Self::List,
@@ -75,16 +71,15 @@ pub trait Resource: Watchable + HasList + Row {
         Ok(())
     }
 
-    /// Returns one page of a list.
-    async fn page(channel: &Channel, query: &Query<Self>, page_token: String) -> Page<Self> {
-        let mut request = Self::List::of(PAGE_SIZE, page_token, query.labels());
-        Self::select(channel, &mut request, query).await?;
-        let page: requests::Page<Self> = call(channel, request).await?.into();
-        Ok((page.objects, page.next_page_token))
+    /// Returns all objects that `query` selects.
+    async fn all(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Vec<Self>> {
+        let mut filter = Self::List::of(PAGE_SIZE, String::new(), query.labels());
+        Self::select(channel, &mut filter, query).await?;
+        let filter = filter.encode_to_vec();
+        // An encoded request can be decoded.
+        let select = |request: &mut Self::List| drop(request.merge(filter.as_slice()));
+        Ok(list_all(channel, select).await?)
     }
-
-    /// Deletes the object.
-    async fn delete(&self, channel: &Channel, options: &Self::DeleteOptions) -> anyhow::Result<()>;
 
     /// Returns the object with the name `name`, which may be the beginning of its id, or a reference: `hardware/node-1`.
     async fn find(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
@@ -115,11 +110,6 @@ pub trait Resource: Watchable + HasList + Row {
         }
     }
 
-    /// True if `filter`, which the server does not know, leaves the object.
-    fn matches(&self, _filter: &Self::Filter) -> bool {
-        true
-    }
-
     /// Returns its name for people: its id if it has none.
     fn title(&self) -> String {
         let name = self.name();
@@ -129,11 +119,6 @@ pub trait Resource: Watchable + HasList + Row {
     /// Returns the name in references to it: one by which it is found, and no other.
     fn reference_name(&self) -> String {
         self.title()
-    }
-
-    /// Returns what a deletion does, for people.
-    fn deletion(&self, _: &Self::DeleteOptions) -> String {
-        format!("{} {} deleted", Self::RESOURCE, self.title())
     }
 
     /// Describes the object for people.
@@ -152,17 +137,14 @@ pub trait Resource: Watchable + HasList + Row {
     }
 }
 
-/// Resources whose objects can be protected.
-pub trait Protectable: FromFiles {
-    /// Returns an update of the object with the id `id` that sets its field `protect`.
-    fn protection(id: String, protect: bool) -> Self;
-}
-
-pub use list::ListQuery;
-
-/// The commands that every resource has.
+/// The commands that every resource has, with the options of its deletions and its watches.
 #[derive(Debug, clap::Subcommand)]
-pub enum ResourceCommand<R: Resource> {
+pub enum ResourceCommand<R, D = NoOptions, W = NoOptions>
+where
+    R: Resource,
+    D: DeleteOptions<R>,
+    W: clap::Args + Debug,
+{
     /// Get one object
     Get {
         /// The object
@@ -191,7 +173,7 @@ pub enum ResourceCommand<R: Resource> {
         name: Option<String>,
         /// Options of this resource
         #[command(flatten)]
-        options: R::WatchOptions,
+        options: W,
         /// Print these parts of each
         #[arg(long, default_value = "basic")]
         view: View,
@@ -206,7 +188,7 @@ pub enum ResourceCommand<R: Resource> {
         yes: bool,
         /// Options of this resource
         #[command(flatten)]
-        options: R::DeleteOptions,
+        options: D,
     },
 }
 
@@ -214,37 +196,53 @@ pub enum ResourceCommand<R: Resource> {
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct NoOptions {}
 
+/// Objects that a command changes and then prints.
+#[derive(Debug, clap::Args)]
+pub struct Targets<R: Resource> {
+    #[arg(value_name = R::NAMES, required = true, help = R::OBJECTS)]
+    pub(crate) names: Vec<String>,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    pub(crate) output: Format,
+    #[arg(skip)]
+    _resource: PhantomData<R>,
+}
+
 /// Runs `command`.
 pub async fn run<R: Resource>(
-    command: ResourceCommand<R>,
-    channel: &Channel,
-    out: &mut dyn Write,
+    command: ResourceCommand<R, impl DeleteOptions<R>, impl clap::Args + Debug>,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     match command {
-        ResourceCommand::Get { name, view, output } => {
-            let object = R::find(channel, &name, view).await?;
-            match &output {
-                Format::Table | Format::Wide => print_line(out, &object.describe(channel).await?),
-                Format::Name => print_line(out, &output::reference::<R>(&object.reference_name())),
-                Format::Json | Format::Yaml | Format::JsonPath(_) => {
-                    print_line(out, &output::one(&object, &output)?)
-                }
-            }
-        }
-        ResourceCommand::List { query, output } => {
-            list::list::<R>(&query, output, channel, out).await
-        }
+        ResourceCommand::Get { name, view, output } => get::<R>(&name, view, &output, io).await,
+        ResourceCommand::List { query, output } => list::<R>(&query, output, io).await,
         ResourceCommand::Watch { name, options: _, view } => {
             let id = match name {
-                Some(name) => R::find(channel, &name, View::Basic).await?.id().to_owned(),
+                Some(name) => R::find(io.channel, &name, View::Basic).await?.id().to_owned(),
                 None => String::new(),
             };
-            follow::events::<R>(channel, id, view, out).await
+            follow::events::<R>(id, view, io).await
         }
         ResourceCommand::Delete { names, yes, options } => {
-            delete::delete::<R>(&names, yes, &options, channel, out).await
+            delete::delete::<R>(&names, yes, &options, io).await
         }
     }
+}
+
+/// Prints the object with the name `name`.
+pub async fn get<R: Resource>(
+    name: &str,
+    view: View,
+    output: &Format,
+    io: &mut Io<'_>,
+) -> anyhow::Result<()> {
+    let object = R::find(io.channel, name, view).await?;
+    let text = match output {
+        Format::Table | Format::Wide => object.describe(io.channel).await?,
+        Format::Name => output::reference::<R>(&object.reference_name()),
+        Format::Json | Format::Yaml | Format::JsonPath(_) => output::one(&object, output)?,
+    };
+    io.print(&text)
 }
 
 /// Returns the object with the id or the name `name`.
@@ -270,19 +268,10 @@ pub async fn by_label<R: Resource + HasGet>(
     let is_id = name.parse::<HardwareId>().is_ok();
     let name = match check::label(name) {
         Ok(label) if !is_id => label,
-        Err(_) if !is_id => return Err(no_name(name, R::RESOURCE)),
+        Err(_) if !is_id => return Err(no_name(name, R::SINGULAR)),
         Ok(_) | Err(_) => name.to_owned(),
     };
     by_name(channel, &name, view).await
-}
-
-/// Deletes an object by its id.
-pub async fn delete_by_id<R: Resource + HasDelete>(
-    object: &R,
-    channel: &Channel,
-) -> anyhow::Result<()> {
-    call(channel, R::Delete::of(object.id().to_owned())).await?;
-    Ok(())
 }
 
 /// Returns the object whose id begins with `prefix`, or the error `missing` if there is none.
@@ -297,11 +286,9 @@ async fn by_prefix<R: Resource>(
     if prefix.len() >= ID_LENGTH || prefix.is_empty() || !prefix.bytes().all(is_part_of_id) {
         return Err(missing);
     }
-    let all = ListQuery::<R::Filter>::default();
     let prefix = prefix.to_ascii_lowercase();
-    let found = pages(async |token| R::page(channel, &all, token).await).await;
     // A caller that may not list gets the first error.
-    let Ok(mut found) = found else { return Err(missing) };
+    let Ok(mut found) = R::all(channel, &Query::<R>::default()).await else { return Err(missing) };
     found.retain(|object| object.id().starts_with(&prefix));
     let count = found.len();
     match found.pop() {
@@ -312,34 +299,44 @@ async fn by_prefix<R: Resource>(
     }
 }
 
-/// Protects the objects with these names, or removes their protection. All are found before the first is changed.
-pub async fn protect<R: Protectable>(
-    names: &[String],
+/// Protects the objects, or removes their protection.
+pub async fn protect<R: FromFiles + Clone>(
+    targets: Targets<R>,
     protect: bool,
+    io: &mut Io<'_>,
+) -> anyhow::Result<()> {
+    let Targets { names, output, .. } = targets;
+    let new: R = tinwright::json::read(json!({ "protect": protect }))?;
+    set_fields(&names, &new, &["protect"], output, io).await
+}
+
+/// Gives the objects with these names the `fields` of `new`, and prints them. All are found before the first is changed.
+pub async fn set_fields<R: FromFiles + Clone>(
+    names: &[String],
+    new: &R,
+    fields: &[&str],
     output: Format,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let mut ids = Vec::new();
     for name in names {
-        ids.push(R::find(channel, name, View::Basic).await?.id().to_owned());
+        ids.push(R::find(io.channel, name, View::Basic).await?.id().to_owned());
     }
     let mut updated = Vec::new();
     for id in ids {
-        let mask = FieldMask { paths: vec!["protect".to_owned()] };
-        updated.push(R::protection(id, protect).update(channel, Some(mask)).await?);
+        let mask = FieldMask { paths: fields.iter().map(ToString::to_string).collect() };
+        updated.push(new.clone().with_id(id).update(io.channel, Some(mask)).await?);
     }
-    print(&updated, output, channel, out).await
+    print(&updated, output, io).await
 }
 
 /// Prints objects that a command has changed, as a list does.
 pub async fn print<R: Resource>(
     objects: &[R],
     output: Format,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
-    list::print(objects, &list::empty::<R>(), &output.into(), channel, out).await
+    list::print(objects, &list::empty::<R>(), &output.into(), io).await
 }
 
 /// Returns `found`, or nothing if it is the error that there is no such object.
@@ -353,10 +350,8 @@ pub fn optional<T>(found: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
 
 /// Returns the names of all objects by their ids; none if they cannot be listed.
 pub(crate) async fn all_names<R: Resource>(channel: &Channel) -> HashMap<String, String> {
-    let query = Query::<R>::default();
-    let objects = pages(async |token| R::page(channel, &query, token).await).await;
-    let objects = objects.unwrap_or_default().into_iter();
-    objects.map(|object| (object.id().to_owned(), object.title())).collect()
+    let objects = R::all(channel, &Query::<R>::default()).await.unwrap_or_default();
+    objects.iter().map(|object| (object.id().to_owned(), object.title())).collect()
 }
 
 /// Returns the error that `name` is not of the form that names of `resource` have: so there is none with it.
@@ -364,8 +359,24 @@ pub fn no_name(name: &str, resource: &str) -> anyhow::Error {
     Missing(format!("{name:?} is neither the name nor the id of a {resource}")).into()
 }
 
-/// Returns the objects of all pages. `page` gets the token of a page.
-pub async fn pages<T>(mut page: impl AsyncFnMut(String) -> Page<T>) -> anyhow::Result<Vec<T>> {
+/// Returns the objects of all pages of a list. `select` completes the request for a page.
+pub async fn list_all<T: HasList>(
+    channel: &Channel,
+    select: impl Fn(&mut T::List),
+) -> Result<Vec<T>, Status> {
+    pages(async |token| {
+        let mut request = T::List::of(PAGE_SIZE, token, Labels::new());
+        select(&mut request);
+        let page: requests::Page<T> = call(channel, request).await?.into();
+        Ok((page.objects, page.next_page_token))
+    })
+    .await
+}
+
+/// Returns the objects of all pages. `page` gets the token of a page, and returns that of the next one.
+pub async fn pages<T>(
+    mut page: impl AsyncFnMut(String) -> Result<(Vec<T>, String), Status>,
+) -> Result<Vec<T>, Status> {
     let (mut all, mut token) = (Vec::new(), String::new());
     loop {
         let (objects, next) = page(token).await?;

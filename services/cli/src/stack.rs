@@ -2,17 +2,14 @@
 
 mod progress;
 
-use std::io::Write;
-use std::time::SystemTime;
-
 use anyhow::Context as _;
 use runtime::Channel;
 use tinwright::node::v1 as pb;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::files::Object;
 use crate::input;
-use crate::output::{self, Row, print_line};
+use crate::output::Row;
 use crate::resource::{
     self, FileOptions, FromFiles, NoOptions, Resource, ResourceCommand, from_files, required,
 };
@@ -83,38 +80,42 @@ impl RolloutOptions {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: StackCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: StackCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        StackCommand::Apply(options) => apply(options, channel, out).await,
-        StackCommand::Rollback(options) => roll_back(options, channel, out).await,
-        StackCommand::Resource(command) => resource::run(command, channel, out).await,
+        StackCommand::Apply(options) => apply(options, io).await,
+        StackCommand::Rollback(RollBackOptions { name, version, rollout }) => {
+            let stack = pb::Stack::find(io.channel, &name, View::Basic).await?;
+            let request = pb::RollBackStackRequest {
+                id: stack.id,
+                version: version.unwrap_or(0),
+                rollout: Some(rollout.settings(Vec::new())),
+                revision: 0,
+            };
+            let stack = required(io.call(request).await?.stack)?;
+            wait(&stack, rollout, io).await
+        }
+        StackCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
 /// Applies the stacks in files one after another. One that fails does not prevent the others.
 async fn apply(
     ApplyOptions { files: FileOptions { files, output }, nodes, rollout }: ApplyOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let mut applied = Vec::new();
-    let each = async |stack: pb::Stack, object: &Object, out: &mut dyn Write| {
-        let settings = rollout.settings(nodes.clone());
-        let stack = apply_one(stack, settings, channel).await;
+    let each = async |stack: pb::Stack, object: &Object, io: &mut Io<'_>| {
+        let stack = apply_one(stack, rollout.settings(nodes.clone()), io.channel).await;
         let stack = stack.with_context(|| object.position.clone())?;
         applied.push(stack.clone());
         match output.is_for_people() {
-            true => wait(&stack, rollout, channel, out).await,
+            true => wait(&stack, rollout, io).await,
             false => Ok(()),
         }
     };
-    let result = from_files::for_each(&files, each, out).await;
+    let result = from_files::for_each(&files, each, io).await;
     if !output.is_for_people() && !applied.is_empty() {
-        resource::print(&applied, output, channel, out).await?;
+        resource::print(&applied, output, io).await?;
     }
     result
 }
@@ -133,35 +134,14 @@ async fn apply_one(
     required(call(channel, request).await?.stack)
 }
 
-async fn roll_back(
-    RollBackOptions { name, version, rollout }: RollBackOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let stack = pb::Stack::find(channel, &name, View::Basic).await?;
-    let request = pb::RollBackStackRequest {
-        id: stack.id,
-        version: version.unwrap_or(0),
-        rollout: Some(rollout.settings(Vec::new())),
-        revision: 0,
-    };
-    let stack = call(channel, request).await?.stack;
-    wait(&required(stack)?, rollout, channel, out).await
-}
-
 /// Prints the progress of the rollout of `stack` until its end, unless it is not to be waited for.
-async fn wait(
-    stack: &pb::Stack,
-    options: RolloutOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+async fn wait(stack: &pb::Stack, options: RolloutOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
     let rollout = stack.rollout.clone().unwrap_or_default();
-    print_line(out, &format!("stack {} version {}", stack.name, rollout.version))?;
+    io.print(&format!("stack {} version {}", stack.name, rollout.version))?;
     if options.no_wait || rollout.state() != pb::RolloutState::Running {
         return Ok(());
     }
-    progress::follow(stack, rollout.number, channel, out).await
+    progress::follow(stack, rollout.number, io).await
 }
 
 /// Returns the error of a rollout that did not reach its nodes.
@@ -170,43 +150,22 @@ fn stopped(stack: &pb::Stack, reason: &str) -> anyhow::Error {
 }
 
 impl Row for pb::Stack {
-    const COLUMNS: &'static [&'static str] = &[
-        "ID", "NAME", "VERSION", "ROLLOUT", "STATE", "NODES", "RUNNING", "FAILED", "AGE", "REASON",
-    ];
+    const COLUMNS: &'static str = "ID:id,NAME:name,VERSION,ROLLOUT:rollout.version,STATE:rollout.state,\
+        NODES:rollout.counts.nodes,RUNNING:rollout.counts.running,FAILED:rollout.counts.failed,\
+        AGE:create_time,REASON:rollout.state_reason";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let rollout = self.rollout.clone().unwrap_or_default();
-        let counts = rollout.counts.unwrap_or_default();
-        let newest = self.versions.last().map_or(0, |version| version.number);
-        vec![
-            self.id.clone(),
-            self.name.clone(),
-            newest.to_string(),
-            rollout.version.to_string(),
-            rollout.state().word(),
-            counts.nodes.to_string(),
-            counts.running.to_string(),
-            counts.failed.to_string(),
-            output::age(self.create_time, now),
-            rollout.state_reason,
-        ]
+    /// Returns the newest version.
+    fn cell(&self, _: &str) -> String {
+        self.versions.last().map_or(0, |version| version.number).to_string()
     }
 }
 
 impl Resource for pb::Stack {
     type Filter = NoOptions;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "stack";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright stack apply -f FILE`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         resource::by_label(channel, name, view).await
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 }
 

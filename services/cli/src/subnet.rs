@@ -1,15 +1,13 @@
 //! Commands on subnets.
 
-use std::io::Write;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::address::v1 as pb;
 
-use crate::connect::View;
+use crate::connect::{Io, View};
 use crate::input;
-use crate::output::{self, Format, Row};
+use crate::output::{Format, Row};
 use crate::resource::{self, ApplyOptions, FromFiles, NoOptions, Resource, ResourceCommand};
 
 /// Commands on subnets.
@@ -116,26 +114,21 @@ impl Settings {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: SubnetCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: SubnetCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         SubnetCommand::Create { name, cidr, settings, labels, output } => {
             let labels = labels.into_iter().collect();
             let mut subnet = pb::Subnet { name, cidr, labels, ..pb::Subnet::default() };
             settings.write(&mut subnet)?;
-            resource::print(&[subnet.create(channel).await?], output, channel, out).await
+            resource::print(&[subnet.create(io.channel).await?], output, io).await
         }
         SubnetCommand::Update { name, new_name, settings, output } => {
-            let stored = pb::Subnet::find(channel, &name, View::Basic).await?;
+            let stored = pb::Subnet::find(io.channel, &name, View::Basic).await?;
             let (subnet, paths) = changed(stored, new_name, settings)?;
-            let updated = subnet.update(channel, Some(FieldMask { paths })).await?;
-            resource::print(&[updated], output, channel, out).await
+            resource::print(&[subnet.change(io.channel, paths).await?], output, io).await
         }
-        SubnetCommand::Apply(options) => resource::apply::<pb::Subnet>(options, channel, out).await,
-        SubnetCommand::Resource(command) => resource::run(command, channel, out).await,
+        SubnetCommand::Apply(options) => resource::apply::<pb::Subnet>(options, io).await,
+        SubnetCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
@@ -154,37 +147,20 @@ fn changed(
         subnet.name = name;
         paths.push("name".into());
     }
-    anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
     Ok((subnet, paths))
 }
 
 impl Row for pb::Subnet {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "NAME", "NETWORK", "GATEWAY", "PROTECTED", "AGE"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let age = output::age(self.create_time, now);
-        let [id, name, cidr, gateway] =
-            [&self.id, &self.name, &self.cidr, &self.gateway].map(Clone::clone);
-        let protected = if self.protect { "yes" } else { "no" };
-        vec![id, name, cidr, gateway, protected.into(), age]
-    }
+    const COLUMNS: &'static str =
+        "ID:id,NAME:name,NETWORK:cidr,GATEWAY:gateway,PROTECTED:protect,AGE:create_time";
 }
 
 impl Resource for pb::Subnet {
     type Filter = NoOptions;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "subnet";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright subnet create NAME ADDRESS/BITS`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         resource::by_name(channel, name, view).await
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 }
 

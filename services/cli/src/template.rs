@@ -9,18 +9,17 @@ mod actions;
 mod render;
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use runtime::Channel;
 use tinwright::workflow::v1 as pb;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::files::{self, Object};
 use crate::input;
-use crate::output::{self, Format, Row};
+use crate::output::{Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, NoOptions, Query, Resource, ResourceCommand,
-    from_files,
+    self, ApplyOptions, DeleteOptions, FileOptions, FromFiles, NoOptions, Query, Resource,
+    ResourceCommand,
 };
 
 /// Commands on templates.
@@ -55,34 +54,26 @@ pub enum TemplateCommand {
     Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
-    Resource(ResourceCommand<pb::Template>),
+    Resource(ResourceCommand<pb::Template, DeleteTemplateOptions>),
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: TemplateCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: TemplateCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         TemplateCommand::Create { name: None, files } => {
-            resource::create::<pb::Template>(files, channel, out).await
+            resource::create::<pb::Template>(files, io).await
         }
-        TemplateCommand::Create { name: Some(name), files } => {
-            create_named(&name, files, channel, out).await
-        }
-        TemplateCommand::Render(options) => render::run(options, channel, out).await,
-        TemplateCommand::Actions(options) => actions::run(options, out),
+        TemplateCommand::Create { name: Some(name), files } => create_named(&name, files, io).await,
+        TemplateCommand::Render(options) => render::run(options, io).await,
+        TemplateCommand::Actions(options) => actions::run(options, io.out),
         TemplateCommand::Update { name, file, output } => {
             let data = input::text(&file)?;
-            let found = pb::Template::find(channel, &name, View::Full).await?;
-            let replaced = pb::Template { data, ..found }.update(channel, None).await?;
-            resource::print(&[replaced], output, channel, out).await
+            let found = pb::Template::find(io.channel, &name, View::Full).await?;
+            let replaced = pb::Template { data, ..found }.update(io.channel, None).await?;
+            resource::print(&[replaced], output, io).await
         }
-        TemplateCommand::Apply(options) => {
-            resource::apply::<pb::Template>(options, channel, out).await
-        }
-        TemplateCommand::Resource(command) => resource::run(command, channel, out).await,
+        TemplateCommand::Apply(options) => resource::apply::<pb::Template>(options, io).await,
+        TemplateCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
@@ -90,8 +81,7 @@ pub async fn run(
 async fn create_named(
     name: &str,
     FileOptions { files, output }: FileOptions,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let objects = files::read_all(&files);
     // Objects that cannot be read are reported first: nothing is created then.
@@ -104,8 +94,7 @@ async fn create_named(
         template.name = name.to_owned();
         anyhow::Ok(())
     };
-    let sent = from_files::create_objects(objects, output, rename, channel, out);
-    sent.await?.into_result()
+    resource::create_objects(objects, output, rename, io).await?.into_result()
 }
 
 /// Options of a deletion.
@@ -116,21 +105,20 @@ pub struct DeleteTemplateOptions {
     force: bool,
 }
 
-impl Row for pb::Template {
-    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "AGE", "CHANGED"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let ages = [self.create_time, self.update_time].map(|time| output::age(time, now));
-        [self.id.clone(), self.name.clone()].into_iter().chain(ages).collect()
+impl DeleteOptions<pb::Template> for DeleteTemplateOptions {
+    async fn delete(&self, template: &pb::Template, channel: &Channel) -> anyhow::Result<()> {
+        let (id, force) = (template.id.clone(), self.force);
+        call(channel, pb::DeleteTemplateRequest { id, revision: 0, force }).await?;
+        Ok(())
     }
+}
+
+impl Row for pb::Template {
+    const COLUMNS: &'static str = "ID:id,NAME:name,AGE:create_time,CHANGED:update_time";
 }
 
 impl Resource for pb::Template {
     type Filter = NoOptions;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = DeleteTemplateOptions;
-    const RESOURCE: &'static str = "template";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright template create -f FILE`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
@@ -143,17 +131,6 @@ impl Resource for pb::Template {
         query: &Query<Self>,
     ) -> anyhow::Result<()> {
         request.view = query.view as i32;
-        Ok(())
-    }
-
-    async fn delete(
-        &self,
-        channel: &Channel,
-        options: &DeleteTemplateOptions,
-    ) -> anyhow::Result<()> {
-        let (id, force) = (self.id.clone(), options.force);
-        let request = pb::DeleteTemplateRequest { id, revision: 0, force };
-        call(channel, request).await?;
         Ok(())
     }
 

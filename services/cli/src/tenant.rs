@@ -1,14 +1,11 @@
 //! Commands on tenants.
 
-use std::io::Write;
-use std::time::SystemTime;
-
 use runtime::Channel;
 use tinwright::identity::v1 as pb;
 
-use crate::connect::View;
+use crate::connect::{Io, View};
 use crate::input;
-use crate::output::{self, Format, Row};
+use crate::output::{Format, Row};
 use crate::resource::{self, ApplyOptions, FromFiles, NoOptions, Resource, ResourceCommand};
 
 /// Commands on tenants.
@@ -36,45 +33,28 @@ pub enum TenantCommand {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: TenantCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: TenantCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         TenantCommand::Create { name, description, labels, output } => {
             let labels = labels.into_iter().collect();
             let tenant = pb::Tenant { name, description, labels, ..pb::Tenant::default() };
-            resource::print(&[tenant.create(channel).await?], output, channel, out).await
+            resource::print(&[tenant.create(io.channel).await?], output, io).await
         }
-        TenantCommand::Apply(options) => resource::apply::<pb::Tenant>(options, channel, out).await,
-        TenantCommand::Resource(command) => resource::run(command, channel, out).await,
+        TenantCommand::Apply(options) => resource::apply::<pb::Tenant>(options, io).await,
+        TenantCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
 impl Row for pb::Tenant {
-    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "AGE", "DESCRIPTION"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let age = output::age(self.create_time, now);
-        vec![self.id.clone(), self.name.clone(), age, self.description.clone()]
-    }
+    const COLUMNS: &'static str = "ID:id,NAME:name,AGE:create_time,DESCRIPTION:description";
 }
 
 impl Resource for pb::Tenant {
     type Filter = NoOptions;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "tenant";
-    const NAMES: &'static str = "NAME|ID";
     const FIRST: &'static str = "create one with `tinwright tenant create NAME`";
 
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self> {
         resource::by_name(channel, name, view).await
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 }
 

@@ -5,7 +5,6 @@ mod progress;
 mod table;
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost::Name as _;
@@ -16,12 +15,12 @@ use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::Template;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::Missing;
 use crate::files::Object;
-use crate::output::{self, Format, Row, print_line};
+use crate::output::{Format, Row};
 use crate::resource::from_files::{Applied, Apply};
-use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};
+use crate::resource::{self, NoOptions, Query, Resource, ResourceCommand, required};
 use crate::tinkerbell::LABEL;
 use crate::{hardware, input};
 
@@ -58,7 +57,7 @@ pub enum WorkflowCommand {
     },
     /// Commands that every resource has
     #[command(flatten)]
-    Resource(ResourceCommand<pb::Workflow>),
+    Resource(ResourceCommand<pb::Workflow, NoOptions, WatchWorkflowOptions>),
 }
 
 /// Options of a new workflow.
@@ -128,77 +127,59 @@ pub struct WatchWorkflowOptions {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: WorkflowCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: WorkflowCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        WorkflowCommand::Create(options) => create(options, channel, out).await,
+        WorkflowCommand::Create(options) => create(options, io).await,
         WorkflowCommand::Cancel { id, output } => {
-            let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
-            let request = pb::CancelWorkflowRequest { id };
-            let cancelled = call(channel, request).await?;
-            resource::print(cancelled.workflow.as_slice(), output, channel, out).await
+            let id = pb::Workflow::find(io.channel, &id, View::Basic).await?.id;
+            let cancelled = io.call(pb::CancelWorkflowRequest { id }).await?;
+            resource::print(cancelled.workflow.as_slice(), output, io).await
         }
         WorkflowCommand::ConfirmRestart { hardware } => {
-            let hardware_id = Hardware::find_id(channel, &hardware).await?;
-            let request = pb::ConfirmRestartRequest { hardware_id };
-            let confirmed = call(channel, request).await?;
+            let hardware_id = Hardware::find_id(io.channel, &hardware).await?;
+            let confirmed = io.call(pb::ConfirmRestartRequest { hardware_id }).await?;
             let epoch = confirmed.boot_epoch;
             let waits = match confirmed.workflow {
                 Some(_) => "",
                 None => "; no workflow waits for it",
             };
-            print_line(out, &format!("restart of {hardware} confirmed: boot epoch {epoch}{waits}"))
+            io.print(&format!("restart of {hardware} confirmed: boot epoch {epoch}{waits}"))
         }
         WorkflowCommand::Logs { id, action, follow } => {
-            let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
-            logs::print(channel, &id, action.as_deref(), follow, out).await
+            let workflow = pb::Workflow::find(io.channel, &id, View::Basic).await?;
+            logs::print(&workflow, action.as_deref(), follow, io).await
         }
         WorkflowCommand::Resource(ResourceCommand::Watch {
             name: Some(id),
             options: WatchWorkflowOptions { progress: true },
             view: _,
         }) => {
-            let id = pb::Workflow::find(channel, &id, View::Basic).await?.id;
-            progress::show(channel, &id).await
+            let id = pb::Workflow::find(io.channel, &id, View::Basic).await?.id;
+            progress::show(io.channel, &id).await
         }
-        WorkflowCommand::Resource(ResourceCommand::List { query, output }) => {
-            let hardware = query.filter.hardware.as_deref();
-            let hardware = Some(Hardware::find_optional_id(channel, hardware).await?);
-            let state = query.filter.state;
-            let query = ListQuery { filter: WorkflowFilter { hardware, state }, ..query };
-            let command = ResourceCommand::<pb::Workflow>::List { query, output };
-            resource::run(command, channel, out).await
-        }
-        WorkflowCommand::Resource(command) => resource::run(command, channel, out).await,
+        WorkflowCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
-async fn create(
-    options: CreateWorkflow,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+async fn create(options: CreateWorkflow, io: &mut Io<'_>) -> anyhow::Result<()> {
     let CreateWorkflow { template, hardware, values, labels, occupied_by, netboot, output } =
         options;
     let mode = if netboot { pb::boot_options::Mode::Netboot } else { Default::default() };
     let occupied_by = match occupied_by {
-        Some(name) => Instance::find(channel, &name, View::Basic).await?.id,
+        Some(name) => Instance::find(io.channel, &name, View::Basic).await?.id,
         None => String::new(),
     };
     let request = pb::CreateWorkflowRequest {
-        template_id: Template::find_id(channel, &template).await?,
-        hardware_id: Hardware::find_id(channel, &hardware).await?,
+        template_id: Template::find_id(io.channel, &template).await?,
+        hardware_id: Hardware::find_id(io.channel, &hardware).await?,
         values: values.into_iter().collect(),
         labels: labels.into_iter().collect(),
         occupied_by,
         boot_options: Some(pb::BootOptions { mode: mode.into(), power_off_after: false }),
         ..pb::CreateWorkflowRequest::default()
     };
-    let created = call(channel, request).await?;
-    resource::print(created.workflow.as_slice(), output, channel, out).await
+    let created = io.call(request).await?;
+    resource::print(created.workflow.as_slice(), output, io).await
 }
 
 /// Creates the workflow in `object`, which has the form of its creation, unless one of its name was created before: a workflow is never
@@ -209,8 +190,8 @@ pub(crate) async fn apply(object: &Object, apply: &Apply<'_>) -> anyhow::Result<
 }
 
 async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied> {
-    let (channel, diff) = (apply.channel, String::new());
-    let applied = |word| Ok(Applied { former_name: None, unchanged_part: None, word, diff });
+    let channel = apply.names.channel;
+    let applied = |word| Ok(Applied { word, ..Applied::default() });
     if let Some(id) = object.key("id") {
         // As `get -o yaml` prints it. Nothing of it can be changed.
         pb::Workflow::get(channel, id, View::Basic).await?;
@@ -229,35 +210,23 @@ async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied
     request.labels.insert(LABEL.to_owned(), name.to_owned());
     apply.names.resolve::<Template>(&mut request.template_id).await?;
     apply.names.resolve::<Hardware>(&mut request.hardware_id).await?;
-    if !apply.dry_run {
+    if !apply.options.dry_run {
         call(channel, request).await?;
     }
     applied("created")
 }
 
 impl Row for pb::Workflow {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "TEMPLATE", "STATE", "HARDWARE", "ACTIONS", "AGE", "REASON"];
+    const COLUMNS: &'static str = "ID:id,TEMPLATE:template_name,STATE:state,HARDWARE:hardware_id,ACTIONS,AGE:create_time,REASON:state_reason";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
+    fn cell(&self, _: &str) -> String {
         let done = self.actions.iter().filter(|action| action.state() == pb::ActionState::Success);
-        vec![
-            self.id.clone(),
-            self.template_name.clone(),
-            table::state(self.state()),
-            self.hardware_id.clone(),
-            format!("{}/{}", done.count(), self.actions.len()),
-            output::age(self.create_time, now),
-            self.state_reason.clone(),
-        ]
+        format!("{}/{}", done.count(), self.actions.len())
     }
 }
 
 impl Resource for pb::Workflow {
     type Filter = WorkflowFilter;
-    type WatchOptions = WatchWorkflowOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "workflow";
     const NAMES: &'static str = "ID";
     const FIRST: &'static str = "instances create them, and `tinwright workflow create --template TEMPLATE --hardware MACHINE`";
 
@@ -269,28 +238,20 @@ impl Resource for pb::Workflow {
         required(call(channel, request).await?.workflow)
     }
 
-    /// The filter has the id of a machine, or an empty one.
     async fn select(
-        _: &Channel,
+        channel: &Channel,
         request: &mut Self::List,
         query: &Query<Self>,
     ) -> anyhow::Result<()> {
-        request.hardware_id = query.filter.hardware.clone().unwrap_or_default();
+        let WorkflowFilter { hardware, state } = &query.filter;
+        request.hardware_id = Hardware::find_optional_id(channel, hardware.as_deref()).await?;
         request.view = query.view as i32;
-        request.state = query.filter.state.map_or(0, |state| state as i32);
+        request.state = state.map_or(0, |state| state as i32);
         Ok(())
-    }
-
-    fn matches(&self, filter: &WorkflowFilter) -> bool {
-        filter.state.is_none_or(|state| state as i32 == self.state)
     }
 
     async fn names(channel: &Channel, workflows: &[Self]) -> HashMap<String, String> {
         hardware::names(channel, workflows.iter().map(|it| it.hardware_id.as_str())).await
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 
     async fn describe(&self, _: &Channel) -> anyhow::Result<String> {

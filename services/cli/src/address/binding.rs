@@ -1,23 +1,20 @@
 //! Commands on bindings of locations: the subnets and ranges from which addresses of a location are granted.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::time::SystemTime;
 
-use prost_types::FieldMask;
 use runtime::Channel;
-use tinwright::LocationBindingId;
 use tinwright::address::v1 as pb;
 use tinwright::address::v1::get_location_binding_request::By;
 use tinwright::hardware::v1::Location;
+use tinwright::{LocationBindingId, Stored as _};
 use tonic::Code;
 
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure;
 use crate::input;
 use crate::output::{self, Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, Query, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, Query, Resource, ResourceCommand, required,
 };
 
 /// Commands on bindings of locations.
@@ -86,35 +83,27 @@ pub struct BindingFilter {
 }
 
 /// Runs `command`.
-pub async fn run(
-    command: BindingCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub async fn run(command: BindingCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         BindingCommand::Create { location, tenant, group, bound, labels, output } => {
             let mut binding = pb::LocationBinding {
-                location_id: Location::find_id(channel, &location).await?,
+                location_id: Location::find_id(io.channel, &location).await?,
                 tenant,
                 group,
                 labels: labels.into_iter().collect(),
                 ..pb::LocationBinding::default()
             };
-            bound.write(channel, &mut binding).await?;
-            resource::print(&[binding.create(channel).await?], output, channel, out).await
+            bound.write(io.channel, &mut binding).await?;
+            resource::print(&[binding.create(io.channel).await?], output, io).await
         }
         BindingCommand::Update { name, bound, output } => {
-            let id = pb::LocationBinding::find(channel, &name, View::Basic).await?.id;
+            let id = pb::LocationBinding::find(io.channel, &name, View::Basic).await?.id;
             let mut binding = pb::LocationBinding { id, ..pb::LocationBinding::default() };
-            let paths = bound.write(channel, &mut binding).await?;
-            anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
-            let updated = binding.update(channel, Some(FieldMask { paths })).await?;
-            resource::print(&[updated], output, channel, out).await
+            let paths = bound.write(io.channel, &mut binding).await?;
+            resource::print(&[binding.change(io.channel, paths).await?], output, io).await
         }
-        BindingCommand::Apply(options) => {
-            resource::apply::<pb::LocationBinding>(options, channel, out).await
-        }
-        BindingCommand::Resource(command) => resource::run(command, channel, out).await,
+        BindingCommand::Apply(options) => resource::apply::<pb::LocationBinding>(options, io).await,
+        BindingCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
@@ -148,24 +137,16 @@ impl Bound {
 }
 
 impl Row for pb::LocationBinding {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "LOCATION", "TENANT", "GROUP", "SUBNETS", "RANGES", "VERSION", "AGE"];
+    const COLUMNS: &'static str = "ID:id,LOCATION:location_id,TENANT:tenant,GROUP:group,SUBNETS,RANGES,VERSION:version,AGE:create_time";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let [id, location, tenant, group] =
-            [&self.id, &self.location_id, &self.tenant, &self.group].map(Clone::clone);
-        let [subnets, ranges] =
-            [&self.subnet_ids, &self.range_ids].map(|ids| ids.len().to_string());
-        let (version, age) = (self.version.to_string(), output::age(self.create_time, now));
-        vec![id, location, tenant, group, subnets, ranges, version, age]
+    fn cell(&self, column: &str) -> String {
+        let ids = if column == "SUBNETS" { &self.subnet_ids } else { &self.range_ids };
+        ids.len().to_string()
     }
 }
 
 impl Resource for pb::LocationBinding {
     type Filter = BindingFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "location binding";
     const NAMES: &'static str = "LOCATION|ID";
 
     async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
@@ -195,10 +176,6 @@ impl Resource for pb::LocationBinding {
         request.location_id = Location::find_optional_id(channel, location).await?;
         Ok(())
     }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
-    }
 }
 
 impl FromFiles for pb::LocationBinding {
@@ -223,14 +200,9 @@ impl FromFiles for pb::LocationBinding {
 
 /// Returns the bindings of the location with this id.
 async fn of_location(channel: &Channel, id: &str) -> anyhow::Result<Vec<pb::LocationBinding>> {
-    resource::pages(async |page_token| {
-        let location_id = id.to_owned();
-        let request =
-            pb::ListLocationBindingsRequest { page_token, location_id, ..Default::default() };
-        let page = call(channel, request).await?;
-        Ok((page.location_bindings, page.next_page_token))
-    })
-    .await
+    let select =
+        |request: &mut pb::ListLocationBindingsRequest| request.location_id = id.to_owned();
+    Ok(resource::list_all(channel, select).await?)
 }
 
 /// Returns the binding of the location `name`, if it has one only.
@@ -238,7 +210,7 @@ async fn only_binding(channel: &Channel, name: &str) -> anyhow::Result<pb::Locat
     let name = output::referenced::<Location>(name);
     // Without an answer, it may still be the beginning of a binding's id.
     let Ok(location) = Location::get(channel, name, View::Basic).await else {
-        return Err(resource::no_name(name, pb::LocationBinding::RESOURCE));
+        return Err(resource::no_name(name, pb::LocationBinding::SINGULAR));
     };
     let mut bindings = of_location(channel, &location.id).await?;
     let none = || failure::Missing(format!("location {name} has no binding"));

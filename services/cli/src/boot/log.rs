@@ -1,30 +1,25 @@
 //! Syslog of a machine.
 
-use std::io::Write;
-
-use runtime::Channel;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::explain_boot_request::By;
 use tinwright::netboot::v1::read_boot_log_request::By as Of;
 use tokio_stream::StreamExt as _;
 
 use super::{add_hint, by};
-use crate::connect::stream;
+use crate::connect::{Io, stream};
 use crate::follow::while_unavailable;
-use crate::output::print_line;
 
 /// Prints the latest `lines` (0: all) of `machine`, or of addresses without a machine. With `follow`, continues with
 /// new lines, and after a disconnect.
 pub(super) async fn print(
-    channel: &Channel,
     machine: Option<&str>,
     lines: u32,
     follow: bool,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let of = match machine {
         None => Of::Unknown(true),
-        Some(name) => match by(channel, name).await? {
+        Some(name) => match by(io.channel, name).await? {
             By::HardwareId(id) => Of::HardwareId(id),
             By::Mac(mac) => Of::Mac(mac),
             By::Address(address) => Of::Address(address),
@@ -34,10 +29,10 @@ pub(super) async fn print(
     let mut request = pb::ReadBootLogRequest { by: Some(of), lines, follow, after: 0 };
     let mut is_empty = true;
     while_unavailable(follow, async |failures| {
-        let mut lines = stream(channel, request.clone()).await.map_err(add_hint)?;
+        let mut lines = stream(io.channel, request.clone()).await.map_err(add_hint)?;
         while let Some(line) = lines.next().await {
             let line = line?;
-            print_line(out, &text(&line))?;
+            io.print(&text(&line))?;
             is_empty = false;
             // A repeated request continues after the last line.
             (request.after, request.lines, *failures) = (line.sequence, 0, 0);

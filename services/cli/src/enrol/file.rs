@@ -2,7 +2,6 @@
 //! reason, and does not prevent the others.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 use runtime::Channel;
@@ -13,9 +12,9 @@ use tinwright::power::v1::bmc::Protocol;
 use tokio::task::JoinSet;
 
 use super::{EnrolHardware, discovery, notes, result};
-use crate::connect::call;
+use crate::connect::{Io, call};
 use crate::csv::{self, CsvLine};
-use crate::output::{self, print_line};
+use crate::output;
 use crate::resource::Resource as _;
 use crate::{bmc_address, failure, input};
 
@@ -48,21 +47,20 @@ struct Outcome {
 pub(super) async fn enrol(
     path: &Path,
     options: &EnrolHardware,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let (lines, mut outcomes) = read(&input::text(path)?, options)?;
-    let lines = locate(lines, channel, &mut outcomes).await;
+    let lines = locate(lines, io.channel, &mut outcomes).await;
     let is_table = options.output.is_for_people();
     for outcome in outcomes.iter().filter(|_| is_table) {
-        print_line(out, &text(outcome))?;
+        io.print(&text(outcome))?;
     }
     let (mut tasks, mut waiting) = (JoinSet::new(), lines.into_iter());
     loop {
         while tasks.len() < usize::from(options.parallel)
             && let Some(line) = waiting.next()
         {
-            let channel = channel.clone();
+            let channel = io.channel.clone();
             tasks.spawn(async move {
                 let Line { number, bmc, request, .. } = line;
                 let enrolled = call(&channel, request).await;
@@ -72,14 +70,14 @@ pub(super) async fn enrol(
         let Some(ended) = tasks.join_next().await else { break };
         let outcome = ended?;
         if is_table {
-            print_line(out, &text(&outcome))?;
+            io.print(&text(&outcome))?;
         }
         outcomes.push(outcome);
     }
     if !is_table {
         outcomes.sort_by_key(|outcome| outcome.number);
         let values: anyhow::Result<_> = outcomes.iter().map(value).collect();
-        output::print_values(out, values?, &options.output)?;
+        output::print_values(io.out, values?, &options.output)?;
     }
     summarize(&outcomes)
 }

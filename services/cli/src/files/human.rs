@@ -28,7 +28,7 @@ pub(super) fn has_prefix_length(message: &MessageDescriptor) -> bool {
 }
 
 /// Returns the word for the value `name` of an enum: `STATE_DEPROVISION_FAILED` becomes `deprovision-failed`.
-pub(super) fn word(values: &EnumDescriptor, name: &str) -> String {
+pub(crate) fn word(values: &EnumDescriptor, name: &str) -> String {
     let name = name.to_uppercase().replace(['-', ' '], "_");
     let zero = values.values().find(|value| value.number() == 0);
     let zero = zero.map_or_else(String::new, |value| value.name().to_owned());

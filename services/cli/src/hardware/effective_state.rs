@@ -20,9 +20,9 @@ use tonic::Code;
 
 use crate::connect::View;
 use crate::failure;
-use crate::instance::{InstanceFilter, get, state_word};
-use crate::output::{self, Format, Row, Table};
-use crate::resource::{self, ListQuery, Resource as _};
+use crate::instance::get;
+use crate::output::{self, Format, Table};
+use crate::resource::{self, Query, Resource as _};
 
 /// Returns `machines` as a table, with the columns of a `wide` one only there.
 pub(super) async fn table(
@@ -32,10 +32,11 @@ pub(super) async fn table(
     wide: bool,
 ) -> Table {
     let occupants = or_print(occupants(channel).await).unwrap_or_default();
-    let rows = machines.iter().map(|machine| {
-        super::row(machine, effective_state(machine, occupants.get(&machine.id)), now)
+    let states = machines.iter().map(|machine| {
+        let state = effective_state(machine, occupants.get(&machine.id));
+        output::with_protection(state, machine.protect)
     });
-    let table = Table::new(pb::Hardware::COLUMNS, rows);
+    let table = Table::of(machines, now).with_cells("STATE", states);
     if !wide {
         return table;
     }
@@ -59,7 +60,8 @@ pub(super) async fn describe(channel: &Channel, machine: &pb::Hardware) -> anyho
     let record = output::one(machine, &Format::Yaml)?;
     Ok(match or_print(occupant(channel, &machine.id).await).flatten() {
         Some(instance) => {
-            let (state, its) = (effective_state(machine, Some(&instance)), state_word(&instance));
+            let (state, its) =
+                (effective_state(machine, Some(&instance)), output::state(&instance));
             // A comment, so that the output is still a file for an update.
             format!("# {state}: instance {} is {its}\n{record}", instance.id)
         }
@@ -76,7 +78,7 @@ fn effective_state(machine: &pb::Hardware, occupant: Option<&Instance>) -> Strin
         // A state in which nobody may use the machine is more important than its instance.
         pb::State::Failed | pb::State::Maintenance | pb::State::Deleting => None,
     };
-    added.map_or_else(|| super::own_state(machine), str::to_owned)
+    added.map_or_else(|| output::state(machine), str::to_owned)
 }
 
 /// Returns the state that the instance adds; nothing for a state unknown to this version.
@@ -93,8 +95,7 @@ fn added_state(occupant: &Instance) -> Option<&'static str> {
 
 /// Returns all instances that occupy a machine, by the machine's id.
 async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance>> {
-    let all = ListQuery::<InstanceFilter>::default();
-    let all = resource::pages(async |token| Instance::page(channel, &all, token).await).await?;
+    let all = Instance::all(channel, &Query::<Instance>::default()).await?;
     let occupants = all.into_iter().filter(|instance| !instance.released);
     Ok(occupants.map(|instance| (instance.hardware_id.clone(), instance)).collect())
 }

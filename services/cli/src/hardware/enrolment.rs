@@ -1,26 +1,21 @@
 //! `hardware accept`, `discover` and `forget`: machines that enrolled, and those that ask and have no record.
 
-use std::io::Write;
-use std::time::SystemTime;
-
 use anyhow::bail;
-use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::unknown_machine::Reason;
 
-use super::own_state;
-use crate::connect::{View, call};
+use crate::connect::{Io, View};
 use crate::output::{self, List, ListOutput, Row};
-use crate::resource::{self, PAGE_SIZE, Resource as _, required};
+use crate::resource::{self, Resource as _, Targets, required};
 
 /// Makes the enrolled machines with these names provisionable. All are found, and are enrolled, before the first is changed.
 pub(super) async fn accept(
-    names: &[String],
-    channel: &Channel,
-) -> anyhow::Result<Vec<pb::Hardware>> {
+    Targets { names, output, .. }: Targets<pb::Hardware>,
+    io: &mut Io<'_>,
+) -> anyhow::Result<()> {
     let mut machines = Vec::new();
-    for name in names {
-        let machine = pb::Hardware::find(channel, name, View::Basic).await?;
+    for name in &names {
+        let machine = pb::Hardware::find(io.channel, name, View::Basic).await?;
         check_enrolled(name, &machine)?;
         machines.push(machine);
     }
@@ -29,52 +24,33 @@ pub(super) async fn accept(
         let state = pb::State::Provisionable.into();
         // The revision: nobody has changed the machine since it was looked at.
         let request = pb::SetHardwareStateRequest { id, state, reason: String::new(), revision };
-        let response = call(channel, request).await?;
-        accepted.push(required(response.hardware)?);
+        accepted.push(required(io.call(request).await?.hardware)?);
     }
-    Ok(accepted)
+    resource::print(&accepted, output, io).await
 }
 
 /// Passes for an enrolled machine.
 fn check_enrolled(name: &str, machine: &pb::Hardware) -> anyhow::Result<()> {
     if machine.state() != pb::State::Enrolled {
-        bail!("{name} is {}: only enrolled machines are accepted", own_state(machine));
+        bail!("{name} is {}: only enrolled machines are accepted", output::state(machine));
     }
     Ok(())
 }
 
-/// Returns the machines that asked for a boot and have no record.
-pub(super) async fn discover(channel: &Channel) -> anyhow::Result<Vec<pb::UnknownMachine>> {
-    resource::pages(async |page_token| {
-        let request = pb::ListUnknownMachinesRequest { page_size: PAGE_SIZE, page_token };
-        let page = call(channel, request).await?;
-        Ok((page.unknown_machines, page.next_page_token))
-    })
-    .await
-}
-
-/// Prints machines without a record.
-pub(super) async fn print(
-    machines: &[pb::UnknownMachine],
-    output: &ListOutput,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+/// Prints the machines that asked for a boot and have no record.
+pub(super) async fn discover(output: &ListOutput, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let machines = resource::list_all::<pb::UnknownMachine>(io.channel, |_| {}).await?;
     let empty = "no unknown machine has asked for a boot: machines are seen once a server boots their network (serve --netboot-interface)";
-    let list = List::new(machines, |machine| &machine.mac, empty);
-    list.print_rows(output, out).await
+    let list = List::new(&machines, |machine| &machine.mac, empty);
+    list.print_rows(output, io.out).await
 }
 
 /// Forgets the machines without a record with these MACs, until they ask again. Prints each.
-pub(super) async fn forget(
-    macs: &[String],
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub(super) async fn forget(macs: &[String], io: &mut Io<'_>) -> anyhow::Result<()> {
     for mac in macs {
         let mac = output::referenced::<pb::UnknownMachine>(mac);
-        let request = pb::DeleteUnknownMachineRequest { mac: mac.to_owned(), revision: 0 };
-        call(channel, request).await?;
-        writeln!(out, "unknown machine {mac} forgotten")?;
+        io.call(pb::DeleteUnknownMachineRequest { mac: mac.to_owned(), revision: 0 }).await?;
+        io.print(&format!("unknown machine {mac} forgotten"))?;
     }
     Ok(())
 }
@@ -93,30 +69,22 @@ fn describe(machine: &pb::UnknownMachine) -> &str {
 }
 
 impl Row for pb::UnknownMachine {
-    const COLUMNS: &'static [&'static str] =
-        &["MAC", "SUBNET", "SERVER", "RELAY", "CLASS", "ARCH", "WHY", "REQUESTS", "FIRST", "LAST"];
+    const COLUMNS: &'static str = "MAC:mac,SUBNET:subnet,SERVER:server_address,RELAY:relay,CLASS,ARCH:architectures,WHY,\
+        REQUESTS:requests,FIRST:first_seen_time,LAST:last_seen_time";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let architectures: Vec<_> = self.architectures.iter().map(u32::to_string).collect();
-        // The text of a client must not reach the terminal as control characters.
-        let class = self.vendor_class.chars().filter(|letter| !letter.is_control()).collect();
-        vec![
-            self.mac.clone(),
-            self.subnet.clone(),
-            self.server_address.clone(),
-            self.relay.clone(),
-            class,
-            architectures.join(","),
-            describe(self).to_owned(),
-            self.requests.to_string(),
-            output::age(self.first_seen_time, now),
-            output::age(self.last_seen_time, now),
-        ]
+    fn cell(&self, column: &str) -> String {
+        match column {
+            "WHY" => describe(self).to_owned(),
+            // The text of a client must not reach the terminal as control characters.
+            _ => self.vendor_class.chars().filter(|letter| !letter.is_control()).collect(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -137,7 +105,7 @@ mod tests {
             ..pb::UnknownMachine::default()
         };
         let row = machine.row(SystemTime::UNIX_EPOCH);
-        assert_eq!(row.len(), pb::UnknownMachine::COLUMNS.len());
+        assert_eq!(row.len(), pb::UnknownMachine::COLUMNS.split(',').count());
         assert_eq!(row[4..7], ["PXE[2JClient", "0,7", "refused"]);
     }
 }

@@ -10,7 +10,7 @@ use tinwright::{HardwareId, Mac, check};
 use crate::connect::View;
 use crate::failure::{self, Missing};
 use crate::output;
-use crate::resource::{self, Query, Resource as _};
+use crate::resource::{Query, Resource as _};
 
 /// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
 pub(crate) async fn known_id(channel: &Channel, name: &str) -> Option<String> {
@@ -26,9 +26,8 @@ pub(crate) async fn machines<'a>(
     const MAX_GETS: usize = 20;
     let ids: BTreeSet<_> = ids.filter(|id| !id.is_empty()).collect();
     if ids.len() > MAX_GETS {
-        let query = Query::<pb::Hardware>::default();
-        let all = resource::pages(async |token| pb::Hardware::page(channel, &query, token).await);
-        return all.await.unwrap_or_default().into_iter().map(|it| (it.id.clone(), it)).collect();
+        let all = pb::Hardware::all(channel, &Query::<pb::Hardware>::default()).await;
+        return all.unwrap_or_default().into_iter().map(|it| (it.id.clone(), it)).collect();
     }
     let mut machines = HashMap::new();
     for id in ids {

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use prost_types::FieldMask;
-use runtime::Channel;
 use tinwright::disk_hint::ParseDiskHintError;
 use tinwright::hardware::v1 as pb;
 
+use crate::connect::Io;
 use crate::output::Format;
-use crate::resource::{self, FileOptions, FromFiles as _, Resource, UpdateOptions};
+use crate::resource::{self, FileOptions, Resource as _, UpdateOptions};
 
 /// Options of an update.
 #[derive(Debug, clap::Args)]
@@ -45,27 +44,14 @@ impl FromStr for RootDisk {
 }
 
 /// Updates the machines that `options` describe. All are found before the first is changed.
-pub(super) async fn run(
-    options: UpdateHardware,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub(super) async fn run(options: UpdateHardware, io: &mut Io<'_>) -> anyhow::Result<()> {
     let UpdateHardware { names, root_disk, fields, files, output } = options;
     let Some(RootDisk(root_disk)) = root_disk else {
         let options = UpdateOptions { fields, files: FileOptions { files, output } };
-        return resource::update::<pb::Hardware>(options, channel, out).await;
+        return resource::update::<pb::Hardware>(options, io).await;
     };
-    let mut ids = Vec::new();
-    for name in &names {
-        ids.push(pb::Hardware::find_id(channel, name).await?);
-    }
-    let mut updated = Vec::new();
-    for id in ids {
-        let mask = FieldMask { paths: vec!["root_disk".to_owned()] };
-        let new = pb::Hardware { id, root_disk: root_disk.clone(), ..pb::Hardware::default() };
-        updated.push(new.update(channel, Some(mask)).await?);
-    }
-    resource::print(&updated, output, channel, out).await
+    let new = pb::Hardware { root_disk, ..pb::Hardware::default() };
+    resource::set_fields(&names, &new, &["root_disk"], output, io).await
 }
 
 #[cfg(test)]

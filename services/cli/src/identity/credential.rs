@@ -2,9 +2,8 @@
 //! other users of the computer could read them.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use runtime::{Channel, Clock};
@@ -12,13 +11,14 @@ use serde::Deserialize as _;
 use tinwright::hardware::v1::Location;
 use tinwright::identity::v1 as pb;
 use tinwright::status;
+use tonic::Status;
 
-use super::{beginning_with, role_word};
-use crate::connect::{View, call};
+use super::beginning_with;
+use crate::connect::{Io, View};
 use crate::failure;
 use crate::input;
-use crate::output::{self, Format, List, ListOutput, Row, Table, print_line};
-use crate::resource::{self, PAGE_SIZE, Resource as _, required};
+use crate::output::{self, Format, List, ListOutput, Row, Table};
+use crate::resource::{Resource as _, list_all, required};
 
 /// Commands on credentials.
 #[derive(Debug, clap::Subcommand)]
@@ -87,34 +87,25 @@ pub(super) enum PersonalRole {
 }
 
 /// Runs `command`.
-pub(super) async fn run(
-    command: CredentialCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub(super) async fn run(command: CredentialCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        CredentialCommand::Create(options) => create(options, channel, out).await,
+        CredentialCommand::Create(options) => create(options, io).await,
         CredentialCommand::List { tenant, output } => {
-            print(&credentials(&tenant, channel).await?, &output, out).await
+            print(&credentials(&tenant, io).await?, &output, io).await
         }
-        CredentialCommand::Delete { ids } => delete(&ids, channel, out).await,
+        CredentialCommand::Delete { ids } => delete(&ids, io).await,
     }
 }
 
 /// Returns the credentials of `tenant`; of all tenants if it is empty.
-async fn credentials(tenant: &str, channel: &Channel) -> anyhow::Result<Vec<pb::Credential>> {
-    let page = async |page_token| {
-        let (page_size, labels, tenant) = (PAGE_SIZE, BTreeMap::new(), tenant.to_owned());
-        let request = pb::ListCredentialsRequest { page_size, page_token, labels, tenant };
-        let page = call(channel, request).await?;
-        Ok((page.credentials, page.next_page_token))
-    };
-    resource::pages(page).await
+async fn credentials(tenant: &str, io: &Io<'_>) -> Result<Vec<pb::Credential>, Status> {
+    let select = |request: &mut pb::ListCredentialsRequest| tenant.clone_into(&mut request.tenant);
+    list_all(io.channel, select).await
 }
 
 /// Deletes credentials. `names` are their ids, the beginnings of these, or references. All are found before the first is deleted.
-async fn delete(names: &[String], channel: &Channel, out: &mut dyn Write) -> anyhow::Result<()> {
-    let stored = credentials("", channel).await?;
+async fn delete(names: &[String], io: &mut Io<'_>) -> anyhow::Result<()> {
+    let stored = credentials("", io).await?;
     let mut ids = Vec::new();
     for name in names {
         let name = output::referenced::<pb::Credential>(name).to_ascii_lowercase();
@@ -126,19 +117,14 @@ async fn delete(names: &[String], channel: &Channel, out: &mut dyn Write) -> any
         }
     }
     for id in ids {
-        let request = pb::DeleteCredentialRequest { id: id.to_owned(), revision: 0 };
-        call(channel, request).await?;
-        print_line(out, &format!("credential {id} deleted"))?;
+        io.call(pb::DeleteCredentialRequest { id: id.to_owned(), revision: 0 }).await?;
+        io.print(&format!("credential {id} deleted"))?;
     }
     Ok(())
 }
 
-async fn create(
-    options: CreateOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    warn_of_missing(&options.locations, channel).await;
+async fn create(options: CreateOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
+    warn_of_missing(&options.locations, io.channel).await;
     let fields = options.fields_file.as_deref().map(fields).transpose()?.unwrap_or_default();
     let end = options.lifetime.map(|lifetime| Clock::system().wall() + lifetime);
     let credential = pb::Credential {
@@ -154,11 +140,11 @@ async fn create(
     };
     let (credential, request_id) = (Some(credential), String::new());
     let request = pb::CreateCredentialRequest { credential, fields, request_id };
-    let created = call(channel, request).await?;
-    print(&[required(created.credential)?], &Format::Table.into(), out).await?;
+    let created = io.call(request).await?;
+    print(&[required(created.credential)?], &Format::Table.into(), io).await?;
     match created.api_key.as_str() {
         "" => Ok(()),
-        key => print_line(out, &format!("API key, shown only once: {key}")),
+        key => io.print(&format!("API key, shown only once: {key}")),
     }
 }
 
@@ -178,7 +164,7 @@ async fn warn_of_missing(locations: &[String], channel: &Channel) {
 async fn print(
     credentials: &[pb::Credential],
     output: &ListOutput,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let empty = "no credential: create one with `tinwright identity credential create --role ROLE`";
     let list = List::new(credentials, |credential| &credential.id, empty);
@@ -191,7 +177,7 @@ async fn print(
             false => table,
         }
     };
-    list.print(output, table, out).await
+    list.print(output, table, io.out).await
 }
 
 /// Reads the values of fields. Errors do not quote them.
@@ -206,20 +192,7 @@ fn fields(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
 }
 
 impl Row for pb::Credential {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "ROLE", "TENANT", "FIELDS", "AGE", "EXPIRES IN", "DESCRIPTION"];
-
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            role_word(self.role()),
-            self.tenant.clone(),
-            self.field_names.join(","),
-            output::age(self.create_time, now),
-            output::time_until(self.expire_time, now),
-            self.description.clone(),
-        ]
-    }
+    const COLUMNS: &'static str = "ID:id,ROLE:role,TENANT:tenant,FIELDS:field_names,AGE:create_time,EXPIRES IN:expire_time,DESCRIPTION:description";
 }
 
 #[cfg(test)]

@@ -3,21 +3,20 @@
 //! The key of a certificate is generated here, and never leaves this computer but in a bundle. The key of an edge comes from the server.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use runtime::Channel;
 use runtime::authority;
 use tinwright::identity::v1 as pb;
 
 use super::{Role, print};
 use crate::bundle::{self, Bundle};
-use crate::connect::call;
+use crate::connect::Io;
 use crate::input;
-use crate::output::{Format, print_line};
+use crate::output::Format;
 use crate::resource::required;
 
 /// Options of a new certificate.
@@ -53,18 +52,17 @@ pub struct IssueOptions {
 pub(super) async fn run(
     mut options: IssueOptions,
     servers: Vec<String>,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     if let Some(place) = options.out.take() {
-        return into_files(options, &place, channel, out).await;
+        return into_files(options, &place, io).await;
     }
     anyhow::ensure!(
         !matches!(options.role, Role::Edge | Role::Door),
         "the secrets of an edge and of a door are a directory: give --out DIR"
     );
     let (request, key) = authority::request_certificate()?;
-    let issued = issue(options, request, channel).await?;
+    let issued = issue(options, request, io).await?;
     let certificate = required(issued.certificate)?;
     let bundle = Bundle {
         servers: bundle::reachable(servers),
@@ -76,14 +74,14 @@ pub(super) async fn run(
         "tinwright: certificate {} of {}: the bundle has its private key, so let nobody else read it",
         certificate.serial, certificate.subject
     );
-    print_line(out, &bundle.text()?)
+    io.print(&bundle.text()?)
 }
 
 /// Issues the certificate that `options` describe, for the key of `certificate_request`.
 async fn issue(
     options: IssueOptions,
     certificate_request: Vec<u8>,
-    channel: &Channel,
+    io: &Io<'_>,
 ) -> anyhow::Result<pb::IssueCertificateResponse> {
     let IssueOptions { role, subject, tenant, lifetime, csr: _, server_name, out: _ } = options;
     let request = pb::IssueCertificateRequest {
@@ -94,15 +92,10 @@ async fn issue(
         certificate_request,
         server_names: server_name,
     };
-    Ok(call(channel, request).await?)
+    Ok(io.call(request).await?)
 }
 
-async fn into_files(
-    options: IssueOptions,
-    place: &Path,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+async fn into_files(options: IssueOptions, place: &Path, io: &mut Io<'_>) -> anyhow::Result<()> {
     // The files come first: a certificate that cannot be stored is not issued.
     let mut files = NewFiles::default();
     let names = files.names(options.role, place)?;
@@ -117,7 +110,7 @@ async fn into_files(
             request
         }
     };
-    let issued = issue(options, certificate_request, channel).await?;
+    let issued = issue(options, certificate_request, io).await?;
     write(&mut certificate_file, &issued.certificate_pem)?;
     write(&mut authority_file, &issued.authority_pem)?;
     if let Some(file) = &mut edge_file {
@@ -125,7 +118,7 @@ async fn into_files(
         write(file, &issued.edge_key)?;
     }
     files.keep();
-    print(&[required(issued.certificate)?], true, &Format::Table.into(), out).await
+    print(&[required(issued.certificate)?], true, &Format::Table.into(), io).await
 }
 
 /// The files of a certificate.

@@ -1,12 +1,8 @@
 //! Replacing the site's keys.
 
-use std::io::Write;
-
-use runtime::Channel;
 use tinwright::identity::v1 as pb;
 
-use crate::connect::call;
-use crate::output::print_line;
+use crate::connect::Io;
 
 /// Commands that replace the site's keys.
 #[derive(Debug, clap::Subcommand)]
@@ -43,26 +39,20 @@ impl Step {
 }
 
 /// Runs `command`.
-pub(super) async fn run(
-    command: RotateCommand,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    match command {
-        RotateCommand::Ca(options) => rotate_authority(&options, channel, out).await,
-        RotateCommand::SiteKey(options) => rotate_site_key(&options, channel, out).await,
-    }
+pub(super) async fn run(command: RotateCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let text = match command {
+        RotateCommand::Ca(options) => rotate_authority(&options, io).await?,
+        RotateCommand::SiteKey(options) => rotate_site_key(&options, io).await?,
+    };
+    io.print(&text)
 }
 
-async fn rotate_authority(
-    options: &Step,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+/// Carries out a step with the authority, and returns what comes next.
+async fn rotate_authority(options: &Step, io: &Io<'_>) -> anyhow::Result<String> {
     let step = options.step();
     let request = pb::RotateAuthorityRequest { step: step.into(), force: options.force };
-    let response = call(channel, request).await?;
-    let text = match step {
+    let response = io.call(request).await?;
+    Ok(match step {
         pb::RotationStep::Prepare => {
             "next authority made; copy ca.pem and ca-cross.pem to the secrets of the other processes, then run this without --prepare".into()
         }
@@ -70,8 +60,7 @@ async fn rotate_authority(
         pb::RotationStep::Replace | pb::RotationStep::Unspecified => {
             "authority replaced; copy the new files to the secrets of the other processes and of clients, issue client certificates again, and run this with --finish after a day".into()
         }
-    };
-    print_line(out, &text)
+    })
 }
 
 /// Returns the text for a finished replacement, after which the certificates in `refused` are refused.
@@ -86,16 +75,12 @@ fn finished(refused: &[String]) -> String {
     text
 }
 
-async fn rotate_site_key(
-    options: &Step,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+/// Carries out a step with the site key, and returns what comes next.
+async fn rotate_site_key(options: &Step, io: &Io<'_>) -> anyhow::Result<String> {
     let step = options.step();
     let request = pb::RotateSiteKeyRequest { step: step.into(), force: options.force };
-    let response = call(channel, request).await?;
-    let records = response.resealed_records;
-    let text = match step {
+    let records = io.call(request).await?.resealed_records;
+    Ok(match step {
         pb::RotationStep::Prepare => {
             "next site key made; copy site.key.next to the secrets of the other processes, then run this without --prepare".into()
         }
@@ -105,6 +90,5 @@ async fn rotate_site_key(
         pb::RotationStep::Replace | pb::RotationStep::Unspecified => format!(
             "site key replaced; {records} records encrypted with the new one; copy site.key.old and site.key to the secrets of the other processes, and run this with --finish after six hours"
         ),
-    };
-    print_line(out, &text)
+    })
 }

@@ -1,9 +1,7 @@
 //! `instance create`: from files or from options.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use prost::Name;
@@ -14,27 +12,20 @@ use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::workflow::v1::{PlannedErasure, Template};
 
 use super::{Goal, wait};
-use crate::connect::call;
+use crate::connect::{Io, call};
 use crate::failure::{self, Failures};
-use crate::files::Object;
+use crate::files::{self, Object};
 use crate::input;
 use crate::output::{self, Format, List, Row};
 use crate::resource::from_files::{self, Sent};
-use crate::resource::{self, FileOptions, FromFiles as _, Names, Resource as _};
+use crate::resource::{self, FromFiles as _, Names, Resource as _};
 
 /// Options of a new instance.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("order")
-    .args(["files", "machine", "model", "location", "machine_labels", "spread"])
-    .multiple(true)
-    .required(true))]
 pub struct CreateInstance {
-    /// Read one or more instances from this YAML or JSON file; - for standard input
-    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "order_options")]
-    files: Vec<PathBuf>,
-    /// The instance
+    /// The instance, or the files
     #[command(flatten)]
-    order: Order,
+    source: Source,
     /// Wait until each instance that was created is active; exit with 1 if one fails, or was not created
     #[arg(long)]
     wait: bool,
@@ -45,20 +36,28 @@ pub struct CreateInstance {
 
 /// Options of a plan.
 #[derive(Debug, clap::Args)]
+pub struct PlanInstance {
+    /// The instance, or the files
+    #[command(flatten)]
+    source: Source,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+/// Instances, in files or in options.
+#[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("order")
     .args(["files", "machine", "model", "location", "machine_labels", "spread"])
     .multiple(true)
     .required(true))]
-pub struct PlanInstance {
+struct Source {
     /// Read one or more instances from this YAML or JSON file; - for standard input
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "order_options")]
     files: Vec<PathBuf>,
     /// The instance
     #[command(flatten)]
     order: Order,
-    /// Print in this format
-    #[arg(short, long, default_value = "table")]
-    output: Format,
 }
 
 /// An instance in options.
@@ -169,20 +168,16 @@ fn named<M: Name>(option: Option<&str>) -> String {
 }
 
 /// Creates the instances that `create` describes.
-pub(super) async fn run(
-    create: CreateInstance,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let CreateInstance { files, order, output, wait: until_active } = create;
-    let Sent { objects: created, mut failures } = match order.instance(channel).await? {
+pub(super) async fn run(create: CreateInstance, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let CreateInstance { source: Source { files, order }, output, wait: until_active } = create;
+    let Sent { objects: created, mut failures } = match order.instance(io.channel).await? {
         None => {
-            let files = FileOptions { files, output };
-            resource::create_from_files(files, channel, out).await?
+            let as_read = async |_: &mut pb::Instance| anyhow::Ok(());
+            resource::create_objects(files::read_all(&files), output, as_read, io).await?
         }
         Some(instance) => {
-            let objects = vec![instance.create(channel).await?];
-            resource::print(&objects, output, channel, out).await?;
+            let objects = vec![instance.create(io.channel).await?];
+            resource::print(&objects, output, io).await?;
             Sent { objects, failures: Failures::new(1) }
         }
     };
@@ -190,7 +185,7 @@ pub(super) async fn run(
         failures.report_now();
     }
     for instance in created.iter().filter(|_| until_active) {
-        let reached = wait::until(channel, &instance.id, &instance.title(), Goal::Active).await;
+        let reached = wait::until(io.channel, &instance.id, &instance.title(), Goal::Active).await;
         if let Err(error) = reached {
             failures.push(error);
         }
@@ -199,34 +194,30 @@ pub(super) async fn run(
 }
 
 /// Prints what the creation of each instance would do.
-pub(super) async fn plan(
-    plan: PlanInstance,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let PlanInstance { files, order, output } = plan;
+pub(super) async fn plan(plan: PlanInstance, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let PlanInstance { source: Source { files, order }, output } = plan;
     let mut plans = Vec::new();
-    let done = match order.instance(channel).await? {
+    let done = match order.instance(io.channel).await? {
         Some(instance) => {
-            plans.extend(planned(channel, instance).await?);
+            plans.extend(planned(io.channel, instance).await?);
             Ok(())
         }
         None => {
-            let names = Names::new(channel, HashSet::new());
-            let each = async |mut instance: pb::Instance, object: &Object, _: &mut dyn Write| {
+            let names = Names::new(io.channel, HashSet::new());
+            let each = async |mut instance: pb::Instance, object: &Object, io: &mut Io<'_>| {
                 let planned = async {
                     instance.resolve(&names).await?;
-                    planned(channel, instance).await
+                    planned(io.channel, instance).await
                 };
                 plans.extend(planned.await.with_context(|| object.position.clone())?);
                 Ok(())
             };
-            from_files::for_each(&files, each, out).await
+            from_files::for_each(&files, each, io).await
         }
     };
     if done.is_ok() || !plans.is_empty() {
         let list = List::new(&plans, |plan| &plan.hardware_id, "the server has no plan");
-        list.print_rows(&output.into(), out).await?;
+        list.print_rows(&output.into(), io.out).await?;
     }
     done
 }
@@ -250,17 +241,11 @@ fn erasure_text(erasure: &PlannedErasure) -> String {
 }
 
 impl Row for pb::InstancePlan {
-    const COLUMNS: &'static [&'static str] = &["HARDWARE", "NAME", "TEMPLATE", "DISK", "ERASES"];
+    const COLUMNS: &'static str =
+        "HARDWARE:hardware_id,NAME:hardware_name,TEMPLATE:template_name,DISK:disk,ERASES";
 
-    fn row(&self, _now: SystemTime) -> Vec<String> {
-        let erases: Vec<_> = self.erasures.iter().map(erasure_text).collect();
-        vec![
-            self.hardware_id.clone(),
-            self.hardware_name.clone(),
-            self.template_name.clone(),
-            self.disk.clone(),
-            erases.join("; "),
-        ]
+    fn cell(&self, _: &str) -> String {
+        self.erasures.iter().map(erasure_text).collect::<Vec<_>>().join("; ")
     }
 }
 

@@ -9,7 +9,7 @@ use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::Template;
 
 use super::{Goal, wait};
-use crate::connect::{View, call};
+use crate::connect::{Io, View};
 use crate::input;
 use crate::output::Format;
 use crate::resource::{self, Resource as _};
@@ -41,14 +41,9 @@ pub struct ReinstallInstance {
 }
 
 /// Orders that the instance be installed again.
-pub(super) async fn run(
-    reinstall: ReinstallInstance,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
-    let (output, until_active) = (reinstall.output.clone(), reinstall.wait);
-    let found = pb::Instance::find(channel, &reinstall.name, View::Basic).await?;
-    let (instance, paths) = replaced(&reinstall, channel).await?;
+pub(super) async fn run(reinstall: ReinstallInstance, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let found = pb::Instance::find(io.channel, &reinstall.name, View::Basic).await?;
+    let (instance, paths) = replaced(&reinstall, io.channel).await?;
     let request = pb::ReinstallInstanceRequest {
         id: found.id.clone(),
         // A repeated call finds the revision changed, and installs no second time.
@@ -56,10 +51,10 @@ pub(super) async fn run(
         instance: Some(instance),
         update_mask: Some(FieldMask { paths }),
     };
-    let ordered = call(channel, request).await?;
-    resource::print(ordered.instance.as_slice(), output, channel, out).await?;
-    match until_active {
-        true => wait::until(channel, &found.id, &reinstall.name, Goal::Active).await,
+    let ordered = io.call(request).await?;
+    resource::print(ordered.instance.as_slice(), reinstall.output, io).await?;
+    match reinstall.wait {
+        true => wait::until(io.channel, &found.id, &reinstall.name, Goal::Active).await,
         false => Ok(()),
     }
 }

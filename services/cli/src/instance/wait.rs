@@ -1,6 +1,5 @@
 //! `instance wait`, and the option `--wait` of other commands.
 
-use std::io::Write;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
@@ -8,8 +7,8 @@ use runtime::Channel;
 use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
 
-use crate::connect::View;
-use crate::output::{self, print_line};
+use crate::connect::{Io, View};
+use crate::output;
 use crate::resource::Resource as _;
 use crate::{failure, follow, hardware};
 
@@ -29,25 +28,24 @@ pub(super) async fn run(
     name: &str,
     goal: Goal,
     limit: Option<Duration>,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let name = output::referenced::<pb::Instance>(name);
-    match pb::Instance::find(channel, name, View::Basic).await {
+    match pb::Instance::find(io.channel, name, View::Basic).await {
         Ok(instance) => {
-            let waiting = until(channel, &instance.id, name, goal);
+            let waiting = until(io.channel, &instance.id, name, goal);
             match limit {
                 None => waiting.await?,
                 Some(limit) => match tokio::time::timeout(limit, waiting).await {
                     Ok(done) => done?,
-                    Err(_) => return Err(too_late(&instance.id, name, limit, channel).await?),
+                    Err(_) => return Err(too_late(&instance.id, name, limit, io.channel).await?),
                 },
             }
         }
         Err(error) if goal == Goal::Gone && failure::is_not_found(&error) => {
             // An id, or a machine: it had an instance, or never had one. A misspelt name is an error.
             let is_id = name.parse::<InstanceId>().is_ok();
-            if !is_id && hardware::known_id(channel, name).await.is_none() {
+            if !is_id && hardware::known_id(io.channel, name).await.is_none() {
                 return Err(error);
             }
         }
@@ -55,7 +53,7 @@ pub(super) async fn run(
     }
     let word = goal.to_possible_value();
     let word = word.as_ref().map_or("", |word| word.get_name());
-    print_line(out, &format!("instance {name} is {word}"))
+    io.print(&format!("instance {name} is {word}"))
 }
 
 /// Returns the error of an instance that has not reached its goal after `limit`.
@@ -66,8 +64,7 @@ async fn too_late(
     channel: &Channel,
 ) -> anyhow::Result<anyhow::Error> {
     let instance = pb::Instance::get(channel, id, View::Basic).await?;
-    let (state, seconds) =
-        (output::word(instance.state().as_str_name(), "STATE_"), limit.as_secs());
+    let (state, seconds) = (output::state(&instance), limit.as_secs());
     let reason = match instance.state_reason.as_str() {
         "" => String::new(),
         reason => format!(": {reason}"),

@@ -38,7 +38,7 @@ pub struct CreateLocation {
 pub struct UpdateLocation {
     /// The location
     #[arg(value_name = pb::Location::NAMES)]
-    name: String,
+    pub(super) name: String,
     /// Rename it
     #[arg(long = "rename", value_name = "NAME")]
     new_name: Option<String>,
@@ -53,7 +53,7 @@ pub struct UpdateLocation {
     settings: Settings,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
-    output: Format,
+    pub(super) output: Format,
 }
 
 /// Settings of a location.
@@ -95,16 +95,6 @@ impl CreateLocation {
 }
 
 impl UpdateLocation {
-    /// Returns the name of the location.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the format of the output.
-    pub(super) fn output(&self) -> Format {
-        self.output.clone()
-    }
-
     /// Writes what is given into `location`, and returns it with the names of the changed fields. With zones it is changed at its
     /// revision only: its other zones are those that were read.
     pub(super) fn write(
@@ -136,7 +126,6 @@ impl UpdateLocation {
             location.name = name;
             paths.push("name".into());
         }
-        anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
         Ok((location, paths))
     }
 }

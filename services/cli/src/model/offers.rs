@@ -1,12 +1,8 @@
 //! The models of which machines stand in locations.
 
-use std::io::Write;
-use std::time::SystemTime;
-
-use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 
-use crate::connect::call;
+use crate::connect::Io;
 use crate::output::{Format, List, Row};
 use crate::resource::Resource as _;
 
@@ -27,40 +23,30 @@ pub struct OffersOptions {
 /// Prints the offers.
 pub(super) async fn list(
     OffersOptions { model, location, output }: OffersOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let request = pb::ListModelOffersRequest {
-        model_id: pb::Model::find_optional_id(channel, model.as_deref()).await?,
-        location_id: pb::Location::find_optional_id(channel, location.as_deref()).await?,
+        model_id: pb::Model::find_optional_id(io.channel, model.as_deref()).await?,
+        location_id: pb::Location::find_optional_id(io.channel, location.as_deref()).await?,
     };
-    let offers = call(channel, request).await?.offers;
+    let offers = io.call(request).await?.offers;
     let empty = "no offer: a model is offered in each location where machines of it stand";
     let list = List::new(&offers, |offer| &offer.model_name, empty);
-    list.print_rows(&output.into(), out).await
+    list.print_rows(&output.into(), io.out).await
 }
 
 impl Row for pb::ModelOffer {
-    const COLUMNS: &'static [&'static str] =
-        &["MODEL", "LOCATION", "ZONES", "AVAILABLE", "FREE", "MACHINES", "CORES", "MEMORY"];
+    const COLUMNS: &'static str = "MODEL:model_name,LOCATION:location_name,ZONES:zones,AVAILABLE:available,FREE,MACHINES,CORES,MEMORY";
 
-    fn row(&self, _: SystemTime) -> Vec<String> {
+    fn cell(&self, column: &str) -> String {
         let parts = self.parts.clone().unwrap_or_default();
-        let cores = parts.processors.map_or(0, |processors| processors.cores);
-        let unless_zero = |number: u64, unit: &str| match number {
-            0 => String::new(),
-            number => format!("{number}{unit}"),
+        let (number, unit) = match column {
+            "FREE" => (self.free, ""),
+            "MACHINES" => (self.machines, ""),
+            "CORES" => (parts.processors.map_or(0, |it| it.cores.into()), ""),
+            _ => (parts.memory_bytes >> 30, " GiB"),
         };
-        vec![
-            self.model_name.clone(),
-            self.location_name.clone(),
-            self.zones.join(","),
-            if self.available { "yes" } else { "no" }.into(),
-            // A caller with a tenant does not see them.
-            unless_zero(self.free, ""),
-            unless_zero(self.machines, ""),
-            unless_zero(cores.into(), ""),
-            unless_zero(parts.memory_bytes >> 30, " GiB"),
-        ]
+        // A caller with a tenant does not see them.
+        if number == 0 { String::new() } else { format!("{number}{unit}") }
     }
 }

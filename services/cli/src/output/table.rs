@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use comfy_table::{ContentArrangement, presets};
 use tinwright::HardwareId;
 
-use super::Row;
+use super::{Row, columns};
 
 /// The shortest id in characters: up to the milliseconds in which its object was made.
 const MIN_ID: usize = 13;
@@ -32,7 +32,8 @@ impl Table {
 
     /// Returns the table of `objects`.
     pub fn of<R: Row>(objects: &[R], now: SystemTime) -> Self {
-        Self::new(R::COLUMNS, objects.iter().map(|object| object.row(now)))
+        let headers: Vec<_> = columns::headers(R::COLUMNS).collect();
+        Self::new(&headers, objects.iter().map(|object| object.row(now)))
     }
 
     /// Sets the `names` that replace ids outside of the first column.
@@ -49,6 +50,17 @@ impl Table {
         self.columns.extend(columns.iter().map(|column| (*column).to_owned()));
         for (row, cells) in self.rows.iter_mut().zip(cells) {
             row.extend(cells);
+        }
+        self
+    }
+
+    /// Replaces the values in the column `header` by `cells`.
+    pub fn with_cells(mut self, header: &str, cells: impl Iterator<Item = String>) -> Self {
+        let place = self.columns.iter().position(|column| column == header);
+        for (row, cell) in self.rows.iter_mut().zip(cells) {
+            if let Some(old) = place.and_then(|place| row.get_mut(place)) {
+                *old = cell;
+            }
         }
         self
     }

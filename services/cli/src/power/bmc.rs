@@ -5,7 +5,6 @@ mod change;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use prost_types::FieldMask;
 use runtime::Channel;
@@ -18,9 +17,9 @@ use tinwright::power::v1::get_bmc_request::By;
 use tonic::{Code, Status};
 
 use self::change::{SetPassword, UpdateBmc};
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::Missing;
-use crate::output::{self, Format, Row, print_line};
+use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, required,
 };
@@ -102,40 +101,27 @@ pub struct CreateBmc {
 }
 
 /// Runs `command`.
-pub(super) async fn run(
-    command: BmcCommand,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+pub(super) async fn run(command: BmcCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        BmcCommand::Create(options) => create(options, channel, out).await,
-        BmcCommand::Update(options) => change::update(options, channel, out).await,
-        BmcCommand::SetPassword(options) => change::set_password(options, channel, out).await,
+        BmcCommand::Create(options) => create(options, io).await,
+        BmcCommand::Update(options) => change::update(options, io).await,
+        BmcCommand::SetPassword(options) => change::set_password(options, io).await,
         BmcCommand::Test { bmc: name, output } => {
-            let bmc = pb::Bmc::find(channel, &name, View::Basic).await?;
-            let request = pb::GetPowerStateRequest { hardware_id: bmc.hardware_id };
-            let state = call(channel, request).await;
-            let state = state.map_err(|status| with_hint(status, &name))?;
-            let table = |state: &_| output::table(std::slice::from_ref(state));
-            output::print_one(out, &state, &output, table)
+            let bmc = pb::Bmc::find(io.channel, &name, View::Basic).await?;
+            super::print_state(bmc.hardware_id, &name, &output, io).await
         }
         BmcCommand::Inventory { bmc: name, output } => {
-            let bmc = pb::Bmc::find(channel, &name, View::Basic).await?;
+            let bmc = pb::Bmc::find(io.channel, &name, View::Basic).await?;
             let request = pb::ReadBmcInventoryRequest { hardware_id: bmc.hardware_id };
-            let read = call(channel, request).await;
-            let read = read.map_err(|status| with_hint(status, &name))?;
-            print_line(out, &output::one(&read, &output)?)
+            let read = io.call(request).await.map_err(|status| with_hint(status, &name))?;
+            io.print(&output::one(&read, &output)?)
         }
-        BmcCommand::Apply(options) => resource::apply::<pb::Bmc>(options, channel, out).await,
-        BmcCommand::Resource(command) => resource::run(command, channel, out).await,
+        BmcCommand::Apply(options) => resource::apply::<pb::Bmc>(options, io).await,
+        BmcCommand::Resource(command) => resource::run(command, io).await,
     }
 }
 
-async fn create(
-    options: CreateBmc,
-    channel: &Channel,
-    out: &mut dyn std::io::Write,
-) -> anyhow::Result<()> {
+async fn create(options: CreateBmc, io: &mut Io<'_>) -> anyhow::Result<()> {
     let protocol = match &options.ipmi {
         Some(address) => Protocol::Ipmi(bmc_address::ipmi(address, options.cipher_suite)?),
         None => Protocol::Redfish(Redfish {
@@ -145,9 +131,10 @@ async fn create(
             signed_by_root: options.signed_by_root,
         }),
     };
-    let hardware_id = Hardware::find_id(channel, &options.hardware).await?;
+    let hardware_id = Hardware::find_id(io.channel, &options.hardware).await?;
     // Else the password would be asked for first.
-    if get(channel, By::HardwareId(hardware_id.clone())).await.is_ok_and(|bmc| bmc.is_some()) {
+    let stored = get(io.channel, By::HardwareId(hardware_id.clone())).await;
+    if stored.is_ok_and(|bmc| bmc.is_some()) {
         let machine = &options.hardware;
         anyhow::bail!(
             "{machine} has a BMC already: to change it: tinwright power bmc update {machine}"
@@ -161,31 +148,21 @@ async fn create(
         labels: options.labels.into_iter().collect(),
         ..pb::Bmc::default()
     };
-    let skip_login = options.skip_login;
-    let request = pb::CreateBmcRequest { bmc: Some(bmc), request_id: String::new(), skip_login };
-    let created = call(channel, request).await?;
-    resource::print(created.bmc.as_slice(), options.output, channel, out).await
+    let created = io.call(bmc.create_request(options.skip_login)).await?;
+    resource::print(created.bmc.as_slice(), options.output, io).await
 }
 
 impl Row for pb::Bmc {
-    const COLUMNS: &'static [&'static str] = &["ID", "HARDWARE", "ADDRESS", "USERNAME", "AGE"];
+    const COLUMNS: &'static str =
+        "ID:id,HARDWARE:hardware_id,ADDRESS,USERNAME:username,AGE:create_time";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            self.hardware_id.clone(),
-            bmc_address::text(self),
-            self.username.clone(),
-            output::age(self.create_time, now),
-        ]
+    fn cell(&self, _: &str) -> String {
+        bmc_address::text(self)
     }
 }
 
 impl Resource for pb::Bmc {
     type Filter = NoOptions;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "BMC";
     const NAMES: &'static str = "ID|MACHINE";
     const FIRST: &'static str =
         "create one with `tinwright power bmc create --hardware MACHINE --url URL --username NAME`";
@@ -210,10 +187,6 @@ impl Resource for pb::Bmc {
 
     async fn names(channel: &Channel, bmcs: &[Self]) -> HashMap<String, String> {
         hardware::names(channel, bmcs.iter().map(|bmc| bmc.hardware_id.as_str())).await
-    }
-
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        resource::delete_by_id(self, channel).await
     }
 }
 
@@ -250,19 +223,12 @@ impl FromFiles for pb::Bmc {
         }
     }
 
-    async fn create_without_login(self, channel: &Channel) -> anyhow::Result<Self> {
-        let request =
-            pb::CreateBmcRequest { bmc: Some(self), skip_login: true, ..Default::default() };
-        required(call(channel, request).await?.bmc)
+    fn create_request(self, skip_login: bool) -> Self::Create {
+        pb::CreateBmcRequest { bmc: Some(self), skip_login, ..Default::default() }
     }
 
-    async fn update_without_login(
-        self,
-        channel: &Channel,
-        update_mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        let request = pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login: true };
-        required(call(channel, request).await?.bmc)
+    fn update_request(self, update_mask: Option<FieldMask>, skip_login: bool) -> Self::Update {
+        pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login }
     }
 }
 

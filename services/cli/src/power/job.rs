@@ -1,8 +1,6 @@
 //! Power jobs: creating, listing, waiting, cancelling.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::time::SystemTime;
 
 use runtime::Channel;
 use tinwright::PowerJobId;
@@ -11,34 +9,32 @@ use tinwright::power::v1 as pb;
 use tinwright::power::v1::power_job::State;
 
 use super::{JobOptions, bmc, operation_text};
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::Missing;
-use crate::follow;
-use crate::hardware;
-use crate::output::{self, Format, ListOutput, Row};
-use crate::resource::{self, ListQuery, NoOptions, Query, Resource, ResourceCommand, required};
+use crate::output::{self, Format, Row};
+use crate::resource::{self, Query, Resource, required};
+use crate::{follow, hardware};
 
 /// Creates a job with `operation`, waits for it if requested, and prints it.
 pub(super) async fn start(
     options: JobOptions,
     operation: pb::Operation,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let request = pb::CreatePowerJobRequest {
-        hardware_id: Hardware::find_id(channel, &options.machine).await?,
+        hardware_id: Hardware::find_id(io.channel, &options.machine).await?,
         operations: vec![operation],
         ..pb::CreatePowerJobRequest::default()
     };
-    let created = call(channel, request).await;
+    let created = io.call(request).await;
     let created = created.map_err(|status| bmc::with_hint(status, &options.machine))?;
     let mut job = required(created.power_job)?;
     if options.wait {
         let id = job.id;
-        let ended = follow::until(channel, &id, |job| ended(&id, job)).await;
+        let ended = follow::until(io.channel, &id, |job| ended(&id, job)).await;
         job = ended.map_err(|error| bmc::name_machine(error, &options.machine))?;
     }
-    resource::print(&[job], options.output, channel, out).await
+    resource::print(&[job], options.output, io).await
 }
 
 /// Options of a list, besides labels.
@@ -49,7 +45,7 @@ pub struct JobFilter {
     state: Option<ListedState>,
     /// The id of the machine; empty for all.
     #[arg(skip)]
-    hardware_id: String,
+    pub(super) hardware_id: String,
 }
 
 /// States of jobs.
@@ -67,23 +63,8 @@ pub enum ListedState {
     Cancelled = State::Cancelled as isize,
 }
 
-/// Lists all jobs, or those of one machine.
-pub(super) async fn list(
-    machine: Option<String>,
-    mut query: ListQuery<JobFilter>,
-    output: ListOutput,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    query.filter.hardware_id = Hardware::find_optional_id(channel, machine.as_deref()).await?;
-    resource::run(ResourceCommand::<pb::PowerJob>::List { query, output }, channel, out).await
-}
-
 impl Resource for pb::PowerJob {
     type Filter = JobFilter;
-    type WatchOptions = NoOptions;
-    type DeleteOptions = NoOptions;
-    const RESOURCE: &'static str = "power job";
     const NAMES: &'static str = "ID";
     const FIRST: &'static str = "`tinwright power on MACHINE` creates one";
 
@@ -105,41 +86,24 @@ impl Resource for pb::PowerJob {
         Ok(())
     }
 
-    fn matches(&self, filter: &JobFilter) -> bool {
-        filter.state.is_none_or(|state| state as i32 == self.state)
-    }
-
     async fn names(channel: &Channel, jobs: &[Self]) -> HashMap<String, String> {
         hardware::names(channel, jobs.iter().map(|it| it.hardware_id.as_str())).await
-    }
-
-    /// Cancels the job.
-    async fn delete(&self, channel: &Channel, _: &NoOptions) -> anyhow::Result<()> {
-        let request = pb::CancelPowerJobRequest { id: self.id.clone() };
-        call(channel, request).await?;
-        Ok(())
     }
 }
 
 /// Cancels the job with `id`.
-pub(super) async fn cancel(
-    id: String,
-    channel: &Channel,
-    output: Format,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let job = pb::PowerJob::find(channel, &id, View::Basic).await?;
+pub(super) async fn cancel(id: &str, output: Format, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let job = pb::PowerJob::find(io.channel, id, View::Basic).await?;
     if let Some(note) = had_ended(&job) {
         eprintln!("tinwright: {note}");
     }
-    let request = pb::CancelPowerJobRequest { id: job.id };
-    let cancelled = call(channel, request).await?;
-    resource::print(cancelled.power_job.as_slice(), output, channel, out).await
+    let cancelled = io.call(pb::CancelPowerJobRequest { id: job.id }).await?;
+    resource::print(cancelled.power_job.as_slice(), output, io).await
 }
 
 /// Returns a note for a job that cannot be cancelled because it had ended before.
 fn had_ended(job: &pb::PowerJob) -> Option<String> {
-    let state = output::word(job.state().as_str_name(), "STATE_");
+    let state = output::state(job);
     job.is_terminal().then(|| format!("power job {} had ended before: {state}", job.id))
 }
 
@@ -155,27 +119,29 @@ fn ended(id: &str, job: Option<pb::PowerJob>) -> Option<Result<pb::PowerJob, Str
 }
 
 impl Row for pb::PowerJob {
-    const COLUMNS: &'static [&'static str] =
-        &["ID", "HARDWARE", "OPERATIONS", "STATE", "DONE", "AGE", "REASON"];
+    const COLUMNS: &'static str =
+        "ID:id,HARDWARE:hardware_id,OPERATIONS,STATE:state,DONE,AGE:create_time,REASON";
 
-    fn row(&self, now: SystemTime) -> Vec<String> {
-        let operations: Vec<_> = self.operations.iter().map(operation_text::operation).collect();
-        let reasons = std::iter::once(&self.state_reason).chain(&self.downgrades);
-        let reasons: Vec<_> = reasons.filter(|text| !text.is_empty()).map(String::as_str).collect();
-        vec![
-            self.id.clone(),
-            self.hardware_id.clone(),
-            operations.join(", "),
-            output::word(self.state().as_str_name(), "STATE_"),
-            format!("{}/{}", self.completed_operations, self.operations.len()),
-            output::age(self.create_time, now),
-            reasons.join("; "),
-        ]
+    fn cell(&self, column: &str) -> String {
+        match column {
+            "OPERATIONS" => {
+                let operations = self.operations.iter().map(operation_text::operation);
+                operations.collect::<Vec<_>>().join(", ")
+            }
+            "DONE" => format!("{}/{}", self.completed_operations, self.operations.len()),
+            _ => {
+                let reasons = [&self.state_reason].into_iter().chain(&self.downgrades);
+                let reasons = reasons.filter(|text| !text.is_empty()).map(String::as_str);
+                reasons.collect::<Vec<_>>().join("; ")
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     fn job(state: State) -> pb::PowerJob {

@@ -9,7 +9,7 @@ use similar::TextDiff;
 use tinwright::options::is_set;
 use tinwright::{field_mask, json};
 
-use crate::files::{descriptor, human};
+use crate::files::{descriptor, dynamic, human};
 
 /// Lines around a changed one in a diff.
 const CONTEXT_LINES: usize = 3;
@@ -81,10 +81,6 @@ fn yaml<M: Message + Name + Default>(message: &M) -> anyhow::Result<String> {
         });
     }
     Ok(yaml_serde::to_string(&human::value(&descriptor, value))?)
-}
-
-fn dynamic<M: Message + Name>(message: &M) -> anyhow::Result<DynamicMessage> {
-    Ok(DynamicMessage::decode(descriptor::<M>()?, message.encode_to_vec().as_slice())?)
 }
 
 fn without_secrets<M: Message + Name + Default>(message: &M) -> anyhow::Result<M> {

@@ -1,26 +1,45 @@
 //! `delete`: all objects are found before the first is deleted, and errors are reported for each.
 
-use std::io::{BufRead, IsTerminal as _, Write};
+use std::fmt::Debug;
+use std::io::{BufRead, IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use runtime::Channel;
+use tinwright::requests::{DeleteRequest as _, HasDelete};
 
-use super::Resource;
-use crate::connect::View;
+use super::{NoOptions, Resource};
+use crate::connect::{Io, View, call};
 use crate::failure::{self, Failures};
-use crate::output::print_line;
+
+/// The options of a deletion, and what it does.
+#[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
+pub trait DeleteOptions<R: Resource>: clap::Args + Debug {
+    /// Deletes `object`.
+    async fn delete(&self, object: &R, channel: &Channel) -> anyhow::Result<()>;
+
+    /// Returns what the deletion of `object` does, for people.
+    fn deletion(&self, object: &R) -> String {
+        format!("{} {} deleted", R::SINGULAR, object.title())
+    }
+}
+
+impl<R: Resource + HasDelete> DeleteOptions<R> for NoOptions {
+    async fn delete(&self, object: &R, channel: &Channel) -> anyhow::Result<()> {
+        call(channel, R::Delete::of(object.id().to_owned())).await?;
+        Ok(())
+    }
+}
 
 /// Deletes the objects with these names.
 pub(super) async fn delete<R: Resource>(
     names: &[String],
     yes: bool,
-    options: &R::DeleteOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
+    options: &impl DeleteOptions<R>,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let (mut objects, mut failures) = (Vec::<R>::new(), Failures::new(names.len()));
     for name in names {
-        match R::find(channel, name, View::Basic).await {
+        match R::find(io.channel, name, View::Basic).await {
             Ok(object) if objects.iter().any(|it| it.id() == object.id()) => {}
             Ok(object) => objects.push(object),
             Err(error) => failures.push(error),
@@ -30,15 +49,15 @@ pub(super) async fn delete<R: Resource>(
     failures.into_result()?;
     if !yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
         let titles: Vec<_> = objects.iter().map(R::title).collect();
-        let question = format!("delete {} {}?", R::RESOURCE, titles.join(", "));
+        let question = format!("delete {} {}?", R::SINGULAR, titles.join(", "));
         anyhow::ensure!(confirm(&question, &mut std::io::stdin().lock())?, "nothing was deleted");
     }
     let mut failures = Failures::new(objects.len());
     for object in objects {
-        match object.delete(channel, options).await {
-            Ok(()) => print_line(out, &object.deletion(options))?,
+        match options.delete(&object, io.channel).await {
+            Ok(()) => io.print(&options.deletion(&object))?,
             Err(error) => {
-                let title = format!("{} {}", R::RESOURCE, object.title());
+                let title = format!("{} {}", R::SINGULAR, object.title());
                 failures.push(with_title(error, title));
             }
         }

@@ -1,7 +1,6 @@
 //! Objects of files: created, replaced, or applied.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -14,10 +13,10 @@ use tonic::Code;
 
 use super::names::Names;
 use super::{Resource, compare, optional, required};
-use crate::connect::{View, call};
+use crate::connect::{Io, View, call};
 use crate::failure::{self, Failures};
 use crate::files::{self, Object};
-use crate::output::{Closed, Format, print_line};
+use crate::output::{Closed, Format};
 
 /// Resources whose objects are created from files.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
@@ -59,28 +58,30 @@ pub trait FromFiles: Resource + HasCreate + HasUpdate {
         self
     }
 
-    /// Creates the object. The call is not repeated after a lost response: its id or name would exist already.
-    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        required(call(channel, Self::Create::of(self)).await?.into_object())
+    /// Returns the request that creates the object; with `skip_login` without a login to a BMC.
+    fn create_request(self, _skip_login: bool) -> Self::Create {
+        Self::Create::of(self)
     }
 
-    /// Creates the object as [`create`](Self::create) does, without a login to a BMC.
-    async fn create_without_login(self, channel: &Channel) -> anyhow::Result<Self> {
-        self.create(channel).await
+    /// Returns the request that updates the object; with `skip_login` without a login to a BMC.
+    fn update_request(self, mask: Option<FieldMask>, _skip_login: bool) -> Self::Update {
+        Self::Update::of(self, mask)
+    }
+
+    /// Creates the object. The call is not repeated after a lost response: its id or name would exist already.
+    async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
+        required(call(channel, self.create_request(false)).await?.into_object())
     }
 
     /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
-        required(call(channel, Self::Update::of(self, mask)).await?.into_object())
+        required(call(channel, self.update_request(mask, false)).await?.into_object())
     }
 
-    /// Updates the object as [`update`](Self::update) does, without a login to a BMC.
-    async fn update_without_login(
-        self,
-        channel: &Channel,
-        mask: Option<FieldMask>,
-    ) -> anyhow::Result<Self> {
-        self.update(channel, mask).await
+    /// Replaces the fields `paths`, which options of a command have set.
+    async fn change(self, channel: &Channel, paths: Vec<String>) -> anyhow::Result<Self> {
+        anyhow::ensure!(!paths.is_empty(), "nothing to change: give a setting");
+        self.update(channel, Some(FieldMask { paths })).await
     }
 }
 
@@ -142,20 +143,14 @@ impl<R> Sent<R> {
 /// An application of files.
 #[derive(Debug)]
 pub struct Apply<'a> {
-    /// The server.
-    pub channel: &'a Channel,
-    /// True if nothing is to be changed.
-    pub dry_run: bool,
-    /// True if changed lines are printed.
-    pub diff: bool,
-    /// True if BMCs are created without a login.
-    pub skip_login: bool,
+    /// The way in which they are applied.
+    pub options: &'a ApplyOptions,
     /// Names of other objects.
     pub names: Names<'a>,
 }
 
 /// The result of applying one object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Applied {
     /// The word for it: created, changed or unchanged.
     pub word: &'static str,
@@ -182,55 +177,36 @@ pub fn read<R: FromFiles>(object: &Object) -> anyhow::Result<R> {
 
 /// Creates the objects in files. An object that cannot be read means that nothing is sent; after other errors it goes on.
 pub async fn create<R: FromFiles>(
-    options: FileOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    create_from_files::<R>(options, channel, out).await?.into_result()
-}
-
-/// Does the same, and returns the created objects beside the errors.
-pub async fn create_from_files<R: FromFiles>(
-    options: FileOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<Sent<R>> {
-    create_with(options, async |_: &mut R| Ok(()), channel, out).await
-}
-
-/// Creates the objects in files after `change` of each.
-pub(crate) async fn create_with<R: FromFiles>(
     FileOptions { files, output }: FileOptions,
-    change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<Sent<R>> {
-    create_objects(files::read_all(&files), output, change, channel, out).await
+    io: &mut Io<'_>,
+) -> anyhow::Result<()> {
+    let as_read = async |_: &mut R| anyhow::Ok(());
+    create_objects(files::read_all(&files), output, as_read, io).await?.into_result()
 }
 
 /// Creates `objects`, those that were read of files, after `change` of each.
-pub(crate) async fn create_objects<R: FromFiles>(
+pub async fn create_objects<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,
     change: impl AsyncFn(&mut R) -> anyhow::Result<()>,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<Sent<R>> {
+    let channel = io.channel;
     let names = Names::new(channel, HashSet::new());
     let each = async |mut object: R| {
         object.resolve(&names).await?;
         change(&mut object).await?;
         object.create(channel).await
     };
-    send(objects, output, each, channel, out).await
+    send(objects, output, each, io).await
 }
 
 /// Replaces the objects in files, by their ids, else by their names.
 pub async fn update<R: FromFiles>(
     UpdateOptions { fields: paths, files: FileOptions { files, output } }: UpdateOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
+    let channel = io.channel;
     let mask = (!paths.is_empty()).then_some(FieldMask { paths });
     let names = Names::new(channel, HashSet::new());
     let each = async |mut object: R| {
@@ -242,7 +218,7 @@ pub async fn update<R: FromFiles>(
         }
         object.update(channel, mask.clone()).await
     };
-    send(files::read_all(&files), output, each, channel, out).await?.into_result()
+    send(files::read_all(&files), output, each, io).await?.into_result()
 }
 
 /// Converts all of `objects`, then sends each, prints those that were sent, and returns them. Fails if one cannot be converted.
@@ -250,8 +226,7 @@ async fn send<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,
     send: impl AsyncFn(R) -> anyhow::Result<R>,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<Sent<R>> {
     let (mut converted, mut failures) = (Vec::new(), Failures::new(objects.len()));
     for object in objects {
@@ -265,48 +240,42 @@ async fn send<R: FromFiles>(
     }
     let mut sent = Vec::new();
     for (object, from) in converted {
-        print_notes(&from, &from.label(R::NAME), out)?;
+        print_notes(&from, &from.label(R::NAME), io)?;
         match send(object).await.context(from.position) {
             Ok(object) => sent.push(object),
             Err(error) => failures.push(error),
         }
     }
     if !sent.is_empty() {
-        super::print(&sent, output, channel, out).await?;
+        super::print(&sent, output, io).await?;
     }
     Ok(Sent { objects: sent, failures })
 }
 
 /// Creates the objects in files, or replaces the stored ones that they describe.
-pub async fn apply<R: FromFiles>(
-    options: ApplyOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let ApplyOptions { files, dry_run, diff, skip_login } = options;
-    let names = Names::new(channel, HashSet::new());
-    let apply = Apply { channel, dry_run, diff, skip_login, names };
-    let each = async |read: R, object: &Object, out: &mut dyn Write| {
+pub async fn apply<R: FromFiles>(options: ApplyOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let apply = Apply { options: &options, names: Names::new(io.channel, HashSet::new()) };
+    let each = async |read: R, object: &Object, io: &mut Io<'_>| {
         let label = object.label(R::NAME);
         let applied = apply_one(read, object, &apply).await;
-        applied.with_context(|| format!("{}: {label}", object.position))?.print(&label, &apply, out)
+        applied.with_context(|| format!("{}: {label}", object.position))?.print(&label, &apply, io)
     };
-    for_each(&files, each, out).await
+    for_each(&options.files, each, io).await
 }
 
 /// Calls `each` with every object in `files`. An object that fails does not prevent the others.
 pub(crate) async fn for_each<R: FromFiles>(
     files: &[PathBuf],
-    mut each: impl AsyncFnMut(R, &Object, &mut dyn Write) -> anyhow::Result<()>,
-    out: &mut dyn Write,
+    mut each: impl AsyncFnMut(R, &Object, &mut Io<'_>) -> anyhow::Result<()>,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let objects = files::read_all(files);
     let mut failures = Failures::new(objects.len());
     for object in objects {
         let done = async {
             let object = object?;
-            print_notes(&object, &object.label(R::NAME), out)?;
-            each(read(&object)?, &object, &mut *out).await
+            print_notes(&object, &object.label(R::NAME), io)?;
+            each(read(&object)?, &object, io).await
         };
         match done.await {
             // Nobody reads the output any more.
@@ -319,9 +288,9 @@ pub(crate) async fn for_each<R: FromFiles>(
 }
 
 /// Prints the notes about `object`, such as fields that have no place here.
-pub fn print_notes(object: &Object, label: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn print_notes(object: &Object, label: &str, io: &mut Io<'_>) -> anyhow::Result<()> {
     for note in &object.notes {
-        print_line(out, &format!("{label}: {note}"))?;
+        io.print(&format!("{label}: {note}"))?;
     }
     Ok(())
 }
@@ -333,18 +302,16 @@ const PROTECT: &str = "protect";
 pub async fn apply_one<R: FromFiles>(
     mut object: R,
     from: &Object,
-    apply: &Apply<'_>,
+    Apply { options, names }: &Apply<'_>,
 ) -> anyhow::Result<Applied> {
-    let channel = apply.channel;
-    object.resolve(&apply.names).await?;
+    let channel = names.channel;
+    object.resolve(names).await?;
     let Some(stored) = with_visible_secrets(&object, channel).await? else {
         let diff = compare::diff(None, &object)?;
-        match (apply.dry_run, apply.skip_login) {
-            (true, _) => {}
-            (false, true) => drop(object.create_without_login(channel).await?),
-            (false, false) => drop(object.create(channel).await?),
+        if !options.dry_run {
+            call(channel, object.create_request(options.skip_login)).await?;
         }
-        return Ok(Applied { word: "created", former_name: None, unchanged_part: None, diff });
+        return Ok(Applied { word: "created", diff, ..Applied::default() });
     };
     object.adopt(&stored);
     let unchanged_part = object.unchanged_part(&stored);
@@ -356,13 +323,11 @@ pub async fn apply_one<R: FromFiles>(
     let mut new_name = change.object.file_name().to_owned();
     if change.fields.is_empty() {
         word = "unchanged";
-    } else if !apply.dry_run {
+    } else if !options.dry_run {
         let object = change.object.with_id(stored.id().to_owned());
         let mask = FieldMask { paths: change.fields };
-        let updated = match apply.skip_login {
-            true => object.update_without_login(channel, Some(mask)).await?,
-            false => object.update(channel, Some(mask)).await?,
-        };
+        let updated = call(channel, object.update_request(Some(mask), options.skip_login)).await?;
+        let updated = required(updated.into_object())?;
         updated.file_name().clone_into(&mut new_name);
         // A value that the server writes in another form, such as a name in capitals, is not a change.
         if change.is_visible && compare::visible(&stored, &updated)?.is_empty() {
@@ -391,15 +356,15 @@ async fn with_visible_secrets<R: FromFiles>(
 
 impl Applied {
     /// Prints it for the object `label`.
-    pub fn print(&self, label: &str, apply: &Apply<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-        let dry_run = if apply.dry_run { " (dry run)" } else { "" };
+    pub fn print(&self, label: &str, apply: &Apply<'_>, io: &mut Io<'_>) -> anyhow::Result<()> {
+        let dry_run = if apply.options.dry_run { " (dry run)" } else { "" };
         let former = self.former_name.as_deref().map(|name| format!(" (its name was {name})"));
-        print_line(out, &format!("{label} {}{}{dry_run}", self.word, former.unwrap_or_default()))?;
+        io.print(&format!("{label} {}{}{dry_run}", self.word, former.unwrap_or_default()))?;
         if let Some(unchanged) = &self.unchanged_part {
-            print_line(out, &format!("{label}: {unchanged}"))?;
+            io.print(&format!("{label}: {unchanged}"))?;
         }
-        if apply.diff && self.word != "unchanged" && !self.diff.is_empty() {
-            print_line(out, &self.diff)?;
+        if apply.options.diff && self.word != "unchanged" && !self.diff.is_empty() {
+            io.print(&self.diff)?;
         }
         Ok(())
     }

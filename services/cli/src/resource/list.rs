@@ -1,12 +1,9 @@
 //! `list`: the objects of a resource that a query selects.
 
-use std::io::Write;
-
-use runtime::Channel;
 use serde_json::Value;
 
-use super::{Resource, pages};
-use crate::connect::View;
+use super::Resource;
+use crate::connect::{Io, View};
 use crate::output::{Format, List, ListOutput};
 use crate::selector::{self, Labels, Requirement};
 
@@ -57,28 +54,26 @@ impl<F: clap::Args> ListQuery<F> {
 }
 
 /// Prints the objects that `query` selects.
-pub(super) async fn list<R: Resource>(
+pub async fn list<R: Resource>(
     query: &ListQuery<R::Filter>,
     options: ListOutput,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
-    let mut objects = pages(async |token| R::page(channel, query, token).await).await?;
-    objects.retain(|object| object.matches(&query.filter));
+    let mut objects = R::all(io.channel, query).await?;
     if query.requirements().any(|it| it.equality().is_none()) {
         objects.retain(|object| query.selects(&labels(object)));
     }
     let empty = match query.is_all() {
         true => empty::<R>(),
-        false => format!("no {} matches", R::RESOURCE),
+        false => format!("no {} matches", R::SINGULAR),
     };
-    print(&objects, &empty, &options, channel, out).await
+    print(&objects, &empty, &options, io).await
 }
 
 /// Returns the text for a site without such objects.
 pub(super) fn empty<R: Resource>() -> String {
     let first = if R::FIRST.is_empty() { String::new() } else { format!(": {}", R::FIRST) };
-    format!("no {}{first}", R::RESOURCE)
+    format!("no {}{first}", R::SINGULAR)
 }
 
 /// Returns the labels of `object`.
@@ -93,10 +88,9 @@ pub(super) async fn print<R: Resource>(
     objects: &[R],
     empty: &str,
     options: &ListOutput,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let list = List::new(objects, R::id, empty).with_reference_names(R::reference_name);
-    let wide = options.output == Format::Wide;
-    list.print(options, async |now| R::table(channel, objects, now, wide).await, out).await
+    let (channel, wide) = (io.channel, options.output == Format::Wide);
+    list.print(options, async |now| R::table(channel, objects, now, wide).await, io.out).await
 }

@@ -13,7 +13,7 @@ use crate::failure;
 /// Ids of the objects that others name. Each is looked up once.
 #[derive(Debug)]
 pub struct Names<'a> {
-    channel: &'a Channel,
+    pub(crate) channel: &'a Channel,
     ids: RefCell<HashMap<(&'static str, String), String>>,
     /// Resource and name of objects that exist after a dry run has become a real one.
     expected: HashSet<(String, String)>,
@@ -27,7 +27,7 @@ impl<'a> Names<'a> {
 
     /// Replaces the name in `field` of an object of `R` by its id, unless it is empty.
     pub async fn resolve<R: Resource>(&self, field: &mut String) -> anyhow::Result<()> {
-        let key = (R::RESOURCE, field.clone());
+        let key = (R::SINGULAR, field.clone());
         if field.is_empty() || field.parse::<tinwright::HardwareId>().is_ok() {
             return Ok(());
         }
@@ -43,7 +43,7 @@ impl<'a> Names<'a> {
                 Err(error) if failure::code(&error) == Some(Code::PermissionDenied) => {
                     field.clone()
                 }
-                Err(error) => return Err(error.context(format!("its {}", R::RESOURCE))),
+                Err(error) => return Err(error.context(format!("its {}", R::SINGULAR))),
             },
         };
         self.ids.borrow_mut().insert(key, field.clone());

@@ -1,18 +1,14 @@
 //! The progress of a rollout, node by node, until its end.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-
-use runtime::Channel;
 use tinwright::node::v1 as pb;
 use tinwright::node::v1::{RolloutCounts, RolloutState};
 use tinwright::watch::WatchEvent;
 
 use super::stopped;
-use crate::connect::View;
+use crate::connect::{Io, View};
 use crate::follow::{Watchable as _, next_event, while_unavailable};
-use crate::node::{self, display_name};
-use crate::output::print_line;
+use crate::resource::{Resource as _, list_all};
 
 /// The nodes of a rollout, with the line that was printed for each.
 #[derive(Debug)]
@@ -32,9 +28,13 @@ impl Progress {
             "" => String::new(),
             reason => format!(": {reason}"),
         };
-        let line = format!("{} {}{reason}", display_name(node), node.state().word());
+        let line = format!("{} {}{reason}", node.title(), node.state().word());
         let before = self.printed.insert(node.id.clone(), line.clone());
         (before.as_ref() != Some(&line)).then_some(line)
+    }
+
+    fn print(&mut self, node: &pb::Node, io: &mut Io<'_>) -> anyhow::Result<()> {
+        self.line(node).map_or(Ok(()), |line| io.print(&line))
     }
 }
 
@@ -64,25 +64,17 @@ fn end(stack: &pb::Stack, number: i64) -> Option<anyhow::Result<String>> {
 }
 
 /// Prints a line whenever the state of a node changes, until the rollout `number` of `stack` ends. An error if it did not reach its nodes.
-pub(super) async fn follow(
-    stack: &pb::Stack,
-    number: i64,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub(super) async fn follow(stack: &pb::Stack, number: i64, io: &mut Io<'_>) -> anyhow::Result<()> {
     let mut progress = Progress { stack_id: stack.id.clone(), number, printed: BTreeMap::new() };
-    let ended = while_unavailable(true, async |failures| {
-        watch(&mut progress, failures, channel, out).await
-    });
+    let ended = while_unavailable(true, async |failures| watch(&mut progress, failures, io).await);
     let ended = ended.await?;
     // Reports of nodes from before the end may come by their watch after it.
-    for node in node::of_stack(channel, &stack.id).await? {
-        if let Some(line) = progress.line(&node) {
-            print_line(out, &line)?;
-        }
+    let select = |request: &mut pb::ListNodesRequest| request.stack_id.clone_from(&stack.id);
+    for node in list_all::<pb::Node>(io.channel, select).await? {
+        progress.print(&node, io)?;
     }
     match end(&ended, number) {
-        Some(Ok(text)) => print_line(out, &text),
+        Some(Ok(text)) => io.print(&text),
         Some(Err(error)) => Err(error),
         None => Ok(()),
     }
@@ -92,11 +84,10 @@ pub(super) async fn follow(
 async fn watch(
     progress: &mut Progress,
     failures: &mut u32,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<pb::Stack> {
-    let mut stacks = pb::Stack::watch(channel, progress.stack_id.clone(), View::Basic).await?;
-    let mut nodes = pb::Node::watch(channel, String::new(), View::Basic).await?;
+    let mut stacks = pb::Stack::watch(io.channel, progress.stack_id.clone(), View::Basic).await?;
+    let mut nodes = pb::Node::watch(io.channel, String::new(), View::Basic).await?;
     loop {
         tokio::select! {
             event = next_event::<pb::Stack>(&mut stacks) => match event? {
@@ -107,10 +98,8 @@ async fn watch(
                 Some(WatchEvent::Put(_) | WatchEvent::Synced) | None => *failures = 0,
             },
             event = next_event::<pb::Node>(&mut nodes) => {
-                if let Some(WatchEvent::Put(node)) = event?
-                    && let Some(line) = progress.line(&node)
-                {
-                    print_line(out, &line)?;
+                if let Some(WatchEvent::Put(node)) = event? {
+                    progress.print(&node, io)?;
                 }
             }
         }

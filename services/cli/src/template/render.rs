@@ -1,16 +1,14 @@
 //! `template render`: what a template would run on a machine. Nothing is stored.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use runtime::Channel;
 use tinwright::hardware::v1::Hardware;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
 
-use crate::connect::call;
-use crate::output::{self, Format, print_line};
+use crate::connect::Io;
+use crate::output::{Format, print_one};
 use crate::resource::{FromFiles as _, Resource as _};
 use crate::{files, input};
 
@@ -35,14 +33,10 @@ pub struct RenderOptions {
 }
 
 /// Prints the rendered template, and its warnings to standard error.
-pub(super) async fn run(
-    options: RenderOptions,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub(super) async fn run(options: RenderOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
     let RenderOptions { name, file, hardware, values, output } = options;
     let source = match (name, file) {
-        (Some(name), _) => Source::TemplateId(pb::Template::find_id(channel, &name).await?),
+        (Some(name), _) => Source::TemplateId(pb::Template::find_id(io.channel, &name).await?),
         (None, Some(file)) => {
             let objects = files::objects(&file)?;
             let object = objects.first().context("the file is empty")?;
@@ -52,15 +46,12 @@ pub(super) async fn run(
     };
     let request = pb::RenderTemplateRequest {
         source: Some(source),
-        hardware_id: Hardware::find_id(channel, &hardware).await?,
+        hardware_id: Hardware::find_id(io.channel, &hardware).await?,
         values: values.into_iter().collect(),
     };
-    let rendered = call(channel, request).await?;
+    let rendered = io.call(request).await?;
     for warning in &rendered.warnings {
         eprintln!("tinwright: warning: {warning}");
     }
-    match output.is_for_people() {
-        true => print_line(out, &rendered.rendered),
-        false => print_line(out, &output::one(&rendered, &output)?),
-    }
+    print_one(io.out, &rendered, &output, |it| it.rendered.clone())
 }

@@ -1,39 +1,35 @@
 //! Prints the logs of a workflow's actions, byte for byte, on standard output; their names on standard error.
 
-use std::io::Write;
-
 use anyhow::Context as _;
 use runtime::Channel;
 use tinwright::workflow::v1 as pb;
 use tokio_stream::StreamExt as _;
 
 use super::table;
-use crate::connect::{View, stream};
+use crate::connect::{Io, stream};
 use crate::follow;
 use crate::output::print_bytes;
-use crate::resource::Resource as _;
 
-/// Prints the logs of the workflow with `id`: of all actions in the order they run, or of one. With `follow`, waits for each to
+/// Prints the logs of `workflow`: of all actions in the order they run, or of one. With `follow`, waits for each to
 /// start and to end; after an interruption it continues when the server is back, and prints no byte twice.
 pub(super) async fn print(
-    channel: &Channel,
-    id: &str,
+    workflow: &pb::Workflow,
     action: Option<&str>,
     follow: bool,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
-    let workflow = pb::Workflow::find(channel, id, View::Basic).await?;
     let chosen = match action {
-        Some(name) => vec![find_action(&workflow, name)?],
+        Some(name) => vec![find_action(workflow, name)?],
         None => workflow.actions.iter().collect(),
     };
     let alone = chosen.len() == 1;
     for action in chosen {
-        let follow = follow && wait_for_start(channel, &workflow.id, &action.id).await?;
+        let follow = follow && wait_for_start(io.channel, &workflow.id, &action.id).await?;
         if !alone {
             eprintln!("==> {} <==", table::name(action));
         }
-        log(channel, &workflow.id, &action.id, follow, out).await?;
+        let (workflow_id, action_id) = (workflow.id.clone(), action.id.clone());
+        log(pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow }, io).await?;
     }
     Ok(())
 }
@@ -68,20 +64,12 @@ async fn wait_for_start(channel: &Channel, workflow: &str, action: &str) -> anyh
 }
 
 /// Prints the log of one action, its attempts one after another.
-async fn log(
-    channel: &Channel,
-    workflow: &str,
-    action: &str,
-    follow: bool,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+async fn log(request: pb::ReadLogRequest, io: &mut Io<'_>) -> anyhow::Result<()> {
     let mut printed = Printed::default();
-    let (workflow_id, action_id) = (workflow.to_owned(), action.to_owned());
-    let request = pb::ReadLogRequest { workflow_id, action_id, attempt: 0, follow };
-    follow::while_unavailable(follow, async |failures| {
-        let mut chunks = stream(channel, request.clone()).await?;
+    follow::while_unavailable(request.follow, async |failures| {
+        let mut chunks = stream(io.channel, request.clone()).await?;
         while let Some(chunk) = chunks.next().await {
-            print_bytes(out, printed.new_bytes(&chunk?))?;
+            print_bytes(io.out, printed.new_bytes(&chunk?))?;
             *failures = 0;
         }
         Ok(())

@@ -9,7 +9,7 @@ use runtime::Channel;
 use tinwright::workflow::v1 as pb;
 
 use super::table;
-use crate::follow;
+use crate::{follow, output};
 
 /// Shows the workflow with `id` until it ends. Any outcome but success is an error.
 pub(super) async fn show(channel: &Channel, id: &str) -> anyhow::Result<()> {
@@ -40,7 +40,7 @@ fn outcome(workflow: &pb::Workflow) -> Result<(), String> {
     if workflow.state() == pb::WorkflowState::Success {
         return Ok(());
     }
-    let end = format!("workflow {} ended in {}", workflow.id, table::state(workflow.state()));
+    let end = format!("workflow {} ended in {}", workflow.id, output::state(workflow));
     Err(line(&end, &workflow.state_reason))
 }
 
@@ -53,7 +53,7 @@ struct ShownLines {
 impl ShownLines {
     /// Returns new lines: the workflow's state, then its actions'. If `plain`, they include progress, by tenths.
     fn new_lines(&mut self, workflow: &pb::Workflow, plain: bool) -> Vec<String> {
-        let state = format!("workflow: {}", table::state(workflow.state()));
+        let state = format!("workflow: {}", output::state(workflow));
         let state = line(&state, &workflow.state_reason);
         let mut new: Vec<_> = self.add("", state).into_iter().collect();
         for action in &workflow.actions {
@@ -61,7 +61,7 @@ impl ShownLines {
             if waits && !self.lines.contains_key(&action.id) {
                 continue; // pending actions are in the table
             }
-            let (name, state) = (table::name(action), table::action_state(action.state()));
+            let (name, state) = (table::name(action), action.state().word().replace('_', "-"));
             new.extend(self.add(&action.id, line(&format!("{name}: {state}"), &action.reason)));
             if plain && let Some(step) = step(action) {
                 let added = self.add(&format!("{} progress", action.id), step);

@@ -14,23 +14,13 @@ pub(super) fn workflow(workflow: &pb::Workflow, now: SystemTime) -> String {
         ("template", workflow.template_name.clone()),
         ("hardware", workflow.hardware_id.clone()),
         ("instance", workflow.instance_id.clone()),
-        ("state", state(workflow.state())),
+        ("state", output::state(workflow)),
         ("reason", workflow.state_reason.clone()),
         ("warning", workflow.warning.clone()),
         ("behind", workflow.blocked_by.clone()),
         ("age", output::age(workflow.create_time, now)),
     ]);
     format!("{fields}\n{}", output::table(&workflow.actions))
-}
-
-/// Returns the word for a workflow's state.
-pub(super) fn state(state: pb::WorkflowState) -> String {
-    output::word(state.as_str_name(), "WORKFLOW_STATE_")
-}
-
-/// Returns the word for an action's state.
-pub(super) fn action_state(state: pb::ActionState) -> String {
-    output::word(state.as_str_name(), "ACTION_STATE_")
 }
 
 /// Returns the word for the phase of an action's progress.
@@ -62,18 +52,11 @@ pub(super) fn is_running(action: &pb::Action) -> bool {
 }
 
 impl Row for pb::Action {
-    const COLUMNS: &'static [&'static str] =
-        &["ACTION", "STATE", "FAILED", "LOST", "PROGRESS", "REASON"];
+    const COLUMNS: &'static str =
+        "ACTION,STATE:state,FAILED:failed_attempts,LOST:lost_attempts,PROGRESS,REASON:reason";
 
-    fn row(&self, _: SystemTime) -> Vec<String> {
-        vec![
-            name(self),
-            action_state(self.state()),
-            self.failed_attempts.to_string(),
-            self.lost_attempts.to_string(),
-            progress(self),
-            self.reason.clone(),
-        ]
+    fn cell(&self, column: &str) -> String {
+        if column == "ACTION" { name(self) } else { progress(self) }
     }
 }
 

@@ -1,16 +1,14 @@
 //! Changes of a BMC's record.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use runtime::Channel;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::{Protocol, Redfish};
 
 use super::with_hint;
-use crate::connect::{View, call};
+use crate::connect::{Io, View};
 use crate::output::Format;
-use crate::resource::{self, Resource as _};
+use crate::resource::{self, FromFiles as _, Resource as _};
 use crate::{bmc_address, input, password};
 
 /// Changes of a BMC. A new address requires the password again.
@@ -83,31 +81,23 @@ impl UpdateBmc {
 }
 
 /// Changes the fields that `options` names.
-pub(super) async fn update(
-    options: UpdateBmc,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub(super) async fn update(options: UpdateBmc, io: &mut Io<'_>) -> anyhow::Result<()> {
     anyhow::ensure!(options.has_setting(), "nothing to change: give a setting");
-    let mut bmc = pb::Bmc::find(channel, &options.bmc, View::Basic).await?;
+    let mut bmc = pb::Bmc::find(io.channel, &options.bmc, View::Basic).await?;
     if options.url.is_some() || options.ipmi.is_some() {
         bmc.password = password::read(options.password_file.as_deref())?;
     }
     let (name, output, skip_login) =
         (options.bmc.clone(), options.output.clone(), options.skip_login);
     apply(&mut bmc, options)?;
-    store(bmc, &name, skip_login, output, channel, out).await
+    store(bmc, &name, skip_login, output, io).await
 }
 
 /// Changes the stored password.
-pub(super) async fn set_password(
-    options: SetPassword,
-    channel: &Channel,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let mut bmc = pb::Bmc::find(channel, &options.bmc, View::Basic).await?;
+pub(super) async fn set_password(options: SetPassword, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let mut bmc = pb::Bmc::find(io.channel, &options.bmc, View::Basic).await?;
     bmc.password = password::read(options.password_file.as_deref())?;
-    store(bmc, &options.bmc, options.skip_login, options.output, channel, out).await
+    store(bmc, &options.bmc, options.skip_login, options.output, io).await
 }
 
 async fn store(
@@ -115,14 +105,12 @@ async fn store(
     name: &str,
     skip_login: bool,
     output: Format,
-    channel: &Channel,
-    out: &mut dyn Write,
+    io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     // An empty mask leaves an empty password unchanged.
-    let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
-    let updated = call(channel, request).await;
+    let updated = io.call(bmc.update_request(None, skip_login)).await;
     let updated = updated.map_err(|status| with_hint(status, name))?;
-    resource::print(updated.bmc.as_slice(), output, channel, out).await
+    resource::print(updated.bmc.as_slice(), output, io).await
 }
 
 /// Puts the changes into `bmc`.
