@@ -39,7 +39,6 @@ fn main() -> BuildResult {
     table("nouns", &nouns::ids(&nouns))?;
     table("noun_table", &nouns::infos(&nouns)?)?;
     table("objects", &nouns::objects(&nouns))?;
-    table("of_tenant", &nouns::of_tenant(&nouns))?;
     table("requests", &requests::rows(&pool))?;
     table("states", &states::rows(&pool)?)?;
     table("stored", &nouns::stored(&nouns)?)?;

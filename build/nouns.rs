@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 
 use crate::names::{camel, oneof_path, snake, type_path};
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::{requests, states};
 
 /// Fields of the messages that implement `Object`.
@@ -20,6 +20,15 @@ pub(crate) struct Noun {
     has_events: bool,
     has_uuid: bool,
     tenant_rule: String,
+    quota: Option<Quota>,
+}
+
+/// The option `quota` of a noun.
+struct Quota {
+    max_objects: u64,
+    max_bytes: u64,
+    /// The field with the size of an object; empty if sizes are not limited.
+    size: String,
 }
 
 /// Returns the nouns of `pool`. Each message that a call lists in pages or watches has to be one.
@@ -71,7 +80,25 @@ fn noun(
         has_events: !option.flag("no_events"),
         has_uuid: option.choice("id_form")? == "Uuid",
         tenant_rule: option.choice("tenant_rule")?,
+        quota: option.group("quota").map(|option| quota(message, &option)).transpose()?,
     })
+}
+
+/// Returns the quota in `option` of the noun `message`.
+fn quota(message: &MessageDescriptor, option: &Options) -> Result<Quota, String> {
+    let (max_objects, max_bytes) = (option.number("max_objects"), option.number("max_bytes"));
+    if max_objects == 0 && max_bytes == 0 {
+        return Err(option.error("no limit"));
+    }
+    if message.get_field_by_name("tenant").is_none() {
+        return Err(option.error("the noun has no field `tenant`"));
+    }
+    let has_size = |field: &FieldDescriptor| options::is_marked(field, "counted_bytes");
+    let size = message.fields().find(has_size).map(|field| field.name().to_owned());
+    if max_bytes > 0 && size.is_none() {
+        return Err(option.error("max_bytes: no field with the option `counted_bytes`"));
+    }
+    Ok(Quota { max_objects, max_bytes, size: size.filter(|_| max_bytes > 0).unwrap_or_default() })
 }
 
 /// Returns the calls that list messages in pages, by the names of the messages.
@@ -142,7 +169,7 @@ pub(crate) fn stored(nouns: &[Noun]) -> Result<String, String> {
 }
 
 fn stored_row(noun: &Noun) -> Result<String, String> {
-    let Noun { message, singular, has_events, tenant_rule, .. } = noun;
+    let Noun { message, singular, plural, has_events, tenant_rule, quota, .. } = noun;
     let field = |name: &str| message.get_field_by_name(name).map(|field| field.name().to_owned());
     let id = message.get_field(1).ok_or_else(|| format!("{}: no id", message.full_name()))?;
     let name = requests::name_field(message).unwrap_or_default();
@@ -155,9 +182,15 @@ fn stored_row(noun: &Noun) -> Result<String, String> {
     let since = field("state_time").or_else(|| field("start_time")).unwrap_or_default();
     let overdue = field("overdue").map(|overdue| format!("{overdue} {since}")).unwrap_or_default();
     let update = if requests::has_update(message) { "changed_fields" } else { "" };
+    let limits = quota.as_ref().map(|Quota { max_objects, max_bytes, size }| {
+        let index = format!("{}-tenant", snake(message.name()));
+        let plural = plural.replace('_', " ");
+        format!("{index:?} {plural:?} {max_objects} {max_bytes} [{size}]")
+    });
+    let limits = limits.unwrap_or_default();
     Ok(format!(
-        "{}, {singular:?}, {has_events}, {}, [{name}], [{tenant}], [{state}], [{reason}], \
-         [{can_end}], [{overdue}], [{update}];\n",
+        "{}, {singular:?}, {has_events}, {tenant_rule}, {}, [{name}], [{tenant}], [{state}], [{reason}], \
+         [{can_end}], [{overdue}], [{update}], [{limits}];\n",
         type_path(message),
         id.name(),
     ))
@@ -170,19 +203,6 @@ pub(crate) fn attributes(nouns: &[Noun]) -> String {
         format!("{}, [{}];\n", type_path(message), requests::attributes(message))
     };
     nouns.iter().map(row).collect()
-}
-
-/// Returns the rows of the macro in `src/tenant.rs`: the messages that name a tenant.
-pub(crate) fn of_tenant(nouns: &[Noun]) -> String {
-    let row = |noun: &Noun| {
-        let site = match noun.tenant_rule.as_str() {
-            "Own" => false,
-            "OwnOrSite" => true,
-            _ => return None,
-        };
-        Some(format!("{}, {site};\n", type_path(&noun.message)))
-    };
-    nouns.iter().filter_map(row).collect()
 }
 
 /// Returns the rows of the macro in `src/watch.rs`: the responses of watches.

@@ -1,8 +1,17 @@
 //! Our options of messages, states and calls (`proto/tinwright/common/v1/options.proto`).
 
-use protox::prost_reflect::{DynamicMessage, FileDescriptor, Kind, ReflectMessage as _, Value};
+use protox::prost_reflect::{
+    DynamicMessage, FieldDescriptor, FileDescriptor, Kind, ReflectMessage as _, Value,
+};
 
 use crate::names::variant;
+
+/// True if `field` has the option `name`.
+pub(crate) fn is_marked(field: &FieldDescriptor, name: &str) -> bool {
+    let extension = format!("tinwright.common.v1.{name}");
+    let extension = field.parent_message().parent_pool().get_extension_by_name(&extension);
+    extension.is_some_and(|it| matches!(*field.options().get_extension(&it), Value::Bool(true)))
+}
 
 /// An option of a message, a state or a call. It has settings.
 pub(crate) struct Options {
@@ -47,8 +56,19 @@ impl Options {
     }
 
     /// Returns the setting `name`; 0 if it is not set.
-    pub(crate) fn number(&self, name: &str) -> u32 {
-        self.value(name).as_u32().unwrap_or_default()
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let value = self.value(name);
+        value.as_u64().or(value.as_u32().map(u64::from)).unwrap_or_default()
+    }
+
+    /// Returns the setting `name`, which has settings of its own. None: it is not set.
+    pub(crate) fn group(&self, name: &str) -> Option<Self> {
+        if !self.settings.has_field_by_name(name) {
+            return None;
+        }
+        let settings = self.value(name).as_message()?.clone();
+        let place = format!("{}: {name}", self.place);
+        Some(Self { settings, file: self.file.clone(), place })
     }
 
     /// Returns the setting `name`; empty if it is not set.

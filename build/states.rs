@@ -51,7 +51,7 @@ pub(crate) fn words(message: &MessageDescriptor) -> Result<String, String> {
 }
 
 /// Returns true if `state` is final, and the maximum of a normal stay in minutes or 0.
-fn stay(states: &EnumDescriptor, state: &EnumValueDescriptor) -> Result<(bool, u32), String> {
+fn stay(states: &EnumDescriptor, state: &EnumValueDescriptor) -> Result<(bool, u64), String> {
     let option = option(states, state)?;
     let is_final = option.flag("final");
     let minutes = option.number("max_minutes");

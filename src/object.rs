@@ -4,11 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 
+use crate::common::v1::TenantRule;
 use crate::field_mask;
 use crate::id::{self, Id, Noun};
 use crate::requests::Attributes;
 pub use crate::requests::Labels;
 use crate::status::Violations;
+use crate::tenant::TenantName;
 
 /// A message that a store keeps as a record: what is the same for records of all kinds.
 ///
@@ -18,6 +20,10 @@ pub trait Stored {
     const SINGULAR: &'static str;
     /// True if changes that callers ask for, and changes of the state, are recorded as events.
     const HAS_EVENTS: bool = false;
+    /// Which callers with a tenant see it.
+    const TENANT_RULE: TenantRule = TenantRule::Site;
+    /// The maximum of each tenant. None: there is no maximum.
+    const QUOTA: Option<Quota> = None;
 
     /// Returns its id.
     fn id(&self) -> &str;
@@ -33,6 +39,24 @@ pub trait Stored {
     /// Returns the tenant whose callers may see it; empty for the site.
     fn owning_tenant(&self) -> &str {
         ""
+    }
+
+    /// True if a caller may see it that is limited to the objects of `tenant`, or of no tenant and so not limited. For
+    /// [`TenantRule::Used`], the owner decides.
+    fn is_visible_to(&self, tenant: Option<&TenantName>) -> bool {
+        let Some(tenant) = tenant else { return true };
+        let owner = self.owning_tenant();
+        match Self::TENANT_RULE {
+            TenantRule::Own => tenant.as_str() == owner,
+            TenantRule::OwnOrSite => owner.is_empty() || tenant.as_str() == owner,
+            TenantRule::All => true,
+            TenantRule::Site | TenantRule::Used | TenantRule::Unspecified => false,
+        }
+    }
+
+    /// Returns its size in bytes for the quota of its tenant; 0 if sizes are not limited.
+    fn counted_bytes(&self) -> u64 {
+        0
     }
 
     /// Returns the word for its state; empty if it has no lifecycle.
@@ -59,6 +83,19 @@ pub trait Stored {
     fn fields_changed(_old: &Self, _new: &Self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// The maximum that one tenant may have of a noun, by the option `quota`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The index of the objects by tenant.
+    pub index: &'static str,
+    /// The plural of the noun in texts for people.
+    pub plural: &'static str,
+    /// Maximum number of objects; 0 for any.
+    pub max_objects: u64,
+    /// Maximum sum of their sizes in bytes; 0 for any.
+    pub max_bytes: u64,
 }
 
 /// A record whose stay in a state has a limit.
@@ -131,13 +168,25 @@ include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 /// Implements [`Stored`] for the objects of nouns, by their fields.
 macro_rules! stored {
     ($(
-        $message:ty, $singular:literal, $has_events:literal, $id:ident, [$($name:ident)?],
+        $message:ty, $singular:literal, $has_events:literal, $tenant_rule:ident, $id:ident, [$($name:ident)?],
         [$($tenant:ident)?], [$($state:ident)?], [$($reason:ident)?], [$($final:ident)?],
-        [$($overdue:ident $since:ident)?], [$($update:ident)?];
+        [$($overdue:ident $since:ident)?], [$($update:ident)?],
+        [$($index:literal $plural:literal $max_objects:literal $max_bytes:literal [$($size:ident)?])?];
     )*) => {$(
         impl Stored for $message {
             const SINGULAR: &'static str = $singular;
             const HAS_EVENTS: bool = $has_events;
+            const TENANT_RULE: TenantRule = TenantRule::$tenant_rule;
+            $(const QUOTA: Option<Quota> = Some(Quota {
+                index: $index,
+                plural: $plural,
+                max_objects: $max_objects,
+                max_bytes: $max_bytes,
+            });
+
+            $(fn counted_bytes(&self) -> u64 {
+                u64::try_from(self.$size).unwrap_or_default()
+            })?)?
 
             fn id(&self) -> &str {
                 &self.$id
@@ -193,3 +242,28 @@ macro_rules! stored {
 }
 
 include!(concat!(env!("OUT_DIR"), "/stored.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::v1::{Location, UnknownMachine};
+    use crate::instance::v1::Instance;
+    use crate::workflow::v1::Template;
+
+    #[test]
+    fn callers_with_a_tenant_see_what_the_rule_of_the_noun_says_and_others_all() {
+        let acme = "acme".parse().unwrap();
+        for (owner, own, own_or_site) in
+            [("acme", true, true), ("other", false, false), ("", false, true)]
+        {
+            let tenant = owner.to_owned();
+            let instance = Instance { tenant: tenant.clone(), ..Instance::default() };
+            let template = Template { tenant, ..Template::default() };
+            assert_eq!(instance.is_visible_to(Some(&acme)), own, "{owner}");
+            assert_eq!(template.is_visible_to(Some(&acme)), own_or_site, "{owner}");
+            assert!(instance.is_visible_to(None) && template.is_visible_to(None));
+        }
+        assert!(Location::default().is_visible_to(Some(&acme)));
+        assert!(!UnknownMachine::default().is_visible_to(Some(&acme)));
+    }
+}

@@ -3,10 +3,12 @@
 use store::mirror::Mirror;
 use store::records::{Kind, RecordSource, Records, Selector};
 use store::serving;
+use tinwright::common::v1::View;
 use tinwright::requests::{By, Filter, GetRequest, ListRequest, Page, WatchRequest};
+use tinwright::secret::Sealable as _;
 use tinwright::status::Violations;
 use tinwright::watch::WatchResponse;
-use tinwright::{Attributes, HardwareId, check};
+use tinwright::{Attributes, HardwareId, Stored as _, check};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -22,9 +24,9 @@ pub trait Served: Kind<Record: Attributes + Send + Sync> {
         check::label(&name).map_err(|error| error.to_string())
     }
 
-    /// True if `viewer` may see `object`.
-    fn is_visible(_viewer: &Viewer, _object: &Self::Record) -> bool {
-        true
+    /// True if `viewer` may see `object`; by the option `tenant_rule` of the noun.
+    fn is_visible(viewer: &Viewer, object: &Self::Record) -> bool {
+        object.is_visible_to(viewer.tenant.as_ref())
     }
 
     /// Returns an index, and the value that all objects have in it which pass `filter`: a list reads
@@ -33,8 +35,11 @@ pub trait Served: Kind<Record: Attributes + Send + Sync> {
         None
     }
 
-    /// Returns what `viewer` sees of `object`.
-    fn show(_viewer: &Viewer, object: Self::Record) -> Self::Record {
+    /// Returns what `viewer` sees of `object`; secrets are in the full view only.
+    fn show(viewer: &Viewer, mut object: Self::Record) -> Self::Record {
+        if viewer.view != View::Full {
+            drop(object.take_secrets());
+        }
         object
     }
 }

@@ -36,10 +36,6 @@ impl Kind for TemplateKind {
 impl Served for TemplateKind {
     const NAME_INDEX: &'static str = "template-name";
 
-    fn is_visible(viewer: &Viewer, template: &pb::Template) -> bool {
-        viewer.sees(template)
-    }
-
     /// Callers with a tenant do not see labels.
     fn show(viewer: &Viewer, mut template: pb::Template) -> pb::Template {
         if viewer.tenant.is_some() {

@@ -3,7 +3,6 @@
 use runtime::access;
 use tinwright::TenantName;
 use tinwright::common::v1::View;
-use tinwright::tenant::OfTenant;
 use tonic::{Request, Status};
 
 /// A caller, and what it may see.
@@ -21,10 +20,5 @@ impl Viewer {
     pub fn of<T>(request: &Request<T>, wanted: View) -> Result<Self, Status> {
         let view = access::effective_view(request, wanted)?;
         Ok(Self { tenant: access::tenant(request).cloned(), view })
-    }
-
-    /// True if the caller may see `object`, by its tenant.
-    pub fn sees(&self, object: &impl OfTenant) -> bool {
-        object.is_visible_to(self.tenant.as_ref())
     }
 }

@@ -46,6 +46,16 @@ pub enum Error {
         /// Its id.
         id: String,
     },
+    /// The tenant has as much as it may have.
+    #[error("tenant {tenant} may have {limit}, and has {has}")]
+    Quota {
+        /// The tenant.
+        tenant: String,
+        /// The maximum, with its unit.
+        limit: String,
+        /// The present number or size.
+        has: u64,
+    },
     /// The request id was used for another request.
     #[error("request_id {0} was used for another request")]
     Reused(String),

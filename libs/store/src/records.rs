@@ -4,6 +4,7 @@
 //! <kind>/<id>                  the record, as protobuf, its revision left out
 //! <index>/<value>              ─▶ id      one record at most has this value
 //! <index>/<value>/<id>         ─▶ id      any number may
+//! <index>-count/<tenant>       empty      written by each creation that counts for the tenant's quota
 //! ```
 //!
 //! An index entry is written in the commit that writes its record. A reader that finds a record by an entry checks that the
@@ -13,6 +14,7 @@ mod change;
 mod check;
 mod event;
 mod kind;
+mod quota;
 pub mod requests;
 mod source;
 
@@ -233,7 +235,8 @@ impl<K: Kind> Records<K> {
         let id = record.id();
         let done = request.map(|request| request.done(id, crate::wall_time(), &self.store));
         let done = done.unwrap_or_default();
-        match self.commit(self.to_create(record).and(more).and(done)).await {
+        let change = self.to_create(record).and(more).and(done);
+        match self.commit_counted(change, None, record).await {
             Ok(revision) => Ok(stored::<K>(record.clone(), revision)),
             // The same request may have been carried out meanwhile, and caused the conflict.
             Err(clash @ (Error::Exists { .. } | Error::Taken { .. } | Error::Changed { .. })) => {
@@ -280,7 +283,8 @@ impl<K: Kind> Records<K> {
         if *old == new {
             return Ok(new);
         }
-        let revision = self.commit(self.to_replace(old, &new).and(more)).await?;
+        let change = self.to_replace(old, &new).and(more);
+        let revision = self.commit_counted(change, Some(old), &new).await?;
         Ok(stored::<K>(new, revision))
     }
 

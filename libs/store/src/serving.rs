@@ -239,6 +239,9 @@ impl From<records::Error> for Status {
             records::Error::Exists { noun, id } => status::already_exists(noun, &id, text),
             records::Error::Taken { noun, by, .. } => status::already_exists(noun, &by, text),
             records::Error::Changed { noun, id } => status::changed_meanwhile(noun, &id),
+            records::Error::Quota { tenant, .. } => {
+                status::over_quota(&format!("tenant/{tenant}"), text)
+            }
             records::Error::Reused(id) => status::already_exists("request", &id, text),
             records::Error::PageToken(_) => Violations::single("page_token", text).into(),
             records::Error::Store(error) => failure(&error),

@@ -51,11 +51,6 @@ impl Kind for BindingKind {
 }
 
 impl Served for BindingKind {
-    /// A caller with a tenant sees those of its tenant and those of the site.
-    fn is_visible(viewer: &Viewer, binding: &pb::LocationBinding) -> bool {
-        viewer.sees(binding)
-    }
-
     /// Hides the site's labels from callers with a tenant.
     fn show(viewer: &Viewer, mut binding: pb::LocationBinding) -> pb::LocationBinding {
         if viewer.tenant.is_some() {

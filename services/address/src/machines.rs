@@ -13,7 +13,7 @@ use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::status::Violations;
-use tinwright::tenant::OfTenant as _;
+use tinwright::Stored as _;
 use tinwright::{InstanceId, LocationId, Mac, TenantName};
 use tonic::{Code, Response, Status};
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use nouns::{Delete, Noun, Served, Viewer};
+use nouns::{Delete, Noun, Served};
 use runtime::{Caller, Clock, Secret};
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
@@ -57,11 +57,7 @@ impl Kind for CredentialKind {
     }
 }
 
-impl Served for CredentialKind {
-    fn show(_: &Viewer, credential: pb::Credential) -> pb::Credential {
-        credential.without_secrets()
-    }
-}
+impl Served for CredentialKind {}
 
 /// A new credential.
 #[derive(Clone, Debug)]

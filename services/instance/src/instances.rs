@@ -33,7 +33,7 @@ use std::time::SystemTime;
 
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
-use nouns::{Served, Viewer};
+use nouns::Served;
 use runtime::Clock;
 use runtime::address_claims::{self, AddressClaims};
 use store::records::requests::IdempotentRequest;
@@ -41,7 +41,6 @@ use store::records::{self, Index, Kind, Records};
 use store::{ScopedStore, Store};
 use tinwright::instance::v1 as pb;
 use tinwright::requests::Filter;
-use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{HardwareId, InstanceId, Object as _};
 
@@ -200,13 +199,6 @@ impl Served for InstanceKind {
         (!name.is_empty()).then(|| (HOSTNAME, name.to_owned()))
     }
 
-    fn is_visible(viewer: &Viewer, instance: &pb::Instance) -> bool {
-        viewer.sees(instance)
-    }
-
-    fn show(viewer: &Viewer, instance: pb::Instance) -> pb::Instance {
-        instance.in_view(viewer.view)
-    }
 }
 
 /// The instances.

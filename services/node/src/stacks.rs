@@ -5,12 +5,11 @@
 //! node/stack-name/<name>      ─▶ id
 //! ```
 
-use nouns::{Delete, Edit, Noun, Served, Viewer};
+use nouns::{Delete, Edit, Noun, Served};
 use runtime::Clock;
 use store::ScopedStore;
 use store::records::{self, Change, Index, Kind, Records};
 use tinwright::node::v1 as pb;
-use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{StackId, check, field_mask};
 
@@ -53,10 +52,6 @@ impl Kind for StackKind {
 
 impl Served for StackKind {
     const NAME_INDEX: &'static str = NAME_INDEX;
-
-    fn show(viewer: &Viewer, stack: pb::Stack) -> pb::Stack {
-        stack.in_view(viewer.view)
-    }
 }
 
 /// The stacks.

@@ -169,10 +169,6 @@ impl Kind for Job {
 }
 
 impl Served for Job {
-    fn is_visible(viewer: &Viewer, job: &pb::PowerJob) -> bool {
-        viewer.sees(job)
-    }
-
     fn show(viewer: &Viewer, job: pb::PowerJob) -> pb::PowerJob {
         match viewer.tenant {
             Some(_) => tenant_view::view(job),

@@ -23,7 +23,7 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Power, What};
 use tinwright::status::{self, Violations};
-use tinwright::tenant::OfTenant as _;
+use tinwright::Stored as _;
 use tinwright::workflow::v1::ListWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::{Code, Response, Status};

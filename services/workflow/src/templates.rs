@@ -39,10 +39,6 @@ impl Kind for TemplateKind {
 }
 
 impl Served for TemplateKind {
-    fn is_visible(viewer: &Viewer, template: &pb::Template) -> bool {
-        viewer.sees(template)
-    }
-
     /// Shows the data in the full view only.
     fn show(viewer: &Viewer, template: pb::Template) -> pb::Template {
         match viewer.view {

@@ -15,28 +15,31 @@
 
 use std::time::{Duration, SystemTime};
 
-use nouns::{Served, Viewer};
+use nouns::Served;
 use prost_types::Timestamp;
 use runtime::clock::Clock;
 use store::ScopedStore;
 use store::records::requests::IdempotentRequest;
-use store::records::{self, Change, Index, Kind, Listing, Mirrored, Records};
+use store::records::{self, Change, Index, Kind, Mirrored, Records};
 use store::schema::Migration;
+use tinwright::requests::Filter;
 use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, WorkflowId};
 
 use crate::boot_epochs::BootEpochs;
-use crate::lifecycle::{self, Event, EventRefused, WorkerTimeouts};
+use crate::lifecycle::{self, AttemptReport, Event, EventRefused, WorkerTimeouts};
 use crate::logs::{LogKey, Logs};
 use crate::record::{self, Damaged};
 use crate::turn::QueueState;
 
+/// The index of the workflows of each machine.
+const MACHINE: &str = "machine";
 /// The number of attempts at a change that conflicts with others.
 const MAX_COMMIT_ATTEMPTS: usize = 20;
 /// The most by which the clock of a boot server may differ from ours.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 /// The number of a machine's workflows that are read at a time.
-const HISTORY_PART_RECORDS: usize = 100;
+const PART_RECORDS: usize = 100;
 /// The pause between two pages of the index of machines, which may be long: other reads come first.
 const PAGE_PAUSE: Duration = Duration::from_millis(5);
 
@@ -75,7 +78,7 @@ impl Kind for WorkflowKind {
     type Record = pb::Workflow;
     type Id = WorkflowId;
     const KIND: &'static str = "record";
-    const INDEXES: &'static [&'static str] = &["machine", "holder", "live"];
+    const INDEXES: &'static [&'static str] = &[MACHINE, "holder", "live"];
     const MIRRORED: Mirrored = Mirrored::Indexed("live");
 
     fn indexes(workflow: &pb::Workflow) -> Vec<Index> {
@@ -83,7 +86,7 @@ impl Kind for WorkflowKind {
         let state = record::queue_state(workflow);
         let holder = (state == QueueState::Active).then(|| Index::unique("holder", machine));
         let live = (state != QueueState::Ended).then(|| Index::unique("live", &workflow.id));
-        holder.into_iter().chain(live).chain([Index::shared("machine", machine)]).collect()
+        holder.into_iter().chain(live).chain([Index::shared(MACHINE, machine)]).collect()
     }
 
     fn warning(workflow: &pb::Workflow) -> &str {
@@ -92,8 +95,9 @@ impl Kind for WorkflowKind {
 }
 
 impl Served for WorkflowKind {
-    fn is_visible(viewer: &Viewer, workflow: &pb::Workflow) -> bool {
-        viewer.sees(workflow)
+    fn index_of(filter: &impl Filter) -> Option<(&'static str, String)> {
+        let machine: HardwareId = filter.hardware_id().parse().ok()?;
+        Some((MACHINE, machine.to_string()))
     }
 }
 
@@ -158,17 +162,10 @@ impl Workflows {
         Ok(self.records.find("holder", &machine.to_string()).await?)
     }
 
-    /// Returns at most `limit` workflows of `machine` that pass the filter `keep`, after the id `after`; fewer if they are
-    /// long. Reads only that machine's workflows.
-    pub async fn list_of(
-        &self,
-        machine: HardwareId,
-        after: &str,
-        limit: usize,
-        keep: impl Fn(&pb::Workflow) -> bool,
-    ) -> Result<Listing<pb::Workflow>, Error> {
-        let machine = machine.to_string();
-        Ok(self.records.list_indexed("machine", &machine, after, limit, keep).await?)
+    /// Returns the id of the workflow that holds the machine.
+    pub async fn holder_id(&self, machine: HardwareId) -> Result<Option<WorkflowId>, Error> {
+        let holder = self.holder(machine).await?;
+        Ok(holder.and_then(|holder| holder.id.parse().ok()))
     }
 
     /// Calls `visit` with every workflow of `machine`, also ended ones. They may have too many bytes for the memory.
@@ -177,9 +174,12 @@ impl Workflows {
         machine: HardwareId,
         mut visit: impl FnMut(&pb::Workflow),
     ) -> Result<(), Error> {
+        let machine = machine.to_string();
         let mut after = String::new();
         loop {
-            let part = self.list_of(machine, &after, HISTORY_PART_RECORDS, |_| true).await?;
+            let all = |_: &pb::Workflow| true;
+            let part =
+                self.records.list_indexed(MACHINE, &machine, &after, PART_RECORDS, all).await?;
             part.records.iter().for_each(&mut visit);
             match part.next {
                 Some(next) => after = next,
@@ -214,6 +214,14 @@ impl Workflows {
         self.apply_and_edit(id, event, |_| {}).await
     }
 
+    /// Applies `event` to the workflow that holds `machine`, if there is one.
+    pub async fn apply_to_holder(&self, machine: HardwareId, event: &Event) -> Result<(), Error> {
+        match self.holder_id(machine).await? {
+            Some(id) => self.apply(id, event).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Applies the `event` that is a call of a worker. Refused if it shows that two boots of the machine call at once.
     pub async fn apply_call(&self, id: WorkflowId, event: &Event) -> Result<pb::Workflow, Error> {
         refuse_two_boots(self.apply(id, event).await?)
@@ -229,8 +237,50 @@ impl Workflows {
         self.apply_with(id, event, edit, |_| Change::default()).await
     }
 
+    /// Applies the `report` of a worker on the end of its attempt under `lease`, with the last
+    /// lines of the action. Returns false if it came too late: then it is only recorded.
+    pub async fn report_end(
+        &self,
+        id: WorkflowId,
+        lease: &str,
+        report: AttemptReport,
+        tail: &str,
+    ) -> Result<bool, Error> {
+        let late = pb::LateResult {
+            lease_id: lease.to_owned(),
+            state: pb::ActionState::from(report.end).into(),
+            reason: report.reason.clone(),
+            time: Some(Timestamp::from(self.clock.wall())),
+            attempt: 0,
+        };
+        let event = Event::Report { lease: lease.into(), report };
+        let applied = self.apply_report(id, &event, lease, tail).await;
+        match applied.and_then(refuse_two_boots) {
+            Err(refused @ Error::Refused(EventRefused::TwoBoots)) => Err(refused),
+            Err(Error::Refused(refused)) => {
+                tracing::info!(reason = %refused, "late result: recorded without effect");
+                self.record_late_result(id, late).await.map(|()| false)
+            }
+            applied => applied.map(|_| true),
+        }
+    }
+
+    /// Records a late result, for people.
+    async fn record_late_result(&self, id: WorkflowId, late: pb::LateResult) -> Result<(), Error> {
+        let record =
+            |new: &mut pb::Workflow| record::attempts::record_late_result(new, late.clone());
+        match self.edit(id, record).await {
+            // The worker must be able to go on even if the record is full.
+            Err(Error::Records(records::Error::Store(store::Error::Refused(reason)))) => {
+                tracing::warn!(%reason, "late result not recorded");
+                Ok(())
+            }
+            recorded => recorded.map(drop),
+        }
+    }
+
     /// Applies the event of a reported end, and stores the last lines of the action that ended, if it has an effect.
-    pub async fn apply_report(
+    async fn apply_report(
         &self,
         id: WorkflowId,
         event: &Event,
@@ -240,12 +290,8 @@ impl Workflows {
         let write = |old: &pb::Workflow| {
             let under_lease =
                 |it: &&pb::Action| it.lease.as_ref().is_some_and(|held| held.id == lease);
-            let key = |action: &pb::Action| LogKey {
-                workflow: old.id.clone(),
-                action: action.id.clone(),
-            };
-            let action = old.actions.iter().find(under_lease);
-            action.map(|action| Logs::to_write_tail(&key(action), tail)).unwrap_or_default()
+            let key = old.actions.iter().find(under_lease).map(|it| LogKey::of(old, it));
+            key.map(|key| Logs::to_write_tail(&key, tail)).unwrap_or_default()
         };
         self.apply_with(id, event, |_| {}, write).await
     }
@@ -326,8 +372,7 @@ impl Workflows {
         machine: HardwareId,
         time: Option<SystemTime>,
     ) -> Result<(), Error> {
-        let Some(holder) = self.holder(machine).await? else { return Ok(()) };
-        let Ok(id) = holder.id.parse() else { return Ok(()) };
+        let Some(id) = self.holder_id(machine).await? else { return Ok(()) };
         let warn = |new: &mut pb::Workflow| {
             let is_awaited = new.state() == pb::WorkflowState::Pending && new.prepared;
             let prepared = new.prepare_time.and_then(|time| SystemTime::try_from(time).ok());
@@ -393,7 +438,7 @@ impl Workflows {
     /// Deletes an ended workflow with its logs. The record is deleted last, so that an interrupted deletion can be repeated.
     pub async fn delete(&self, ended: &pb::Workflow, logs: &Logs) -> Result<(), Error> {
         for action in &ended.actions {
-            logs.delete(&LogKey { workflow: ended.id.clone(), action: action.id.clone() }).await?;
+            logs.delete(&LogKey::of(ended, action)).await?;
         }
         self.records.commit(self.records.to_delete(ended)).await?;
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tinwright::Stored;
 use tinwright::event::v1::Event;
 
-use super::{Kind, Records, event, key};
+use super::{Kind, Records, event, key, quota};
 use crate::{
     Commit, Error, Expect, Revision, ScopedStore, Store as _, Write, events, limits, seal,
 };
@@ -93,7 +93,7 @@ impl Change {
     /// Moves the index entries from those of `old` to those of `new`.
     fn index<K: Kind>(&mut self, old: Option<&K::Record>, new: Option<&K::Record>) {
         let entries = |record: Option<&K::Record>| -> BTreeSet<_> {
-            record.into_iter().flat_map(K::indexes).collect()
+            record.into_iter().flat_map(quota::entries::<K>).collect()
         };
         let id = old.or(new).map_or("", Stored::id);
         let (had, has) = (entries(old), entries(new));

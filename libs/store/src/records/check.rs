@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use tinwright::Stored as _;
 
-use super::{Error, Kind, Records, key};
+use super::{Error, Kind, Records, key, quota};
 use crate::{Versioned, Write};
 
 /// The result of a check.
@@ -83,7 +83,7 @@ impl<K: Kind> Records<K> {
                     report.corrupt.push(key);
                     continue;
                 };
-                for index in K::indexes(&record) {
+                for index in quota::entries::<K>(&record) {
                     let entry = index.key(record.id());
                     if claimed.insert(entry.clone(), record.id().to_owned()).is_some() {
                         report.contested.push(entry);
@@ -97,7 +97,7 @@ impl<K: Kind> Records<K> {
     /// Returns the stored index entries.
     async fn entries(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
-        for index in K::INDEXES {
+        for index in K::INDEXES.iter().copied().chain(K::QUOTA.map(|quota| quota.index)) {
             let mut pages = self.store.pages(&format!("{index}/"));
             while let Some(pairs) = pages.next().await? {
                 let id = |at: &Versioned| String::from_utf8_lossy(&at.value).into_owned();

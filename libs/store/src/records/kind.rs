@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use prost::Message;
 use tinwright::Stored;
+use tinwright::object::Quota;
 use tinwright::secret::Sealable;
 
 /// A kind of record: a protobuf message, its keys and its indexes. The functions return what the message says ([`Stored`]); a kind
@@ -20,6 +21,8 @@ pub trait Kind: fmt::Debug + 'static {
     const KIND: &'static str;
     /// Every index that [`indexes`](Self::indexes) can name.
     const INDEXES: &'static [&'static str] = &[];
+    /// The maximum of each tenant. None: there is no maximum.
+    const QUOTA: Option<Quota> = <Self::Record as Stored>::QUOTA;
     /// The records that a mirror holds.
     const MIRRORED: Mirrored = Mirrored::All;
 

@@ -1,5 +1,7 @@
 //! Each kind of records, and each noun of the contract, has what all of them have, or a reason.
 
+mod contract;
+
 use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,8 +13,8 @@ use store::memory::MemoryStore;
 use store::overdue::describe;
 use tinwright::Bounded;
 use tinwright::nouns::{NOUNS, NounInfo};
-use tinwright::secret::Sealable as _;
 
+use self::contract::Treatment;
 use super::*;
 use crate::config::Service;
 use crate::services::Services;
@@ -56,7 +58,7 @@ pub(crate) struct HostedKind {
     name: &'static str,
     noun: &'static str,
     has_events: bool,
-    has_secrets: bool,
+    treatment: Treatment,
     is_in_memory: bool,
     has_limits: bool,
 }
@@ -77,7 +79,7 @@ impl RecordVisitor for Kinds {
             name: type_name::<K>().rsplit("::").next().unwrap_or_default(),
             noun: K::NOUN,
             has_events: K::EVENTS,
-            has_secrets: K::Record::HAS_SECRETS,
+            treatment: Treatment::of::<K>(),
             is_in_memory: false,
             has_limits: false,
         });
@@ -165,7 +167,8 @@ fn each_noun_of_the_contract_has_what_all_nouns_have_or_a_reason() {
 
 /// Checks the kind of `noun`.
 fn check(noun: &NounInfo, kind: &HostedKind) {
-    let NounInfo { singular, plural, owner, has_events, states, .. } = *noun;
+    let NounInfo { message, singular, plural, owner, has_events, states, .. } = *noun;
+    kind.treatment.check(message, owner);
     assert_eq!(kind.has_events, has_events, "events of {singular}");
     let row = EVENTS_PAGE.lines().find(|line| line.starts_with(&format!("| {owner} |")));
     let is_on_page = row.is_some_and(|row| row.contains(singular));
@@ -181,22 +184,4 @@ fn check(noun: &NounInfo, kind: &HostedKind) {
     let row = format!("| `tinwright_{plural}` | gauge, `state` |");
     assert_eq!(METRICS_PAGE.contains(&row), !states.is_empty(), "docs/reference/metrics.md: {row}");
     assert!(kind.is_in_memory || states.is_empty(), "metric of {singular}");
-}
-
-#[test]
-fn the_kinds_with_secrets_are_known() {
-    let kinds = kinds();
-    let with_secrets = kinds.iter().filter(|kind| kind.has_secrets).map(|kind| kind.name);
-    let expected = [
-        "Bmc",
-        "CallKind",
-        "CredentialKind",
-        "DeletedKind",
-        "HardwareKind",
-        "InstanceKind",
-        "Job",
-        "StackKind",
-        "WorkflowKind",
-    ];
-    assert_eq!(with_secrets.collect::<BTreeSet<_>>(), BTreeSet::from(expected));
 }

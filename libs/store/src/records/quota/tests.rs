@@ -1,0 +1,105 @@
+//! A kind whose tenants have at most three objects of ten bytes in all.
+
+use std::sync::Arc;
+
+use tinwright::secret::Sealable;
+
+use super::*;
+use crate::ScopedStore;
+use crate::memory::MemoryStore;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Disk {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(int64, tag = "2")]
+    revision: i64,
+    #[prost(string, tag = "3")]
+    tenant: String,
+    #[prost(uint64, tag = "4")]
+    size: u64,
+}
+
+impl Sealable for Disk {}
+
+impl tinwright::Stored for Disk {
+    const SINGULAR: &'static str = "disk";
+    const QUOTA: Option<Quota> =
+        Some(Quota { index: "disk-tenant", plural: "disks", max_objects: 3, max_bytes: 10 });
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn revision_mut(&mut self) -> &mut i64 {
+        &mut self.revision
+    }
+
+    fn owning_tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    fn counted_bytes(&self) -> u64 {
+        self.size
+    }
+}
+
+#[derive(Debug)]
+enum Disks {}
+
+impl Kind for Disks {
+    type Record = Disk;
+    type Id = String;
+    const KIND: &'static str = "disk";
+}
+
+fn disks() -> Records<Disks> {
+    Records::new(ScopedStore::new(Arc::new(MemoryStore::default()), "disks"))
+}
+
+async fn create(disks: &Records<Disks>, id: &str, tenant: &str, size: u64) -> Result<Disk, Error> {
+    let disk = Disk { id: id.into(), tenant: tenant.into(), size, revision: 0 };
+    disks.create(&disk, Change::default(), None).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_has_at_most_its_number_also_when_it_asks_at_the_same_time() {
+    let disks = disks();
+    let mut orders = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        for tenant in ["acme", "other"] {
+            let disks = disks.clone();
+            orders.spawn(
+                async move { create(&disks, &format!("{tenant}-{number}"), tenant, 1).await },
+            );
+        }
+    }
+    let made = orders.join_all().await;
+    assert_eq!(made.iter().filter(|result| result.is_ok()).count(), 6);
+    for refused in made.into_iter().filter_map(Result::err) {
+        assert!(refused.to_string().ends_with(" may have 3 disks, and has 3"), "{refused}");
+    }
+    let freed = disks.list_indexed("disk-tenant", "acme", "", 1, |_| true).await.unwrap();
+    disks.commit(disks.to_delete(&freed.records[0])).await.unwrap();
+    create(&disks, "again", "acme", 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_sizes_of_a_tenant_are_added_and_may_not_grow_over_its_maximum() {
+    let disks = disks();
+    let first = create(&disks, "first", "acme", 6).await.unwrap();
+    let refused = create(&disks, "second", "acme", 5).await.unwrap_err();
+    assert_eq!(refused.to_string(), "tenant acme may have 10 bytes in disks, and has 6");
+    create(&disks, "second", "acme", 4).await.unwrap();
+    let refused = disks.replace(&first, Disk { size: 7, ..first.clone() }).await.unwrap_err();
+    assert!(matches!(refused, Error::Quota { has: 10, .. }), "{refused}");
+    disks.replace(&first, Disk { size: 5, ..first.clone() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn objects_of_the_site_are_not_counted() {
+    let disks = disks();
+    for number in 0..5 {
+        create(&disks, &number.to_string(), "", 5).await.unwrap();
+    }
+}
