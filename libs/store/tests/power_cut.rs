@@ -175,7 +175,9 @@ fn numbers(line: &str, word: &str) -> Option<(usize, u64)> {
 fn program() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
-        let example = ["build", "--quiet", "--package", "store", "--example", "power_cut_guest"];
+        // With the features of the whole workspace: with those of one package, dependencies are
+        // compiled again.
+        let example = ["build", "--quiet", "--workspace", "--example", "power_cut_guest"];
         // `cargo rack test` sets the variable for the harness of tests. A build with it compiles
         // dependencies again.
         run(Command::new(env!("CARGO")).args(example).env_remove("RUSTC_BOOTSTRAP"));

@@ -106,12 +106,15 @@ impl Customer {
             let found = site.call("InstanceService/GetInstance", get.clone()).await.unwrap();
             found["instance"].clone()
         };
-        let waits = async || instance().await["state_reason"] == "waits for the machine's worker";
+        let workflow = async || {
+            let id = json!({"id": instance().await["workflow_id"]});
+            let found = site.call("WorkflowService/GetWorkflow", id).await;
+            found.map_or(Value::Null, |found| found["workflow"].clone())
+        };
+        let waits = async || workflow().await["state_reason"] == "waits for the machine's worker";
         until(waits, "the installation waits for the machine").await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let created = json!({"id": instance().await["workflow_id"]});
-        let created = site.call("WorkflowService/GetWorkflow", created).await.unwrap();
-        let created = &created["workflow"];
+        let created = workflow().await;
         let (workflow, action) = (text(&created["id"]), text(&created["actions"][0]["id"]));
         let epoch = created["boot_epoch"].as_str().map_or(0, |it| it.parse().unwrap());
         let machine = self.machine.parse().unwrap();

@@ -1,4 +1,4 @@
-//! A year of the platform's listings, by a clock that the test moves.
+//! A month and a year of the platform's listings, by a clock that the test moves.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
@@ -17,8 +17,7 @@ use crate::access::content::{ContentReader, changed_keys};
 
 /// The time between two synchronizations.
 const INTERVAL: Duration = Duration::from_secs(6 * 60 * 60);
-/// Those of a year.
-const SYNCHRONIZATIONS: usize = 4 * 365;
+const SYNCHRONIZATIONS_PER_DAY: usize = 4;
 
 /// A gateway of its own in front of the site's services.
 struct ClockedGateway {
@@ -61,7 +60,18 @@ async fn listings(platform: &Platform) -> [String; 2] {
 }
 
 #[tokio::test]
+async fn the_listings_of_a_month_are_the_same_and_nothing_is_stored_by_them() {
+    synchronize(30).await;
+}
+
+#[tokio::test]
+#[ignore = "minutes: a year"]
 async fn the_listings_of_a_year_are_the_same_and_nothing_is_stored_by_them() {
+    synchronize(365).await;
+}
+
+/// Compares the listings of so many days, and what is stored before and after them.
+async fn synchronize(days: usize) {
     let site = IalSite::start().await;
     let gateway = ClockedGateway::start(&site).await;
     let platform = site.acme.at(gateway.base.clone()).hurried();
@@ -70,7 +80,7 @@ async fn the_listings_of_a_year_are_the_same_and_nothing_is_stored_by_them() {
     let first = listings(&platform).await;
     assert_eq!(listings(&site.acme).await, first, "by the site's own gateway");
     let before = content.read().await;
-    for n in 0..SYNCHRONIZATIONS {
+    for n in 0..days * SYNCHRONIZATIONS_PER_DAY {
         gateway.clock.advance(INTERVAL);
         assert_eq!(listings(&platform).await, first, "synchronization {n}");
         assert_eq!(listings(&everybody).await, first, "synchronization {n}, without credentials");

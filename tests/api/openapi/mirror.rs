@@ -7,7 +7,7 @@ use crate::access::calls::Client;
 use crate::ial::site::IalSite;
 
 /// The duration of the run in CI.
-const SHORT_SECONDS: u64 = 40;
+const SHORT_SECONDS: u64 = 20;
 
 /// Calls that would end the run: one replaces the authority that the client trusts, one deletes the client's own key, and two follow a log
 /// that does not end.

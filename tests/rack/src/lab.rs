@@ -159,6 +159,7 @@ impl Drop for Lab {
         if std::thread::panicking() {
             self.print_logs();
         }
+        println!("processor time in the lab: {} s", processor_time(&self.pids()).as_secs());
         for signal in [Signal::TERM, Signal::KILL] {
             for pid in self.pids() {
                 // Fails harmlessly if the process has just ended.
@@ -178,6 +179,18 @@ impl Drop for Lab {
             eprintln!("rack: {error:#}");
         }
     }
+}
+
+/// Returns the processor time that the processes `pids` have used, their own and that of ended children.
+fn processor_time(pids: &[Pid]) -> Duration {
+    let ticks = |pid: &Pid| -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+        // utime, stime, cutime and cstime are fields 14 to 17 (proc_pid_stat(5)); the name, field 2, ends with the last parenthesis.
+        let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+        Some(fields.filter_map(|field| field.parse::<u64>().ok()).sum())
+    };
+    let ticks = pids.iter().filter_map(ticks).sum::<u64>();
+    Duration::from_secs(ticks / rustix::param::clock_ticks_per_second())
 }
 
 /// Calls `ready` repeatedly until it returns a value, for at most `timeout`.

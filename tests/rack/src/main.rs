@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use rack::machines::{Firmware, Machine};
 use rack::provision::images;
-use rack::server::osie;
+use rack::server::{CHAIN_IPXE, osie};
 use rack::site::Site;
 use rack::view::console::last_lines;
 use tinwright::instance::v1::State;
@@ -59,7 +59,7 @@ async fn up(arguments: Arguments) -> anyhow::Result<()> {
     let (osie, images) = (osie()?, images()?);
     let mut interrupt = Interrupt::new()?;
     progress.line("starting libvirt, the BMCs and the server");
-    let site = Site::start(&osie, &images).await?;
+    let site = Site::start_with(&osie, &images, &[CHAIN_IPXE.to_owned()]).await?;
     progress.line(format_args!("tinwright serves on https://{}", site.server.api));
     let machines =
         [Machine::new(&site.lab, 1, Firmware::Bios)?, Machine::new(&site.lab, 2, Firmware::Uefi)?];

@@ -3,7 +3,6 @@
 //! Its agent serves the ImageAPI over HTTP on the lab's network. A shell on its second serial port reads the tables of its kernel.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,7 +10,7 @@ use anyhow::Context as _;
 use crate::SERVER;
 use crate::lab::{Lab, wait};
 use crate::shell::Shell;
-use setup::run;
+use setup::environment::Environment;
 
 /// The node's address.
 pub const ADDRESS: &str = "198.51.100.10";
@@ -24,15 +23,9 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 /// Maximum time of a call; the agent answers within 28 s.
 const CALL_TIMEOUT: &str = "40";
 
-/// Builds the node flavour of the environment. Returns the folder of kernel and initramfs.
+/// Builds the node flavour of the environment if the agent has changed. Returns the folder of kernel and initramfs.
 pub fn osie() -> anyhow::Result<PathBuf> {
-    let folder = setup::root().join("target/peers/osie");
-    let mut build = Command::new(setup::program("tinwright"));
-    build.args(["osie", "build", "--flavour", "node", "--output"]).arg(&folder);
-    build.arg("--node-agent").arg(setup::program("tinwright-node"));
-    build.arg("--cache").arg(setup::root().join("target/peers/kernel"));
-    run(build.stdout(Stdio::null()))?;
-    Ok(folder)
+    Environment::Node.build()
 }
 
 /// A running node. The lab ends it.

@@ -146,8 +146,12 @@ pub fn record(machine: &Machine) -> hw::Hardware {
         netboot: Some(hw::Netboot { allow_pxe: true, ..Default::default() }),
         ..Default::default()
     };
-    let policy =
-        hw::Policy { phone_home: hw::policy::PhoneHome::Required.into(), ..Default::default() };
+    let policy = hw::Policy {
+        phone_home: hw::policy::PhoneHome::Required.into(),
+        // Emulated machines are slow enough.
+        kernel_params: vec!["mitigations=off".into()],
+        ..Default::default()
+    };
     hw::Hardware {
         name: machine.name.clone(),
         facility: "rack".into(),

@@ -12,20 +12,19 @@ use runtime::Channel;
 use rustix::io::{FdFlags, fcntl_setfd};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use setup::environment::Environment;
+
 use crate::SERVER;
 use crate::lab::{Lab, wait};
 
 /// Builds the operating system installation environment if the worker has changed. Returns the folder of kernel and initramfs.
 pub fn osie() -> anyhow::Result<PathBuf> {
-    let folder = setup::root().join("target/peers/osie");
-    let mut build = Command::new(setup::program("tinwright"));
-    build.args(["osie", "build", "--output"]).arg(&folder);
-    build.arg("--worker").arg(setup::program("tinwright-worker"));
-    build.arg("--cache").arg(setup::root().join("target/peers/kernel"));
-    setup::run(build.stdout(std::process::Stdio::null()))?;
-    Ok(folder)
+    Environment::Worker.build()
 }
 
+/// Makes machines load our iPXE although they have one: the PXE ROM of a virtual BIOS machine is iPXE. Ours then
+/// fetches kernel and initramfs by calls of the ROM, which are slow in an emulated machine.
+pub const CHAIN_IPXE: &str = "--netboot-chain-ipxe=true";
 /// Answers once the server is ready.
 const READY: &str = "http://127.0.0.1:9464/readyz";
 /// The longest time until the server is ready, on a busy host.
@@ -71,8 +70,6 @@ impl Server {
         command.args(["-c", &line, "bash"]).arg(setup::program("tinwright")).arg("serve");
         command.args(["--log", "info,netboot=debug", "--listen", &format!("{SERVER}:42113")]);
         command.arg("--data").arg(&self.data).args(["--netboot-interface", "br0"]);
-        // The PXE ROM of a virtual BIOS machine is iPXE.
-        command.args(["--netboot-chain-ipxe", "true"]);
         command.arg("--osie").arg(&self.osie).arg("--files").arg(&self.files);
         command.args(["--metadata-listen", "169.254.169.254:80"]);
         command.args(["--console", "ttyS0"]).args(&self.flags);

@@ -3,13 +3,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
 use rack::provision::{Image, image, images, sha256};
 use rack::server::osie;
 use rack::site::Site;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng as _, SeedableRng as _};
 use tempfile::TempDir;
 use tinwright::workflow::v1::{ActionState, Workflow, WorkflowState};
 
@@ -38,6 +40,23 @@ const WORKFLOW_TIMEOUT: Duration = Duration::from_secs(8 * 60);
 const SERVER_DOWNTIME: Duration = Duration::from_secs(20);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// An image that is written in a moment.
+const SMALL: &str = "small.raw.zst";
+const SMALL_BYTES: usize = 16 << 20;
+/// Its first half.
+const HALF: &str = "half.raw.zst";
+
+/// Writes a small image, and its half, into `folder`.
+fn make_small_images(folder: &Path) {
+    let (raw, small) = (folder.join("small.raw"), folder.join(SMALL));
+    let mut bytes = vec![0; SMALL_BYTES];
+    Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut bytes);
+    std::fs::write(&raw, bytes).unwrap();
+    setup::run(Command::new("zstd").args(["--quiet", "--rm", "-o"]).args([&small, &raw])).unwrap();
+    let whole = std::fs::read(small).unwrap();
+    std::fs::write(folder.join(HALF), &whole[..whole.len() / 2]).unwrap();
+}
+
 struct Fixture {
     site: Site,
     machine: Machine,
@@ -56,14 +75,13 @@ struct Values<'a> {
 }
 
 impl Fixture {
-    /// Starts a server with an image file and its first half, and defines a machine.
+    /// Starts a server with images, and defines a machine.
     async fn set_up() -> Self {
         let (osie, images) = (osie().unwrap(), images().unwrap());
         let image = image(&images, Firmware::Bios).unwrap();
         let files = tempfile::tempdir().unwrap();
-        let whole = std::fs::read(images.join(&image.name)).unwrap();
-        std::fs::write(files.path().join("half.raw.zst"), &whole[..whole.len() / 2]).unwrap();
-        std::fs::write(files.path().join(&image.name), whole).unwrap();
+        std::fs::copy(images.join(&image.name), files.path().join(&image.name)).unwrap();
+        make_small_images(files.path());
         let site = Site::start(&osie, files.path()).await.unwrap();
         let mut machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap();
         for (gib, is_ssd) in [(4, true), (3, false), (5, true)] {
@@ -137,13 +155,9 @@ impl Fixture {
 
     /// Runs failing workflows one after another, and compares the reasons.
     async fn check_failure_reasons(&self) {
-        let (whole, half) = (self.url(&self.image.name), self.url("half.raw.zst"));
-        let good = Values {
-            disk: "/dev/vda",
-            url: &whole,
-            sha256: &self.image.compressed_sha256,
-            minutes: "5",
-        };
+        let (whole, half) = (self.url(SMALL), self.url(HALF));
+        let sha256 = sha256(&self.files.path().join(SMALL), None).unwrap();
+        let good = Values { disk: "/dev/vda", url: &whole, sha256: &sha256, minutes: "5" };
         let cut = self.failure_reason(&Values { url: &half, ..good }, &["--netboot"]).await;
         let damaged = format!(
             "action \"write\": image2disk: GET {half}: the file is damaged or incomplete (zstd): "
@@ -166,11 +180,10 @@ impl Fixture {
         let zeroes = "0".repeat(64);
         let hinted = Values { disk: "", sha256: &zeroes, ..good };
         let other = self.failure_reason(&hinted, &[]).await;
-        let has = &self.image.compressed_sha256;
         assert_eq!(
             other,
             format!(
-                "action \"write\": image2disk: GET {whole}: checksum mismatch: the bytes downloaded have sha256:{has}, expected sha256:{zeroes}"
+                "action \"write\": image2disk: GET {whole}: checksum mismatch: the bytes downloaded have sha256:{sha256}, expected sha256:{zeroes}"
             )
         );
         let written = self.machine.scsi_disks.iter().map(|disk| !is_empty(&disk.file));

@@ -14,7 +14,7 @@ use rack::client::Client;
 use rack::lab::wait;
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
 use rack::provision::{Image, image, images, sha256};
-use rack::server::osie;
+use rack::server::{CHAIN_IPXE, osie};
 use rack::site::Site;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::{ActionState, WorkflowState};
@@ -126,7 +126,8 @@ async fn provision(site: &Site, template: &str) -> (String, Machine, Instance) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bare_machine_is_provisioned_and_installed_again_and_given_back() {
-    let flags = BOOT_TIMEOUTS.map(str::to_owned);
+    let flags = [&BOOT_TIMEOUTS[..], &[CHAIN_IPXE]].concat();
+    let flags: Vec<_> = flags.into_iter().map(str::to_owned).collect();
     let site = Site::start_with(&osie().unwrap(), &images().unwrap(), &flags).await.unwrap();
     let template = site.operator.create_template().await.unwrap();
     let (id, machine, instance) = provision(&site, &template).await;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -14,12 +15,22 @@ use setup::{packages, program, root, run, tools};
 use crate::times::{self, Times};
 use crate::{alone, lab};
 
-/// The tests of the package `rack`, which wait for booting machines most of the time, in two parts that run at the same time. Those of one part
-/// run one after another.
-pub(crate) const RACK_TESTS: [&[&str]; 2] = [
-    &["restarts", "ial", "ial_client", "node", "power", "view"],
-    &["provision", "first_screen", "enrolment", "failures", "firmware", "imageapi", "edges"],
+/// The tests of the package `rack`, the longest first, in groups whose tests run one after another. Each of
+/// [`RACK_LANES`] takes the next group when it is free.
+pub(crate) const RACK_TESTS: [&[&str]; 10] = [
+    &["restarts"],
+    &["provision"],
+    &["ial"],
+    &["first_screen"],
+    &["node"],
+    &["enrolment"],
+    &["failures"],
+    &["imageapi"],
+    &["firmware"],
+    &["power", "edges", "ial_client", "view"],
 ];
+/// Groups of the rack's tests that run at the same time.
+const RACK_LANES: usize = 2;
 
 /// The script that installs the BMCs of the virtual rack.
 const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
@@ -116,17 +127,20 @@ pub(crate) fn build_tests() -> anyhow::Result<Duration> {
     })
 }
 
-/// Runs the tests that are not the rack's, then those of the control plane in containers.
+/// Runs the tests that are not the rack's, and beside them those of the control plane in containers.
 fn others(times: &Times) -> anyhow::Result<()> {
-    let mut test = cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]);
-    let tested = run(times.record(&mut test));
-    println!("the control plane in containers");
     let lab = || lab::test(lab::Test::ControlPlane);
-    both(tested, times.measure("lab", "the control plane in containers", lab))
+    let (tested, lab) = std::thread::scope(|scope| {
+        let name = "the control plane in containers";
+        let lab = scope.spawn(move || times.measure("lab", name, lab));
+        let mut test = cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]);
+        (run(times.record(&mut test)), lab.join())
+    });
+    both(tested, lab.map_err(|_| anyhow::anyhow!("a panic"))?)
 }
 
 /// Returns the first error. If there are two, prints the second one.
-fn both<T>(first: anyhow::Result<T>, second: anyhow::Result<()>) -> anyhow::Result<T> {
+pub(crate) fn both<T>(first: anyhow::Result<T>, second: anyhow::Result<()>) -> anyhow::Result<T> {
     if let (Err(_), Err(second)) = (&first, &second) {
         eprintln!("cargo rack: {second:#}");
     }
@@ -135,17 +149,25 @@ fn both<T>(first: anyhow::Result<T>, second: anyhow::Result<()>) -> anyhow::Resu
 
 /// Does `work` while the tests of the rack run, and prints their output afterwards.
 fn beside_rack(times: &Times, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let (done, parts) = std::thread::scope(|scope| {
-        let start = |tests| scope.spawn(move || times.record(&mut rack_tests(tests)).output());
-        let parts = RACK_TESTS.map(start);
-        (work(), parts.map(std::thread::ScopedJoinHandle::join))
+    let groups = Mutex::new(RACK_TESTS.iter());
+    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let lane = || -> Vec<_> {
+        std::iter::from_fn(next)
+            .map(|tests| times.record(&mut rack_tests(tests)).output())
+            .collect()
+    };
+    let (done, lanes) = std::thread::scope(|scope| {
+        let lanes = [(); RACK_LANES].map(|()| scope.spawn(lane));
+        (work(), lanes.map(std::thread::ScopedJoinHandle::join))
     });
     let mut failures = Vec::new();
-    for part in parts {
-        let Output { status, stdout, stderr } = part.map_err(|_| anyhow::anyhow!("a panic"))??;
-        std::io::stdout().write_all(&stdout)?;
-        std::io::stderr().write_all(&stderr)?;
-        failures.extend((!status.success()).then_some(status));
+    for lane in lanes {
+        for output in lane.map_err(|_| anyhow::anyhow!("a panic"))? {
+            let Output { status, stdout, stderr } = output?;
+            std::io::stdout().write_all(&stdout)?;
+            std::io::stderr().write_all(&stderr)?;
+            failures.extend((!status.success()).then_some(status));
+        }
     }
     done?;
     anyhow::ensure!(failures.is_empty(), "tests of the rack failed: {failures:?}");

@@ -64,6 +64,7 @@ async fn call(
         // Panics if it does not connect.
         explain(edge.channel_of(&control).await).await?;
         answered.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
 }

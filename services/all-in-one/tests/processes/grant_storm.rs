@@ -220,7 +220,7 @@ async fn storm(grants: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_64_writers_no_address_has_two_holders_while_the_server_is_killed() {
-    storm(2000).await;
+    storm(800).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

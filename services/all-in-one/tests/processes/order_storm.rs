@@ -256,8 +256,8 @@ async fn order_by_rack(racks: usize, machines: usize, orders: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_500_orders_for_300_machines_200_are_refused_while_the_server_is_killed() {
-    order_by_model(300, 500).await;
+async fn of_250_orders_for_150_machines_100_are_refused_while_the_server_is_killed() {
+    order_by_model(150, 250).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

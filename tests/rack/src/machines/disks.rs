@@ -52,12 +52,27 @@ impl ScsiDisk {
 /// True if the first `length` bytes of `disk` are zero.
 pub fn reads_as_zeroes(disk: &Path, length: u64) -> anyhow::Result<bool> {
     use std::io::Read as _;
-    let (mut file, mut buffer) = (std::fs::File::open(disk)?.take(length), vec![0; 1 << 20]);
+
+    use rustix::fs::SeekFrom;
+    use rustix::io::Errno;
+
+    let mut file = std::fs::File::open(disk)?;
+    let (mut buffer, zeroes) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut at = 0;
     loop {
-        let read = file.read(&mut buffer)?;
-        let part = buffer.get(..read).unwrap_or_default();
-        if read == 0 || part.iter().any(|byte| *byte != 0) {
-            return Ok(read == 0);
+        // Holes are zero.
+        at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(true),
+            data => data?,
+        };
+        if at >= length {
+            return Ok(true);
         }
+        let wanted = usize::try_from(length - at)?.min(buffer.len());
+        let read = file.read(&mut buffer[..wanted])?;
+        if buffer[..read] != zeroes[..read] {
+            return Ok(false);
+        }
+        at += read as u64;
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use setup::environment::Environment;
 use setup::{program, root, run};
 
 use super::dockerfile;
@@ -78,12 +79,7 @@ fn import_programs(engine: &Engine) -> anyhow::Result<()> {
 
 /// Imports an image with the in-memory environment; builds that if the worker has changed.
 fn import_osie(engine: &Engine) -> anyhow::Result<()> {
-    let built = root().join("target/peers/osie");
-    let mut build = Command::new(program("tinwright"));
-    build.args(["osie", "build", "--output"]).arg(&built);
-    build.arg("--worker").arg(program("tinwright-worker"));
-    build.arg("--cache").arg(root().join("target/peers/kernel"));
-    run(build.stdout(Stdio::null()))?;
+    let built = Environment::Worker.build()?;
     let folder = engine.folder().join("osie");
     std::fs::create_dir_all(folder.join("osie"))?;
     for file in ["vmlinuz-x86_64", "initramfs-x86_64"] {

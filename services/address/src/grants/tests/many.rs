@@ -170,7 +170,7 @@ async fn check(bench: &Bench) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_64_writers_and_kills_no_address_has_two_holders_and_none_is_lost() {
-    run(Arc::new(MemoryStore::default()), 20_000, 9, 1).await;
+    run(Arc::new(MemoryStore::default()), 6000, 9, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
