@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::Mutex;
 
 use crate::Error;
 
@@ -13,29 +13,21 @@ const MAX_ATTEMPTS: usize = 200;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns(Arc<Mutex<()>>);
 
-/// The attempts of one change.
-pub(crate) struct Attempts {
-    turns: Turns,
-    /// The turn of this change among those that are repeated.
-    turn: Option<OwnedMutexGuard<()>>,
-    count: usize,
-}
-
-impl Attempts {
-    /// The first attempt.
-    pub(crate) fn new(turns: &Turns) -> Self {
-        Self { turns: turns.clone(), turn: None, count: 1 }
-    }
-
-    /// True if the change, which failed with `error`, is to be tried again. Waits for its turn.
-    pub(crate) async fn may_repeat(&mut self, error: &Error) -> bool {
-        if !error.is_conflict() || self.count >= MAX_ATTEMPTS {
-            return false;
+impl Turns {
+    /// Makes `change`, and repeats it in its turn while other writers precede it.
+    pub(crate) async fn repeat<T, F>(&self, change: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let (mut turn, mut attempts) = (None, 1);
+        loop {
+            match change().await {
+                Err(error) if error.is_conflict() && attempts < MAX_ATTEMPTS => attempts += 1,
+                outcome => return outcome,
+            }
+            if turn.is_none() {
+                turn = Some(self.0.lock().await);
+            }
         }
-        self.count += 1;
-        if self.turn.is_none() {
-            self.turn = Some(self.turns.0.clone().lock_owned().await);
-        }
-        true
     }
 }

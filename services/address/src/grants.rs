@@ -29,17 +29,17 @@ mod plan;
 
 use std::time::Duration;
 
-use nouns::{Served, Viewer};
+use nouns::Served;
 use runtime::Clock;
 use store::records::{Index, Kind, Records};
 use store::{ScopedStore, Store as _};
+use tinwright::Stored as _;
 use tinwright::address::v1 as pb;
 use tinwright::status::Violations;
-use tinwright::tenant::OfTenant as _;
 use tinwright::{GrantId, TenantName, check};
 
 use crate::Error;
-use crate::attempts::{Attempts, Turns};
+use crate::attempts::Turns;
 use crate::bindings::{Bindings, MAX_GROUP_BYTES};
 use crate::block::Block;
 use crate::claims::{Claims, Holder};
@@ -89,11 +89,7 @@ impl Kind for GrantKind {
     }
 }
 
-impl Served for GrantKind {
-    fn is_visible(viewer: &Viewer, grant: &pb::Grant) -> bool {
-        viewer.sees(grant)
-    }
-}
+impl Served for GrantKind {}
 
 /// The grants.
 #[derive(Clone, Debug)]
@@ -155,13 +151,7 @@ impl Grants {
     /// Grants a block as `wanted` says, or returns the grant that has its key.
     pub async fn create(&self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
         let wanted = checked(wanted)?;
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            match self.try_create(&wanted).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.turns.repeat(|| self.try_create(&wanted)).await
     }
 
     /// Confirms a grant that `tenant` may see; if it is `use_only`, only makes it active.
@@ -171,13 +161,7 @@ impl Grants {
         use_only: bool,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            match self.try_confirm(id, use_only, tenant).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.turns.repeat(|| self.try_confirm(id, use_only, tenant)).await
     }
 
     /// Releases a grant that `tenant` may see. `revision` 0 is any.
@@ -187,13 +171,8 @@ impl Grants {
         revision: i64,
         tenant: Option<&TenantName>,
     ) -> Result<(), Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            match self.try_release(id, revision, tenant).await {
-                Err(error) if revision == 0 && attempts.may_repeat(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        let release = || self.try_release(id, revision, tenant);
+        if revision == 0 { self.turns.repeat(release).await } else { release().await }
     }
 
     /// Returns the grant `id`, if `tenant` may see it.

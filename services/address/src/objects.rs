@@ -19,7 +19,7 @@ use tinwright::address::v1 as pb;
 
 use self::batches::ClaimBatches;
 use crate::Error;
-use crate::attempts::{Attempts, Turns};
+use crate::attempts::Turns;
 use crate::block::Block;
 use crate::claims::Claims;
 use crate::grants::Grants;
@@ -78,13 +78,7 @@ impl ObjectClaims {
     ) -> Result<(), Error> {
         for pb::ClaimedAddress { address, revision, .. } in addresses {
             let Ok(block) = address.parse() else { continue };
-            let mut attempts = Attempts::new(&self.turns);
-            loop {
-                match self.try_release(noun, id, block, *revision).await {
-                    Err(error) if attempts.may_repeat(&error).await => {}
-                    outcome => break outcome?,
-                }
-            }
+            self.turns.repeat(|| self.try_release(noun, id, block, *revision)).await?;
         }
         Ok(())
     }
@@ -121,13 +115,7 @@ impl ObjectClaims {
         block: Block,
         ended: &[String],
     ) -> Result<pb::ClaimedAddress, Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            match self.try_claim(holder, block, ended).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.turns.repeat(|| self.try_claim(holder, block, ended)).await
     }
 
     async fn try_claim(

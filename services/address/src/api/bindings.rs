@@ -2,6 +2,7 @@
 
 use nouns::{Edit as _, Noun as _, Served as _, Viewer};
 use runtime::access;
+use store::records::requests::IdempotentRequest;
 use store::records::{self, Kind as _, Selector};
 use store::serving;
 use tinwright::address::v1 as pb;
@@ -24,16 +25,7 @@ impl LocationBindingService for Api {
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let binding = Violations::require("location_binding", request.location_binding)?;
-        let location: LocationId =
-            Violations::parse("location_binding.location_id", &binding.location_id)?;
-        let location = self.machines.require_location(location).await?;
-        self.tenants
-            .require("location_binding.tenant", &binding.tenant)
-            .await
-            .map_err(Error::from)?;
-        let taken = |error| with_location_name(error, &location, &binding);
-        let created = self.grants.bindings().create(binding.clone(), idempotent).await;
-        let location_binding = Some(created.map_err(taken)?);
+        let location_binding = Some(self.create_binding(binding, idempotent).await?);
         Ok(Response::new(pb::CreateLocationBindingResponse { location_binding }))
     }
 
@@ -89,6 +81,21 @@ impl LocationBindingService for Api {
 }
 
 impl Api {
+    /// Creates `binding`, whose location and tenant have to exist. A repeated `request` returns the
+    /// first result.
+    async fn create_binding(
+        &self,
+        binding: pb::LocationBinding,
+        request: Option<IdempotentRequest>,
+    ) -> Result<pb::LocationBinding, Error> {
+        let location: LocationId =
+            Violations::parse("location_binding.location_id", &binding.location_id)?;
+        let location = self.machines.require_location(location).await?;
+        self.tenants.require("location_binding.tenant", &binding.tenant).await?;
+        let created = self.grants.bindings().create(binding.clone(), request).await;
+        created.map_err(|error| with_location_name(error, &location, &binding))
+    }
+
     /// Returns the binding that `request` names, or the one that is in force for a caller.
     async fn find_binding(
         &self,

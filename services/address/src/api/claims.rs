@@ -30,18 +30,11 @@ impl ClaimService for Api {
             request.into_inner();
         let holder = checked(Violations::require("holder", holder)?)?;
         let blocks = blocks(&addresses)?;
-        let claimed = match self.claim(&holder, &blocks, &ended_object_ids, macs).await {
-            Ok(claimed) => claimed,
-            Err(error) => {
-                let error = self.named(error).await;
-                if stored {
-                    self.conflicts.record(&self.events(), &holder, &error).await;
-                }
-                return Err(error.into());
-            }
-        };
-        self.conflicts.remove(&holder, &blocks);
-        Ok(Response::new(pb::ClaimAddressesResponse { addresses: claimed }))
+        let claimed = self.claim(&holder, &blocks, &ended_object_ids, macs).await;
+        let claimed = self.named(claimed).await;
+        let events = stored.then(|| self.events());
+        self.conflicts.follow(&holder, &blocks, &claimed, events).await;
+        Ok(Response::new(pb::ClaimAddressesResponse { addresses: claimed? }))
     }
 
     async fn release_addresses(
@@ -106,14 +99,17 @@ impl Api {
         self.leases.withhold(name, blocks, macs).await
     }
 
-    /// Returns `error` with the name of the object that has the address, if it is a machine or a subnet with a name, or with the name of the
-    /// exhausted location.
-    pub(super) async fn named(&self, error: Error) -> Error {
-        if let Error::Exhausted { name, taken, total, delay } = error {
-            let name = self.with_location_name(name).await;
-            return Error::Exhausted { name, taken, total, delay };
-        }
-        let Error::Taken { block, by, .. } = error else { return error };
+    /// Returns `result`. An error names the object that has the address, if it is a machine or a
+    /// subnet with a name, or the exhausted location.
+    pub(super) async fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        let (block, by) = match result {
+            Err(Error::Exhausted { name, taken, total, delay }) => {
+                let name = self.with_location_name(name).await;
+                return Err(Error::Exhausted { name, taken, total, delay });
+            }
+            Err(Error::Taken { block, by, .. }) => (block, by),
+            other => return other,
+        };
         let name = match by.noun.as_str() {
             Holder::HARDWARE => self.machines.machine_name(&by.object_id).await,
             Holder::SUBNET => {
@@ -122,7 +118,7 @@ impl Api {
             }
             _ => None,
         };
-        Error::Taken { block, by, name: name.unwrap_or_default() }
+        Err(Error::Taken { block, by, name: name.unwrap_or_default() })
     }
 
     /// Returns `text`, which may be `location ID`, with the name of the location, if the hardware service answers.
@@ -165,6 +161,28 @@ fn blocks(addresses: &[String]) -> Result<Vec<Block>, Violations> {
 pub(super) struct Conflicts(Arc<Mutex<BTreeMap<[String; 3], String>>>);
 
 impl Conflicts {
+    /// Forgets the conflicts of `blocks` if they were `claimed` for `holder`. If they were not, and
+    /// the object is stored, records an alarm in `events`.
+    async fn follow<T>(
+        &self,
+        holder: &pb::ClaimHolder,
+        blocks: &[Block],
+        claimed: &Result<T, Error>,
+        events: Option<EventLog>,
+    ) {
+        match (claimed, events) {
+            (Ok(_), _) => {
+                let mut all = self.all();
+                for block in blocks {
+                    let address = block.address().to_string();
+                    all.remove(&[holder.noun.clone(), holder.object_id.clone(), address]);
+                }
+            }
+            (Err(error), Some(events)) => self.record(&events, holder, error).await,
+            (Err(_), None) => {}
+        }
+    }
+
     /// Records an alarm, unless the last one of the address was of the same holder. It is the site's, since it names objects of others.
     async fn record(&self, events: &EventLog, holder: &pb::ClaimHolder, error: &Error) {
         let (address, by) = if let Error::Taken { block, by, .. } = error {
@@ -186,15 +204,6 @@ impl Conflicts {
             self.all().remove(&key);
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "alarm of an address conflict not stored");
-        }
-    }
-
-    /// Forgets the conflicts of addresses that `holder` has.
-    fn remove(&self, holder: &pb::ClaimHolder, blocks: &[Block]) {
-        let mut all = self.all();
-        for block in blocks {
-            let address = block.address().to_string();
-            all.remove(&[holder.noun.clone(), holder.object_id.clone(), address]);
         }
     }
 

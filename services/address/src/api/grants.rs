@@ -2,14 +2,13 @@
 
 use runtime::access;
 use runtime::tenants::IfUnanswered;
-use store::events::{current_origin, with_origin};
 use store::serving;
-use tinwright::TenantName;
 use tinwright::address::v1 as pb;
+use tinwright::address::v1::get_grant_request::By;
 use tinwright::address::v1::grant_service_server::GrantService;
 use tinwright::status::Violations;
+use tinwright::{GrantId, TenantName};
 use tonic::{Request, Response, Status};
-use tracing::Instrument as _;
 
 use super::Api;
 use crate::{Error, grants};
@@ -21,42 +20,22 @@ impl GrantService for Api {
     ) -> Result<Response<pb::CreateGrantResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
         let mut wanted = Violations::require("grant", request.into_inner().grant)?;
-        if let Some(tenant) = &tenant {
-            take_tenant(&mut wanted, tenant)?;
-        }
-        // In a task, because this future is dropped if the caller goes away.
-        let created = with_origin(current_origin(), self.clone().create(wanted));
-        let created = tokio::spawn(created.in_current_span()).await;
-        let created = created.map_err(|_| Status::internal("the creation was interrupted"))?;
-        match created {
-            Ok(grant) => Ok(Response::new(pb::CreateGrantResponse { grant: Some(grant) })),
-            Err(error) => Err(self.named(error).await.into_status(tenant.as_ref())),
-        }
+        take_tenant(&mut wanted, tenant.as_ref())?;
+        let api = self.clone();
+        let create = async move {
+            let created = api.named(api.create(wanted).await).await;
+            created.map_err(|error| error.into_status(tenant.as_ref()))
+        };
+        let grant = Some(serving::to_the_end(Box::pin(create)).await?);
+        Ok(Response::new(pb::CreateGrantResponse { grant }))
     }
 
     async fn get_grant(
         &self,
         request: Request<pb::GetGrantRequest>,
     ) -> Result<Response<pb::GetGrantResponse>, Status> {
-        use pb::get_grant_request::By;
         let tenant = access::tenant(&request).cloned();
-        let tenant = tenant.as_ref();
-        let grant = match request.into_inner().by {
-            None => {
-                return Err(Violations::single("by", "is missing: set id, key or block").into());
-            }
-            Some(By::Id(id)) => {
-                let id: tinwright::GrantId = Violations::parse("id", &id)?;
-                self.grants.get(&id.to_string(), tenant).await?
-            }
-            Some(By::Key(key)) => {
-                let of = tenant.map_or(key.tenant.as_str(), TenantName::as_str);
-                self.grants.by_key(of, &key.key).await?
-            }
-            Some(By::Block(block)) => {
-                self.grants.by_block(Violations::parse("block", &block)?, tenant).await?
-            }
-        };
+        let grant = self.find_grant(request.into_inner().by, tenant.as_ref()).await?;
         Ok(Response::new(pb::GetGrantResponse { grant: Some(grant) }))
     }
 
@@ -90,7 +69,7 @@ impl GrantService for Api {
         let tenant = access::tenant(&request).cloned();
         let tenant = tenant.as_ref();
         let pb::AttachGrantRequest { id, attachment } = request.into_inner();
-        let id: tinwright::GrantId = Violations::parse("id", &id)?;
+        let id: GrantId = Violations::parse("id", &id)?;
         let wanted = Violations::require("attachment", attachment)?;
         self.grants.get(&id.to_string(), tenant).await?;
         let target = self.machines.find(&wanted, tenant).await?;
@@ -134,8 +113,30 @@ impl GrantService for Api {
 }
 
 impl Api {
+    /// Returns the grant that is named `by` a caller, who may be limited to the grants of `tenant`.
+    async fn find_grant(
+        &self,
+        by: Option<By>,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::Grant, Error> {
+        match by {
+            None => Err(Violations::single("by", "is missing: set id, key or block").into()),
+            Some(By::Id(id)) => {
+                let id: GrantId = Violations::parse("id", &id)?;
+                self.grants.get(&id.to_string(), tenant).await
+            }
+            Some(By::Key(key)) => {
+                let of = tenant.map_or(key.tenant.as_str(), TenantName::as_str);
+                self.grants.by_key(of, &key.key).await
+            }
+            Some(By::Block(block)) => {
+                self.grants.by_block(Violations::parse("block", &block)?, tenant).await
+            }
+        }
+    }
+
     /// Creates the grant `wanted`, whose tenant has to exist.
-    async fn create(self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
+    async fn create(&self, wanted: pb::Grant) -> Result<pb::Grant, Error> {
         let tenant = wanted.tenant.clone();
         let create = async {
             let grant = self.grants.create(wanted).await?;
@@ -156,8 +157,9 @@ impl Api {
     }
 }
 
-/// Gives `grant` to the tenant of its creator. Another tenant is refused.
-fn take_tenant(grant: &mut pb::Grant, tenant: &TenantName) -> Result<(), Violations> {
+/// Gives `grant` to the `tenant` of its creator, if there is one. Another tenant is refused.
+fn take_tenant(grant: &mut pb::Grant, tenant: Option<&TenantName>) -> Result<(), Violations> {
+    let Some(tenant) = tenant else { return Ok(()) };
     if !grant.tenant.is_empty() && grant.tenant != tenant.as_str() {
         return Err(Violations::single("grant.tenant", "is not the tenant of the caller"));
     }

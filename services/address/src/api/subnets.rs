@@ -23,10 +23,8 @@ impl SubnetService for Api {
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let subnet = Violations::require("subnet", request.subnet)?;
         self.check_quota_tenants(&subnet, &pb::Subnet::default()).await?;
-        match self.subnets.create(subnet, idempotent).await {
-            Ok(subnet) => Ok(Response::new(pb::CreateSubnetResponse { subnet: Some(subnet) })),
-            Err(error) => Err(self.named(error).await.into()),
-        }
+        let subnet = Some(self.named(self.subnets.create(subnet, idempotent).await).await?);
+        Ok(Response::new(pb::CreateSubnetResponse { subnet }))
     }
 
     async fn get_subnet(
@@ -53,10 +51,8 @@ impl SubnetService for Api {
         let paths = update_mask.unwrap_or_default().paths;
         let stored = self.subnets.records().require(&update.id).await?;
         self.check_quota_tenants(&field_mask::merge(&stored, &update, &paths)?, &stored).await?;
-        match self.subnets.update(update, &paths).await {
-            Ok(subnet) => Ok(Response::new(pb::UpdateSubnetResponse { subnet: Some(subnet) })),
-            Err(error) => Err(self.named(error).await.into()),
-        }
+        let subnet = Some(self.named(self.subnets.update(update, &paths).await).await?);
+        Ok(Response::new(pb::UpdateSubnetResponse { subnet }))
     }
 
     #[tracing::instrument(skip_all, fields(subnet.id = request.get_ref().id))]

@@ -12,7 +12,6 @@ use tinwright::{GrantId, TenantName};
 use super::change::released;
 use super::{Grants, INSTANCE_INDEX, block};
 use crate::Error;
-use crate::attempts::Attempts;
 use crate::block::Family;
 use crate::machines::AttachTarget;
 
@@ -29,13 +28,7 @@ impl Grants {
         primary: bool,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            match self.try_attach(id, target, primary, tenant).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.turns.repeat(|| self.try_attach(id, target, primary, tenant)).await
     }
 
     /// Detaches a grant that `tenant` may see; from `instance` only, if that is not empty.
@@ -45,13 +38,7 @@ impl Grants {
         instance: &str,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            match self.try_detach(id, instance, tenant).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.turns.repeat(|| self.try_detach(id, instance, tenant)).await
     }
 
     async fn try_attach(

@@ -7,7 +7,6 @@ use tinwright::address::v1 as pb;
 
 use super::{DUE_INDEX, Grants};
 use crate::Error;
-use crate::attempts::Attempts;
 
 /// Interval at which grants are looked for.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -65,34 +64,29 @@ impl Grants {
 
     /// Frees the grant `id`, if its state has ended. False if another process did, or its state has changed.
     async fn end(&self, id: &str, now: u64) -> Result<bool, Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
+        let is_due =
+            |due: prost_types::Timestamp| u64::try_from(due.seconds).is_ok_and(|it| it <= now);
+        let end = || async {
             let found = self.records.get(id).await?;
-            let is_due =
-                |due: prost_types::Timestamp| u64::try_from(due.seconds).is_ok_and(|it| it <= now);
-            let Some(grant) = found.filter(|it| it.due_time.is_some_and(is_due)) else {
-                return Ok(false);
-            };
-            match self.try_end(&grant).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome.map(|()| true),
+            match found.filter(|it| it.due_time.is_some_and(is_due)) {
+                Some(grant) => self.try_end(&grant).await.map(|()| true),
+                None => Ok(false),
             }
-        }
+        };
+        self.turns.repeat(end).await
     }
 
     /// Frees the grant `id` as if it had never been, and returns it if it is not pending.
     pub async fn take_back(&self, id: String) -> Result<Option<pb::Grant>, Error> {
-        let mut attempts = Attempts::new(&self.turns);
-        loop {
-            let Some(grant) = self.records.get(&id).await? else { return Ok(None) };
-            if grant.state() != pb::GrantState::Pending {
-                return Ok(Some(grant));
+        let end = || async {
+            match self.records.get(&id).await? {
+                Some(grant) if grant.state() == pb::GrantState::Pending => {
+                    self.try_end(&grant).await.map(|()| None)
+                }
+                other => Ok(other),
             }
-            match self.try_end(&grant).await {
-                Err(error) if attempts.may_repeat(&error).await => {}
-                outcome => return outcome.map(|()| None),
-            }
-        }
+        };
+        self.turns.repeat(end).await
     }
 
     /// Frees grants whenever their state has ended, for ever.
