@@ -8,14 +8,14 @@ use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
 use store::records::{Kind, Selector};
 use store::serving;
+use tinwright::Stored as _;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::power_service_server::{PowerService, PowerServiceServer};
 use tinwright::secret::Secrets;
 use tinwright::status::Violations;
-use tinwright::tenant::OfTenant as _;
-use tinwright::{BmcId, Id, PowerJobId, TenantName, id};
+use tinwright::{BmcId, HardwareId, InstanceId, PowerJobId, TenantName};
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
@@ -28,6 +28,7 @@ use crate::hardware_directory::HardwareDirectory;
 use crate::jobs::Jobs;
 use crate::plan::{self, Timing};
 use crate::reconcile;
+use crate::redfish::System;
 use crate::shared_readings::SharedReadings;
 use crate::stored::{Bmc, Job};
 use crate::tenant_view;
@@ -76,22 +77,37 @@ impl Api {
 
     /// Returns the BMC of the machine `hardware`. Fails with the machine's name if it has none.
     async fn bmc_of(&self, hardware: &str) -> Result<pb::Bmc, Error> {
-        match self.jobs.bmcs().get_by_hardware(hardware).await {
-            Err(error) => Err(self.with_name(error).await),
-            found => found,
-        }
+        self.with_name(self.jobs.bmcs().get_by_hardware(hardware).await).await
     }
 
-    /// Replaces the id of a machine without a BMC by its name in `error`, if it has one and the hardware service says it.
-    async fn with_name(&self, error: Error) -> Error {
-        let (Error::NoBmc { hardware, .. }, Some(directory)) = (&error, &self.hardware) else {
-            return error;
+    /// Replaces the id of a machine without a BMC by its name in the error of `result`, if it has
+    /// one and the hardware service says it.
+    async fn with_name<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        let (Err(Error::NoBmc { hardware, .. }), Some(directory)) = (&result, &self.hardware)
+        else {
+            return result;
         };
         let found = directory.find(By::Id(hardware.clone())).await.ok().flatten();
         match found.map(|machine| machine.name).filter(|name| !name.is_empty()) {
-            Some(name) => Error::NoBmc { hardware: hardware.clone(), name },
-            None => error,
+            Some(name) => Err(Error::NoBmc { hardware: hardware.clone(), name }),
+            None => result,
         }
+    }
+
+    /// Reads the system of the machine of `bmc`. Calls that come in quick succession share a
+    /// reading.
+    async fn read_system(&self, bmc: pb::Bmc) -> Result<System, Status> {
+        let bmcs = self.jobs.bmcs();
+        let target = bmcs.target(&bmc).await?;
+        let read = || {
+            let target = target.clone();
+            async { Arc::new(bmc_client::read_system(target).await) }
+        };
+        let reading = self.readings.get(&(bmc.id.clone(), bmc.revision), read).await;
+        let reading = reading.ok_or_else(|| Status::internal("the BMC could not be read"))?;
+        let bmc_client::Reading { system, certificate } = (*reading).as_ref()?;
+        bmcs.pin(bmc, *certificate).await?;
+        Ok(system.clone())
     }
 
     /// Returns the job `id`, if a caller limited to `tenant` may see it.
@@ -145,7 +161,7 @@ impl PowerService for Api {
     ) -> Result<Response<pb::CreateBmcResponse>, Status> {
         let caller = access::request_scope(&request);
         let pb::CreateBmcRequest { bmc, request_id, skip_login } = request.into_inner();
-        let bmc = require(bmc)?;
+        let bmc = Violations::require("bmc", bmc)?;
         // The digest of a request is stored: it must not allow guessing the password.
         let body = pb::Bmc { password: String::new(), ..bmc.clone() };
         let request = serving::idempotent(&caller, &request_id, &body)?;
@@ -163,7 +179,7 @@ impl PowerService for Api {
             None => {
                 return Err(Violations::single("by", "is missing: set id or hardware_id").into());
             }
-            Some(By::Id(id)) => bmcs.get(parse("id", &id)?).await?,
+            Some(By::Id(id)) => bmcs.get(Violations::parse("id", &id)?).await?,
             Some(By::HardwareId(id)) => self.bmc_of(&hardware_id(&id)?).await?,
         };
         Ok(Response::new(pb::GetBmcResponse { bmc: Some(bmc) }))
@@ -181,8 +197,8 @@ impl PowerService for Api {
         request: Request<pb::UpdateBmcRequest>,
     ) -> Result<Response<pb::UpdateBmcResponse>, Status> {
         let pb::UpdateBmcRequest { bmc, update_mask, skip_login } = request.into_inner();
-        let mut update = require(bmc)?;
-        update.id = parse::<id::Bmc>("bmc.id", &update.id)?.to_string();
+        let mut update = Violations::require("bmc", bmc)?;
+        update.id = Violations::parse::<BmcId>("bmc.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         let bmc = self.jobs.bmcs().update(update, &paths, login(skip_login)).await?;
         Ok(Response::new(pb::UpdateBmcResponse { bmc: Some(bmc) }))
@@ -194,7 +210,7 @@ impl PowerService for Api {
         request: Request<pb::DeleteBmcRequest>,
     ) -> Result<Response<pb::DeleteBmcResponse>, Status> {
         let pb::DeleteBmcRequest { id, revision } = request.into_inner();
-        let id: BmcId = parse("id", &id)?;
+        let id: BmcId = Violations::parse("id", &id)?;
         self.jobs.bmcs().delete(id, revision).await?;
         Ok(Response::new(pb::DeleteBmcResponse {}))
     }
@@ -214,20 +230,11 @@ impl PowerService for Api {
         request: Request<pb::GetPowerStateRequest>,
     ) -> Result<Response<pb::GetPowerStateResponse>, Status> {
         let hardware = hardware_id(&request.get_ref().hardware_id)?;
-        let bmcs = self.jobs.bmcs();
         let bmc = self.bmc_of(&hardware).await?;
-        let target = bmcs.target(&bmc).await?;
-        let read = || {
-            let target = target.clone();
-            async { Arc::new(bmc_client::read_system(target).await) }
-        };
-        let reading = self.readings.get(&(bmc.id.clone(), bmc.revision), read).await;
-        let reading = reading.ok_or_else(|| Status::internal("the BMC could not be read"))?;
-        let bmc_client::Reading { system, certificate } = (*reading).as_ref()?;
-        bmcs.pin(bmc, *certificate).await?;
-        let power_state = PowerState::from(system.power);
+        let system = self.read_system(bmc).await?;
+        let power_state = PowerState::from(system.power).into();
         let boot = Some(plan::boot::to_proto(&system.boot));
-        Ok(Response::new(pb::GetPowerStateResponse { power_state: power_state.into(), boot }))
+        Ok(Response::new(pb::GetPowerStateResponse { power_state, boot }))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -264,19 +271,13 @@ impl PowerService for Api {
         request: Request<pb::CreatePowerJobRequest>,
     ) -> Result<Response<pb::CreatePowerJobResponse>, Status> {
         check_hold(&request)?;
-        let (caller, tenant) = (access::request_scope(&request), access::tenant(&request).cloned());
-        let request_id = &request.get_ref().request_id;
-        let idempotent = serving::idempotent(&caller, request_id, request.get_ref())?;
-        let job = new_job(request.into_inner())?;
-        let created = match &tenant {
-            None => self.jobs.create(job, idempotent).await,
-            Some(tenant) => self.jobs.create_for_tenant(tenant, job, idempotent).await,
-        };
-        let created = match created {
-            Err(error) => return Err(self.with_name(error).await.into()),
-            Ok(created) => created,
-        };
-        let power_job = Some(show(tenant.as_ref())(created));
+        let caller = access::request_scope(&request);
+        let tenant = access::tenant(&request).cloned();
+        let request = request.into_inner();
+        let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
+        let job = new_job(request)?;
+        let created = self.jobs.create_for(tenant.as_ref(), job, idempotent).await;
+        let power_job = Some(show(tenant.as_ref())(self.with_name(created).await?));
         Ok(Response::new(pb::CreatePowerJobResponse { power_job }))
     }
 
@@ -285,7 +286,7 @@ impl PowerService for Api {
         request: Request<pb::GetPowerJobRequest>,
     ) -> Result<Response<pb::GetPowerJobResponse>, Status> {
         let tenant = access::tenant(&request);
-        let job = self.job_of(parse("id", &request.get_ref().id)?, tenant).await?;
+        let job = self.job_of(Violations::parse("id", &request.get_ref().id)?, tenant).await?;
         Ok(Response::new(pb::GetPowerJobResponse { power_job: Some(show(tenant)(job)) }))
     }
 
@@ -301,7 +302,7 @@ impl PowerService for Api {
         &self,
         request: Request<pb::ReleasePowerJobRequest>,
     ) -> Result<Response<pb::ReleasePowerJobResponse>, Status> {
-        let job = self.jobs.release_held(parse("id", &request.get_ref().id)?).await?;
+        let job = self.jobs.release_held(Violations::parse("id", &request.get_ref().id)?).await?;
         let power_job = Some(job.without_secrets());
         Ok(Response::new(pb::ReleasePowerJobResponse { power_job }))
     }
@@ -312,7 +313,7 @@ impl PowerService for Api {
         request: Request<pb::CancelPowerJobRequest>,
     ) -> Result<Response<pb::CancelPowerJobResponse>, Status> {
         let tenant = access::tenant(&request);
-        let id: PowerJobId = parse("id", &request.get_ref().id)?;
+        let id: PowerJobId = Violations::parse("id", &request.get_ref().id)?;
         if let Some(tenant) = tenant
             && self.job_of(id, Some(tenant)).await?.creator_tenant != tenant.as_str()
         {
@@ -349,7 +350,7 @@ fn new_job(request: pb::CreatePowerJobRequest) -> Result<pb::PowerJob, Violation
     let hardware_id = self::hardware_id(&hardware_id)?;
     let instance_id = match instance_id.as_str() {
         "" => instance_id,
-        id => parse::<id::Instance>("instance_id", id)?.to_string(),
+        id => Violations::parse::<InstanceId>("instance_id", id)?.to_string(),
     };
     let blank = pb::PowerJob::default();
     Ok(pb::PowerJob { hardware_id, operations, labels, instance_id, held, ..blank })
@@ -369,15 +370,7 @@ fn show(tenant: Option<&TenantName>) -> fn(pb::PowerJob) -> pb::PowerJob {
     if tenant.is_some() { tenant_view::view } else { Secrets::without_secrets }
 }
 
-fn require(bmc: Option<pb::Bmc>) -> Result<pb::Bmc, Violations> {
-    bmc.ok_or_else(|| Violations::single("bmc", "is missing"))
-}
-
-fn parse<N: id::Noun>(field: &str, text: &str) -> Result<Id<N>, Violations> {
-    text.parse().map_err(|reason| Violations::single(field, reason))
-}
-
 /// Returns a hardware id in normal form.
 fn hardware_id(text: &str) -> Result<String, Violations> {
-    Ok(parse::<id::Hardware>("hardware_id", text)?.to_string())
+    Ok(Violations::parse::<HardwareId>("hardware_id", text)?.to_string())
 }

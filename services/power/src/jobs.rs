@@ -116,13 +116,15 @@ impl Jobs {
         self.enqueue(of_occupant(job, occupant)?, request).await
     }
 
-    /// Does the same for a job that `tenant` orders, if it may switch the machine now.
-    pub async fn create_for_tenant(
+    /// Does the same for a caller. One that is limited to `tenant` has to be allowed to switch the
+    /// machine now.
+    pub async fn create_for(
         &self,
-        tenant: &TenantName,
+        tenant: Option<&TenantName>,
         job: pb::PowerJob,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::PowerJob, Error> {
+        let Some(tenant) = tenant else { return self.create(job, request).await };
         check::job(&job.operations, &job.labels)?;
         check_operations(&job.operations)?;
         if let Some(job) = self.records.previous_result(request.as_ref()).await? {
