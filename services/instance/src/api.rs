@@ -14,26 +14,25 @@ use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
 use store::records::{self, Selector};
 use store::serving;
+use tinwright::Stored as _;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use tinwright::requests::Page;
 use tinwright::secret::Secrets as _;
 use tinwright::status::{self, Violations};
-use tinwright::tenant::OfTenant as _;
 use tinwright::{HardwareId, InstanceId, TenantName, check};
 use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
-use self::error::{describe, describe_create_error, describe_plan_error};
-use self::order::{take_order, visible_plan};
+use self::error::shown;
+use self::order::take_order;
 use crate::check::is_node;
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome, StackRunning};
 use crate::instances::{EXTERNAL_ID, InstanceKind, Instances, external_value};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
 use crate::restart::{Restart, restart};
-use crate::{create, plan};
 
 /// Interval at which expired records of deleted instances are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -62,35 +61,48 @@ impl Api {
         Self { instances, mirror, peers: Peers::new(services), stop }
     }
 
-    /// Returns the selected instance, if it is one of `tenant`; with `show_deleted`, also a deleted one.
+    /// Returns the selected instance, if it is one of `tenant`; with `show_deleted`, also a deleted
+    /// one. The error says then if the record of a deleted one has expired.
     async fn find(
         &self,
         selector: &Selector,
         show_deleted: bool,
         tenant: Option<&TenantName>,
-    ) -> Result<pb::Instance, records::Error> {
+    ) -> Result<pb::Instance, Status> {
         let mut found = self.instances.records().select(selector).await;
         if let (Err(records::Error::Missing { .. }), true) = (&found, show_deleted)
             && let Some(deleted) = self.instances.select_deleted(selector).await?
         {
             found = Ok(deleted);
         }
-        match found? {
-            instance if instance.is_visible_to(tenant) => Ok(instance),
-            _ => Err(selector.missing("instance")),
+        match found {
+            Ok(instance) if instance.is_visible_to(tenant) => return Ok(instance),
+            Ok(_) | Err(records::Error::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
+        if show_deleted && self.instances.was_deleted(selector, tenant).await? {
+            let (Selector::Id(name) | Selector::Index(_, name)) = selector;
+            return Err(status::deleted("INSTANCE_DELETED", "instance", name));
+        }
+        Err(selector.missing("instance").into())
     }
 
-    /// Passes if the caller is not limited to a tenant, or the instance `id` is one of that tenant. It remains one: neither the
-    /// tenant nor the id changes hands. Returns the instance if the caller is limited.
-    async fn check_tenant(
+    /// Passes if a caller may change the instance `id`. One that is limited to `tenant` has to own
+    /// it, and cannot `update` what is the site's. It remains the owner: neither the tenant nor the
+    /// id changes hands.
+    async fn check_change(
         &self,
         id: InstanceId,
+        update: Option<(&pb::Instance, &[String])>,
         tenant: Option<&TenantName>,
-    ) -> Result<Option<pb::Instance>, records::Error> {
-        match tenant {
-            Some(_) => self.find(&Selector::Id(id.to_string()), false, tenant).await.map(Some),
-            None => Ok(None),
+    ) -> Result<(), Status> {
+        if tenant.is_none() {
+            return Ok(());
+        }
+        let old = self.find(&Selector::Id(id.to_string()), false, tenant).await?;
+        match update {
+            Some((update, paths)) => check_site_fields(&old, update, paths),
+            None => Ok(()),
         }
     }
 }
@@ -132,23 +144,11 @@ impl InstanceService for Api {
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let mut instance = Violations::require("instance", request.instance)?;
-        if let Some(tenant) = &tenant {
-            take_order(&mut instance, tenant)?;
-        }
-        let (instances, peers) = (self.instances.clone(), self.peers.clone());
-        if request.validate_only {
-            let plan = Box::pin(plan::plan(&instances, &peers, instance)).await;
-            let plan = plan.map_err(|error| describe_plan_error(error, tenant.as_ref()))?;
-            let plan = Some(visible_plan(plan, tenant.as_ref()));
-            return Ok(Response::new(pb::CreateInstanceResponse { instance: None, plan }));
-        }
-        let create = async move {
-            let created = create::create(instances, peers, instance, idempotent).await;
-            created.map_err(|error| describe_create_error(error, tenant.as_ref()))
-        };
-        let created = serving::to_the_end(Box::pin(create)).await?;
-        let instance = Some(created.without_secrets());
-        Ok(Response::new(pb::CreateInstanceResponse { instance, plan: None }))
+        take_order(&mut instance, tenant.as_ref())?;
+        Ok(Response::new(match request.validate_only {
+            true => self.plan(instance, tenant.as_ref()).await?,
+            false => self.create(instance, idempotent, tenant).await?,
+        }))
     }
 
     async fn get_instance(
@@ -159,18 +159,8 @@ impl InstanceService for Api {
         let tenant = access::tenant(&request).cloned();
         let pb::GetInstanceRequest { by, view: _, show_deleted } = request.into_inner();
         let selector = selector(by, tenant.as_ref())?;
-        match self.find(&selector, show_deleted, tenant.as_ref()).await {
-            Ok(found) => {
-                Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
-            }
-            Err(records::Error::Missing { name, .. })
-                if show_deleted
-                    && self.instances.was_deleted(&selector, tenant.as_ref()).await? =>
-            {
-                Err(status::deleted("INSTANCE_DELETED", "instance", &name))
-            }
-            Err(error) => Err(error.into()),
-        }
+        let found = self.find(&selector, show_deleted, tenant.as_ref()).await?;
+        Ok(Response::new(pb::GetInstanceResponse { instance: Some(found.in_view(view)) }))
     }
 
     async fn list_instances(
@@ -201,12 +191,10 @@ impl InstanceService for Api {
         let id: InstanceId = Violations::parse("instance.id", &update.id)?;
         update.id = id.to_string();
         let paths = update_mask.unwrap_or_default().paths;
-        if let Some(old) = self.check_tenant(id, tenant.as_ref()).await? {
-            check_site_fields(&old, &update, &paths)?;
-        }
+        self.check_change(id, Some((&update, &paths)), tenant.as_ref()).await?;
         let updated = Box::pin(self.instances.update(update, &paths)).await;
-        let new = updated.map_err(|error| describe(error, tenant.as_ref()))?;
-        Ok(Response::new(pb::UpdateInstanceResponse { instance: Some(new.without_secrets()) }))
+        let instance = shown(updated, tenant.as_ref())?;
+        Ok(Response::new(pb::UpdateInstanceResponse { instance }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -217,14 +205,12 @@ impl InstanceService for Api {
         let tenant = access::tenant(&request).cloned();
         let pb::DeleteInstanceRequest { id, revision, force } = request.into_inner();
         let id = Violations::parse("id", &id)?;
-        let own = self.check_tenant(id, tenant.as_ref()).await?;
-        if force && own.is_some() {
-            return Err(Status::permission_denied(
-                "a tenant cannot delete with force: the machine would not be wiped",
-            ));
+        self.check_change(id, None, tenant.as_ref()).await?;
+        if force && tenant.is_some() {
+            let text = "a tenant cannot delete with force: the machine would not be wiped";
+            return Err(Status::permission_denied(text));
         }
-        let deleted = self.instances.delete(id, revision, force).await?;
-        let instance = Some(deleted.without_secrets());
+        let instance = shown(self.instances.delete(id, revision, force).await, tenant.as_ref())?;
         Ok(Response::new(pb::DeleteInstanceResponse { instance }))
     }
 
@@ -235,10 +221,9 @@ impl InstanceService for Api {
     ) -> Result<Response<pb::RetryInstanceResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
         let id = Violations::parse("id", &request.into_inner().id)?;
-        self.check_tenant(id, tenant.as_ref()).await?;
-        let retried = self.instances.retry(id).await;
-        let retried = retried.map_err(|error| describe(error, tenant.as_ref()))?;
-        Ok(Response::new(pb::RetryInstanceResponse { instance: Some(retried.without_secrets()) }))
+        self.check_change(id, None, tenant.as_ref()).await?;
+        let instance = shown(self.instances.retry(id).await, tenant.as_ref())?;
+        Ok(Response::new(pb::RetryInstanceResponse { instance }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -251,14 +236,11 @@ impl InstanceService for Api {
             request.into_inner();
         let id = Violations::parse("id", &id)?;
         let (update, paths) = (instance.unwrap_or_default(), update_mask.unwrap_or_default().paths);
-        if let Some(old) = self.check_tenant(id, tenant.as_ref()).await?
-            && !paths.is_empty()
-        {
-            check_site_fields(&old, &update, &paths)?;
-        }
+        let changes = (!paths.is_empty()).then_some((&update, paths.as_slice()));
+        self.check_change(id, changes, tenant.as_ref()).await?;
         let reinstalled = self.instances.reinstall(id, revision, update, &paths).await;
-        let new = reinstalled.map_err(|error| describe(error, tenant.as_ref()))?;
-        Ok(Response::new(pb::ReinstallInstanceResponse { instance: Some(new.without_secrets()) }))
+        let instance = shown(reinstalled, tenant.as_ref())?;
+        Ok(Response::new(pb::ReinstallInstanceResponse { instance }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -269,13 +251,9 @@ impl InstanceService for Api {
         let caller = access::request_scope(&request);
         let tenant = access::tenant(&request).cloned();
         let pb::RestartInstanceRequest { id, force, request_id } = request.into_inner();
-        let instance = Violations::parse("id", &id)?;
-        serving::check_request_id(&request_id)?;
-        self.check_tenant(instance, tenant.as_ref()).await?;
-        let request =
-            if request_id.is_empty() { request_id } else { format!("{caller}\n{request_id}") };
+        let order = Restart::new(Violations::parse("id", &id)?, force, &caller, &request_id)?;
+        self.check_change(order.instance, None, tenant.as_ref()).await?;
         let (instances, peers) = (self.instances.clone(), self.peers.clone());
-        let order = Restart { instance, force, request };
         let restart = async move { Ok(restart(&instances, &peers, &order).await?) };
         let power_job_id = serving::to_the_end(Box::pin(restart)).await?;
         Ok(Response::new(pb::RestartInstanceResponse { power_job_id }))
@@ -289,10 +267,8 @@ impl InstanceService for Api {
         let pb::ReportPhoneHomeRequest { hardware_id, instance_id, host_keys, kind } =
             request.into_inner();
         let hardware = Violations::parse("hardware_id", &hardware_id)?;
-        let instance = match instance_id.as_str() {
-            "" => None,
-            text => Some(Violations::parse("instance_id", text)?),
-        };
+        let named = Some(&instance_id).filter(|id| !id.is_empty());
+        let instance = named.map(|id| Violations::parse("instance_id", id)).transpose()?;
         let call = PhoneHome::new(kind, host_keys);
         let record = |old: &pb::Instance, now| call.apply(old, now);
         self.instances.change_occupant(hardware, instance, record).await?;
@@ -324,9 +300,8 @@ impl InstanceService for Api {
             request.into_inner();
         let hardware = Violations::parse("hardware_id", &hardware_id)?;
         let instance = Violations::parse("instance_id", &instance_id)?;
-        let boot_time = Violations::require("boot_time", boot_time)?;
-        let boot_time = SystemTime::try_from(boot_time)
-            .map_err(|_| Violations::single("boot_time", "is not a time"))?;
+        let boot_time = SystemTime::try_from(Violations::require("boot_time", boot_time)?);
+        let boot_time = boot_time.map_err(|_| Violations::single("boot_time", "is not a time"))?;
         let report = StackRunning { generation, boot_time };
         let record = |old: &pb::Instance, now| report.apply(old, now);
         self.instances.change_occupant(hardware, Some(instance), record).await?;

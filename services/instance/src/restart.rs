@@ -10,12 +10,14 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use store::serving;
 use tinwright::InstanceId;
 use tinwright::hardware::v1::{Hardware, State};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
 use tinwright::power::v1::operation::{Boot, Power, What, boot::Device};
 use tinwright::power::v1::{CreatePowerJobRequest, Operation};
+use tinwright::status::Violations;
 
 use crate::check::{is_node, is_platform};
 use crate::instances::{self, Instances};
@@ -34,6 +36,24 @@ pub(crate) struct Restart {
     pub(crate) force: bool,
     /// The caller and the id of the request; empty if the request has no id.
     pub(crate) request: String,
+}
+
+impl Restart {
+    /// Returns the order of `caller`, who may repeat it with the same `request_id` unless that is
+    /// empty.
+    pub(crate) fn new(
+        instance: InstanceId,
+        force: bool,
+        caller: &str,
+        request_id: &str,
+    ) -> Result<Self, Violations> {
+        serving::check_request_id(request_id)?;
+        let request = match request_id {
+            "" => String::new(),
+            id => format!("{caller}\n{id}"),
+        };
+        Ok(Self { instance, force, request })
+    }
 }
 
 /// A restart that was not ordered.

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use store::records;
 use tinwright::TenantName;
+use tinwright::instance::v1 as pb;
+use tinwright::secret::Secrets as _;
 use tinwright::status;
 use tonic::{Code, Status};
 
 use crate::instances::{Error, OCCUPANT};
-use crate::{create, machine_check, order_check, peers, placement, plan, restart};
+use crate::{create, machine_check, order_check, peers, placement, restart};
 
 /// The time after which an order is worth a repetition, if machines that fit are occupied.
 const OCCUPIED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
-pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
+fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
     if let (Error::Records(records::Error::Taken { index, value, .. }), Some(_)) = (&error, tenant)
     {
         return status::already_exists(index, value, format!("{index} {value} is taken"));
@@ -31,8 +33,18 @@ pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
     error.into()
 }
 
+/// Returns the `changed` instance as callers see it, or the status of the error for a caller limited to
+/// `tenant`.
+pub(super) fn shown(
+    changed: Result<pb::Instance, Error>,
+    tenant: Option<&TenantName>,
+) -> Result<Option<pb::Instance>, Status> {
+    let changed = changed.map_err(|error| describe(error, tenant))?;
+    Ok(Some(changed.without_secrets()))
+}
+
 /// Returns the status of the refusal of an order by a caller who is limited to the objects of `tenant`, to whom no machine is named.
-fn describe_order_error(error: order_check::Error, tenant: Option<&TenantName>) -> Status {
+fn describe_check_error(error: order_check::Error, tenant: Option<&TenantName>) -> Status {
     use machine_check::Error::{Enrolled, Missing, NoBmc, Protected, State};
     use order_check::Error::{Instances, Machine, Occupied, Peer, Platform, Values};
     let text = match (&error, tenant) {
@@ -63,7 +75,6 @@ fn describe_order_error(error: order_check::Error, tenant: Option<&TenantName>) 
 
 impl From<restart::Error> for Status {
     fn from(error: restart::Error) -> Self {
-        use crate::peers::Error::{Refused, RequestIdReused, Unavailable};
         let text = error.to_string();
         match error {
             restart::Error::NotActive { id, .. } => status::failed_precondition("STATE", &id, text),
@@ -75,9 +86,7 @@ impl From<restart::Error> for Status {
             }
             restart::Error::NoBmc(id) => status::failed_precondition("NO_BMC", &id, text),
             restart::Error::Records(error) => error.into(),
-            restart::Error::Peer(RequestIdReused) => Self::already_exists(text),
-            restart::Error::Peer(Refused { .. }) => Self::failed_precondition(text),
-            restart::Error::Peer(Unavailable { .. }) => Self::unavailable(text),
+            restart::Error::Peer(error) => peer_status(&error),
         }
     }
 }
@@ -117,10 +126,10 @@ impl From<Error> for Status {
 }
 
 /// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
-pub(super) fn describe_create_error(error: create::Error, tenant: Option<&TenantName>) -> Status {
+pub(super) fn describe_order_error(error: create::Error, tenant: Option<&TenantName>) -> Status {
     match error {
         create::Error::Tenant(error) => error.into(),
-        create::Error::Order(error) => describe_order_error(error, tenant),
+        create::Error::Order(error) => describe_check_error(error, tenant),
         create::Error::Instances(error)
         | create::Error::Placement(placement::Error::Instances(error)) => describe(error, tenant),
         create::Error::Placement(placement::Error::Peer(error)) => peer_status(&error),
@@ -131,14 +140,6 @@ pub(super) fn describe_create_error(error: create::Error, tenant: Option<&Tenant
             let delay = counts.can_become_free().then_some(OCCUPIED_RETRY_DELAY);
             status::exhausted("NO_MACHINE_FITS", counts.metadata(), delay, counts.to_string())
         }
-    }
-}
-
-/// Does the same for a plan.
-pub(super) fn describe_plan_error(error: plan::Error, tenant: Option<&TenantName>) -> Status {
-    match error {
-        plan::Error::Create(error) => describe_create_error(error, tenant),
-        plan::Error::Peer(error) => peer_status(&error),
     }
 }
 

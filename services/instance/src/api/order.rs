@@ -1,15 +1,57 @@
-//! Orders of callers with a tenant: they name no machine, and see none that they do not have.
+//! Orders of instances. Those of callers with a tenant name no machine, and see none that they do
+//! not have.
 
+use store::records::requests::IdempotentRequest;
+use store::serving;
 use tinwright::TenantName;
 use tinwright::instance::v1 as pb;
+use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tonic::Status;
 
-use super::check_site_fields;
+use super::error::describe_order_error;
+use super::{Api, check_site_fields};
+use crate::{create, plan};
 
-/// Gives `instance`, which is to be created, to the tenant of its creator. Another tenant is refused, and so is what only the site's callers
-/// may say: the machine, its labels, its clean-up and who switches it.
-pub(super) fn take_order(instance: &mut pb::Instance, tenant: &TenantName) -> Result<(), Status> {
+impl Api {
+    /// Returns what the creation of `instance` would do, as a caller limited to `tenant` sees it.
+    pub(super) async fn plan(
+        &self,
+        instance: pb::Instance,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::CreateInstanceResponse, Status> {
+        let plan = Box::pin(plan::plan(&self.instances, &self.peers, instance)).await;
+        let plan = plan.map_err(|error| describe_order_error(error, tenant))?;
+        let plan = Some(visible_plan(plan, tenant));
+        Ok(pb::CreateInstanceResponse { instance: None, plan })
+    }
+
+    /// Creates `instance` for a caller limited to `tenant`. The work goes on if the caller goes
+    /// away.
+    pub(super) async fn create(
+        &self,
+        instance: pb::Instance,
+        request: Option<IdempotentRequest>,
+        tenant: Option<TenantName>,
+    ) -> Result<pb::CreateInstanceResponse, Status> {
+        let (instances, peers) = (self.instances.clone(), self.peers.clone());
+        let create = async move {
+            let created = create::create(instances, peers, instance, request).await;
+            created.map_err(|error| describe_order_error(error, tenant.as_ref()))
+        };
+        let created = serving::to_the_end(Box::pin(create)).await?;
+        Ok(pb::CreateInstanceResponse { instance: Some(created.without_secrets()), plan: None })
+    }
+}
+
+/// Gives `instance`, which is to be created, to the `tenant` of its creator, if there is one.
+/// Another tenant is refused, and so is what only the site's callers may say: the machine, its
+/// labels, its clean-up and who switches it.
+pub(super) fn take_order(
+    instance: &mut pb::Instance,
+    tenant: Option<&TenantName>,
+) -> Result<(), Status> {
+    let Some(tenant) = tenant else { return Ok(()) };
     if !instance.tenant.is_empty() && instance.tenant != tenant.as_str() {
         return Err(Violations::single("tenant", "is not the tenant of the caller").into());
     }
@@ -25,10 +67,7 @@ pub(super) fn take_order(instance: &mut pb::Instance, tenant: &TenantName) -> Re
 }
 
 /// Returns `plan` as a caller sees it that is limited to the objects of `tenant`: the machine is not its own yet.
-pub(super) fn visible_plan(
-    plan: pb::InstancePlan,
-    tenant: Option<&TenantName>,
-) -> pb::InstancePlan {
+fn visible_plan(plan: pb::InstancePlan, tenant: Option<&TenantName>) -> pb::InstancePlan {
     if tenant.is_none() {
         return plan;
     }
