@@ -1,5 +1,6 @@
 //! The gRPC services: templates, workflows, and the workers' calls.
 
+mod orders;
 mod template;
 mod worker;
 mod workflow;
@@ -16,8 +17,6 @@ use runtime::tenants::TenantDirectory;
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
 use store::{ScopedStore, Store};
-use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::workflow::v1::template_service_server::TemplateServiceServer;
 use tinwright::workflow::v1::worker_service_server::WorkerServiceServer;
 use tinwright::workflow::v1::workflow_service_server::WorkflowServiceServer;
@@ -74,8 +73,7 @@ pub struct Api {
     gate: MachineGate,
     /// Templates, workflows and logs.
     mirrors: (Mirror<TemplateKind>, Mirror<WorkflowKind>, Mirror<LogKind>),
-    hardware: HardwareServiceClient<Channel>,
-    models: ModelServiceClient<Channel>,
+    hardware: Channel,
     occupancy: Occupancy,
     tenants: TenantDirectory,
     renderings: RenderPool,
@@ -129,8 +127,7 @@ impl Api {
             },
             enrollment: WorkerEnrollment::new(store, tokens, issuer),
             agents: NodeAgents::new(peers.node),
-            models: ModelServiceClient::new(peers.hardware.clone()),
-            hardware: HardwareServiceClient::new(peers.hardware),
+            hardware: peers.hardware,
             occupancy: Occupancy::new(peers.instance),
             tenants: TenantDirectory::new(peers.identity),
             renderings: RenderPool::default(),

@@ -17,7 +17,7 @@ use crate::unexpected_boots::{self, UnexpectedBoot};
 use crate::workflows::{Error, Workflows};
 
 /// The longest time that a request is held while there is nothing to do.
-pub const MAX_HOLD: Duration = Duration::from_secs(50);
+const MAX_HOLD: Duration = Duration::from_secs(50);
 
 /// Dispatches actions to workers.
 #[derive(Clone, Debug)]
@@ -42,6 +42,18 @@ enum Lookup {
 }
 
 impl Dispatcher {
+    /// Returns the next instruction for `holder` on `machine`, or none if there is none in time:
+    /// then the worker requests again.
+    pub async fn next_in_time(
+        &self,
+        machine: HardwareId,
+        holder: &Holder,
+        running: Option<LeaseId>,
+    ) -> Result<pb::NextActionResponse, Error> {
+        let next = tokio::time::timeout(MAX_HOLD, self.next(machine, holder, running)).await;
+        next.unwrap_or_else(|_| Ok(pb::NextActionResponse::default()))
+    }
+
     /// Waits for the next instruction for `holder` on `machine`: an action, a reboot, or neither, to request again. May be dropped at any time: a repeated request gets the same
     /// assignment.
     ///
@@ -55,8 +67,7 @@ impl Dispatcher {
     ) -> Result<pb::NextActionResponse, Error> {
         let mut subscription = self.queues.subscribe(machine);
         self.queues.ready().await;
-        let active = self.workflows.holder(machine).await?;
-        let active = active.and_then(|it| it.id.parse().ok());
+        let active = self.workflows.holder_id(machine).await?;
         let mut first = active.or_else(|| self.queues.first(machine));
         let holder = holder.clone();
         let mut event =

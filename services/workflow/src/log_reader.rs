@@ -2,10 +2,13 @@
 
 use std::vec::IntoIter;
 
+use futures_util::{Stream, stream};
 use store::mirror::Watcher;
 use store::records::{self, Records};
 use tinwright::watch::WatchEvent;
 use tinwright::workflow::v1 as pb;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use crate::logs::{LogKey, LogKind, Logs};
 use crate::workflows::WorkflowKind;
@@ -39,8 +42,21 @@ impl LogReader {
         Self { logs, key, attempt, after: String::new(), page: Vec::new().into_iter(), growth }
     }
 
+    /// Streams the chunks, until `stop`.
+    pub fn into_stream(
+        self,
+        stop: CancellationToken,
+    ) -> impl Stream<Item = Result<pb::ReadLogResponse, Status>> {
+        stream::try_unfold((self, stop), |(mut reader, stop)| async move {
+            match stop.run_until_cancelled(reader.next()).await {
+                Some(next) => Ok(next?.map(|chunk| (chunk, (reader, stop)))),
+                None => Err(Status::unavailable("the server is stopping")),
+            }
+        })
+    }
+
     /// Waits for the next chunk; none at the end.
-    pub async fn next(&mut self) -> Result<Option<pb::ReadLogResponse>, records::Error> {
+    async fn next(&mut self) -> Result<Option<pb::ReadLogResponse>, records::Error> {
         loop {
             if let Some((key, chunk)) = self.page.next() {
                 self.after = key;

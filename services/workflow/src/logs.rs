@@ -92,6 +92,11 @@ pub struct LogKey {
 }
 
 impl LogKey {
+    /// Names the log of `action` in `workflow`.
+    pub fn of(workflow: &pb::Workflow, action: &pb::Action) -> Self {
+        Self { workflow: workflow.id.clone(), action: action.id.clone() }
+    }
+
     /// The id of the [`Log`].
     pub fn id(&self) -> String {
         format!("{}/{}", self.workflow, self.action)

@@ -6,18 +6,15 @@ use runtime::tenants::IfUnanswered;
 use store::records::requests::IdempotentRequest;
 use store::records::{self, Selector};
 use store::serving;
-use tinwright::common::v1::View;
+use tinwright::Stored as _;
 use tinwright::hardware::v1 as hw;
 use tinwright::status::{self, Violations};
-use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
-use tinwright::workflow::v1::render_template_request::Source;
 use tinwright::workflow::v1::template_service_server::TemplateService;
 use tinwright::{TemplateId, TenantName};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::create;
 
 /// The number of users that the refusal to delete a template names.
 const MAX_SHOWN_USERS: usize = 3;
@@ -29,22 +26,15 @@ impl TemplateService for Api {
         &self,
         request: Request<pb::CreateTemplateRequest>,
     ) -> Result<Response<pb::CreateTemplateResponse>, Status> {
-        let (caller, tenant) = (access::request_scope(&request), access::tenant(&request).cloned());
+        let caller = access::request_scope(&request);
+        let tenant = access::tenant(&request).cloned();
         let request = request.into_inner();
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
         let mut template = Violations::require("template", request.template)?;
-        if let Some(tenant) = tenant {
-            take_tenant(&mut template, &tenant)?;
-        }
-        let created = self.templates.records().previous_result(idempotent.as_ref()).await?;
-        let template = match created {
-            Some(created) => created,
-            None => {
-                let create = self.clone().create(template, idempotent);
-                serving::to_the_end(Box::pin(create)).await?
-            }
-        };
-        Ok(Response::new(pb::CreateTemplateResponse { template: Some(template) }))
+        take_tenant(&mut template, tenant.as_ref())?;
+        let create = self.clone().create(template, idempotent);
+        let template = Some(serving::to_the_end(Box::pin(create)).await?);
+        Ok(Response::new(pb::CreateTemplateResponse { template }))
     }
 
     async fn get_template(
@@ -101,30 +91,7 @@ impl TemplateService for Api {
         request: Request<pb::RenderTemplateRequest>,
     ) -> Result<Response<pb::RenderTemplateResponse>, Status> {
         let view = access::largest_view(&request);
-        let pb::RenderTemplateRequest { source, hardware_id, values } = request.into_inner();
-        let mut request = pb::CreateWorkflowRequest {
-            hardware_id,
-            values,
-            ..pb::CreateWorkflowRequest::default()
-        };
-        match source {
-            None => {
-                return Err(Violations::single(
-                    "template_id",
-                    "is missing: set it or template_data",
-                )
-                .into());
-            }
-            Some(Source::TemplateId(id)) => request.template_id = id,
-            Some(Source::TemplateData(data)) => request.template_data = data,
-        }
-        create::check(&request)?;
-        let template = self.template(&request).await?;
-        // As for a creation.
-        let view = if template.tenant.is_empty() { view } else { View::Basic };
-        let (machine, now) = (self.machine(&request.hardware_id, view).await?, self.clock.wall());
-        let render = move || create::render_template(&request, &template, &machine, now);
-        Ok(Response::new(self.renderings.run(render).await??))
+        self.render(request.into_inner(), view).await.map(Response::new)
     }
 
     type WatchTemplatesStream = serving::Events<pb::WatchTemplatesResponse>;
@@ -138,12 +105,16 @@ impl TemplateService for Api {
 }
 
 impl Api {
-    /// Creates `template`, whose tenant has to exist.
+    /// Creates `template`, whose tenant has to exist. A repeated `request` returns the first
+    /// result.
     async fn create(
         self,
         template: pb::Template,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Template, Status> {
+        if let Some(made) = self.templates.records().previous_result(request.as_ref()).await? {
+            return Ok(made);
+        }
         let tenant = template.tenant.clone();
         let first = self.templates.create(template, request.clone());
         let create = async { Ok(first.await?) };
@@ -164,20 +135,19 @@ impl Api {
         let instances = instances.into_iter().map(|instance| format!("instance {instance}"));
         let machines = self.machines_cleaned_by(&id).await.map_err(unknown_use)?;
         let users: Vec<_> = instances.chain(machines).collect();
-        let more = match users.len().saturating_sub(MAX_SHOWN_USERS) {
+        if users.is_empty() {
+            return Ok(());
+        }
+        let (shown, others) = users.split_at(users.len().min(MAX_SHOWN_USERS));
+        let more = match others.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        match users.get(..users.len().min(MAX_SHOWN_USERS)) {
-            None | Some([]) => Ok(()),
-            Some(shown) => {
-                let text = format!(
-                    "template {name} is used by {}{more}: delete it with --force if it is not needed",
-                    shown.join(", ")
-                );
-                Err(status::failed_precondition("IN_USE", &format!("template/{id}"), text))
-            }
-        }
+        let text = format!(
+            "template {name} is used by {}{more}: delete it with --force if it is not needed",
+            shown.join(", ")
+        );
+        Err(status::failed_precondition("IN_USE", &format!("template/{id}"), text))
     }
 
     /// Returns the machines whose policy has the template `id` for their clean-up, as people call them.
@@ -190,7 +160,7 @@ impl Api {
                 page_token,
                 ..hw::ListHardwareRequest::default()
             };
-            let page = self.hardware.clone().list_hardware(request).await?.into_inner();
+            let page = runtime::call(self.hardware.clone(), request).await?;
             let uses = |machine: &hw::Hardware| {
                 machine.policy.as_ref().is_some_and(|policy| policy.deprovision_template_id == id)
             };
@@ -228,7 +198,7 @@ impl Api {
     async fn check_owner(&self, id: TemplateId, tenant: Option<&TenantName>) -> Result<(), Status> {
         let Some(tenant) = tenant else { return Ok(()) };
         let found = self.find(&[Selector::Id(id.to_string())], Some(tenant)).await?;
-        match found.tenant() == tenant.as_str() {
+        match found.tenant == tenant.as_str() {
             true => Ok(()),
             false => Err(Status::permission_denied(format!("template {id} belongs to the site"))),
         }
@@ -241,8 +211,9 @@ fn unknown_use(status: Status) -> Status {
     Status::unavailable(text)
 }
 
-/// Gives `template` to the tenant of its creator. Another tenant is refused.
-fn take_tenant(template: &mut pb::Template, tenant: &TenantName) -> Result<(), Violations> {
+/// Gives `template` to the `tenant` of its creator, if there is one. Another tenant is refused.
+fn take_tenant(template: &mut pb::Template, tenant: Option<&TenantName>) -> Result<(), Violations> {
+    let Some(tenant) = tenant else { return Ok(()) };
     if !template.tenant.is_empty() && template.tenant != tenant.as_str() {
         return Err(Violations::single("template.tenant", "is not the tenant of the caller"));
     }

@@ -7,21 +7,18 @@ mod enrolment;
 mod identity;
 
 use prost_types::Timestamp;
-use store::records;
 use tinwright::hardware::v1 as hw;
 use tinwright::status::Violations;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::worker_service_server::WorkerService;
-use tinwright::{LeaseId, WorkflowId, check};
+use tinwright::{HardwareId, LeaseId, WorkflowId, check};
 use tonic::{Code, Request, Response, Status};
 
 use self::caller::MachineCaller;
 use super::Api;
-use crate::dispatch::MAX_HOLD;
 use crate::lifecycle::{ActionEnd, AttemptReport, Event, EventRefused, Holder};
 use crate::logs::{LogKey, MAX_CHUNK_BYTES};
 use crate::progress::action_under_lease;
-use crate::record::attempts;
 use crate::record::size::{MAX_HOLDER_ID_BYTES, MAX_REASON_BYTES};
 use crate::workflows::{Error, refuse_two_boots};
 
@@ -49,20 +46,15 @@ impl WorkerService for Api {
         request: Request<pb::NextActionRequest>,
     ) -> Result<Response<pb::NextActionResponse>, Status> {
         let MachineCaller { machine, epoch } = self.present_machine(&request).await?;
-        self.check_record(machine).await?;
+        self.record(machine).await?;
         let pb::NextActionRequest { holder: caller, running_lease_id: running } =
             request.into_inner();
         let running = (!running.is_empty()).then_some(LeaseId(running));
         let holder = holder(caller, epoch)?;
-        let next = self.dispatcher.next(machine, &holder, running);
-        let next = tokio::time::timeout(MAX_HOLD, self.stop.run_until_cancelled(next)).await;
-        let response = match next {
-            // The worker requests again.
-            Err(_) => pb::NextActionResponse::default(),
-            Ok(None) => return Err(Status::unavailable("the server is stopping")),
-            Ok(Some(response)) => response?,
-        };
-        Ok(Response::new(response))
+        let next = self.dispatcher.next_in_time(machine, &holder, running);
+        let next = self.stop.run_until_cancelled(next).await;
+        let next = next.ok_or_else(|| Status::unavailable("the server is stopping"))?;
+        Ok(Response::new(next?))
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().workflow_id, hardware.id))]
@@ -81,19 +73,10 @@ impl WorkerService for Api {
         &self,
         request: Request<pb::ReportProgressRequest>,
     ) -> Result<Response<pb::ReportProgressResponse>, Status> {
-        let (id, mut record) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
+        let (id, record) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
         let pb::ReportProgressRequest { workflow_id: _, lease_id, progress } = request.into_inner();
-        let progress = pb::Progress {
-            time: Some(Timestamp::from(self.clock.wall())),
-            ..progress.unwrap_or_default()
-        };
-        let current = action_under_lease(&mut record, &lease_id).is_some();
-        // Only the progress of a current lease is cached; another lease is refused by the store.
-        let now = self.clock.monotonic();
-        let waits = record.boots.as_ref().is_some_and(|boots| boots.other.is_some());
-        if !current || waits || self.progress.record(&record.id, &lease_id, progress, now) {
-            record = self.renew_lease(id, &lease_id, progress).await?;
-        }
+        let progress = progress.unwrap_or_default();
+        let record = self.record_progress(id, record, &lease_id, progress).await?;
         let stop = record.state() == pb::WorkflowState::Running && record.stop_time.is_some();
         Ok(Response::new(pb::ReportProgressResponse { stop }))
     }
@@ -119,24 +102,9 @@ impl WorkerService for Api {
     ) -> Result<Response<pb::FinishActionResponse>, Status> {
         let (report, tail) = report(request.get_ref())?;
         let (id, _) = self.own_workflow(&request, &request.get_ref().workflow_id).await?;
-        let request = request.into_inner();
-        let lease = request.lease_id.clone();
-        let late = pb::LateResult {
-            lease_id: request.lease_id,
-            state: request.state,
-            reason: report.reason.clone(),
-            time: Some(Timestamp::from(self.clock.wall())),
-            attempt: 0,
-        };
-        let event = Event::Report { lease: lease.as_str().into(), report };
-        let applied = self.workflows.apply_report(id, &event, &lease, &tail).await;
-        match applied.and_then(refuse_two_boots) {
-            Err(refused @ Error::Refused(EventRefused::TwoBoots)) => return Err(refused.into()),
-            Err(Error::Refused(refused)) => {
-                tracing::info!(reason = %refused, "late result: recorded without effect");
-                self.record_late_result(id, late).await?;
-            }
-            applied => self.progress.remove(&applied?.id),
+        let lease = request.into_inner().lease_id;
+        if self.workflows.report_end(id, &lease, report, &tail).await? {
+            self.progress.remove(&id.to_string());
         }
         Ok(Response::new(pb::FinishActionResponse {}))
     }
@@ -150,19 +118,8 @@ impl WorkerService for Api {
         }
         let MachineCaller { machine, .. } = self.present_machine(&request).await?;
         let inventory = Violations::require("inventory", request.into_inner().inventory)?;
-        let (hardware_id, inventory) = (machine.to_string(), Some(inventory));
-        let record = hw::RecordInventoryRequest { hardware_id, inventory };
-        match self.hardware.clone().record_inventory(record).await {
-            Ok(_) => Ok(Response::new(pb::ReportInventoryResponse::default())),
-            Err(status) if status.code() == Code::NotFound => {
-                Err(Status::permission_denied("the machine has no record"))
-            }
-            Err(status) if status.code() == Code::InvalidArgument => Err(status),
-            Err(status) => {
-                tracing::warn!(hardware.id = %machine, %status, "inventory not stored");
-                Err(Status::unavailable("the inventory cannot be stored now"))
-            }
-        }
+        self.record_inventory(machine, inventory).await?;
+        Ok(Response::new(pb::ReportInventoryResponse::default()))
     }
 }
 
@@ -187,12 +144,25 @@ impl Api {
         Ok((id, record))
     }
 
-    async fn renew_lease(
+    /// Records the `progress` of an action under `lease`. It is stored with a renewal of the lease
+    /// when that is due. Returns the latest record.
+    async fn record_progress(
         &self,
         id: WorkflowId,
+        mut record: pb::Workflow,
         lease: &str,
         progress: pb::Progress,
     ) -> Result<pb::Workflow, Error> {
+        let time = Some(Timestamp::from(self.clock.wall()));
+        let progress = pb::Progress { time, ..progress };
+        let is_current = action_under_lease(&mut record, lease).is_some();
+        let waits = record.boots.as_ref().is_some_and(|boots| boots.other.is_some());
+        // Only the progress of a current lease is cached; another lease is refused by the store.
+        let is_cached = is_current && !waits;
+        let now = self.clock.monotonic();
+        if is_cached && !self.progress.record(&record.id, lease, progress, now) {
+            return Ok(record);
+        }
         let edit = |new: &mut pb::Workflow| {
             if let Some(action) = action_under_lease(new, lease) {
                 action.progress = Some(progress);
@@ -204,16 +174,24 @@ impl Api {
         renewed.inspect_err(|_| self.progress.remove(&id.to_string()))
     }
 
-    /// Records a late result, for people.
-    async fn record_late_result(&self, id: WorkflowId, late: pb::LateResult) -> Result<(), Error> {
-        let record = |new: &mut pb::Workflow| attempts::record_late_result(new, late.clone());
-        match self.workflows.edit(id, record).await {
-            // The worker must be able to go on even if the record is full.
-            Err(Error::Records(records::Error::Store(store::Error::Refused(reason)))) => {
-                tracing::warn!(%reason, "late result not recorded");
-                Ok(())
+    /// Stores what a machine reported of itself in its hardware record.
+    async fn record_inventory(
+        &self,
+        machine: HardwareId,
+        inventory: hw::Inventory,
+    ) -> Result<(), Status> {
+        let (hardware_id, inventory) = (machine.to_string(), Some(inventory));
+        let record = hw::RecordInventoryRequest { hardware_id, inventory };
+        match runtime::call(self.hardware.clone(), record).await {
+            Ok(_) => Ok(()),
+            Err(status) if status.code() == Code::NotFound => {
+                Err(Status::permission_denied("the machine has no record"))
             }
-            recorded => recorded.map(drop),
+            Err(status) if status.code() == Code::InvalidArgument => Err(status),
+            Err(status) => {
+                tracing::warn!(hardware.id = %machine, %status, "inventory not stored");
+                Err(Status::unavailable("the inventory cannot be stored now"))
+            }
         }
     }
 
@@ -233,12 +211,9 @@ impl Api {
 }
 
 fn log_under_lease(workflow: &pb::Workflow, lease: &LeaseId) -> Option<(LogKey, i32)> {
-    let latest = |action: &pb::Action| {
-        action.lease.as_ref().filter(|held| held.id == lease.0).map(|held| held.attempt)
-    };
     workflow.actions.iter().find_map(|action| {
-        let key = LogKey { workflow: workflow.id.clone(), action: action.id.clone() };
-        latest(action).map(|attempt| (key, attempt))
+        let held = action.lease.as_ref().filter(|held| held.id == lease.0)?;
+        Some((LogKey::of(workflow, action), held.attempt))
     })
 }
 

@@ -4,30 +4,26 @@ mod view;
 
 use std::time::SystemTime;
 
-use futures_util::stream;
-use nouns::{Noun as _, Viewer};
+use nouns::Viewer;
 use prost_types::Timestamp;
 use runtime::access;
 use runtime::identity::Caller;
 use store::serving;
+use tinwright::Stored as _;
 use tinwright::common::v1::View;
-use tinwright::hardware::v1 as hw;
-use tinwright::requests::Page;
 use tinwright::status::{self, Violations};
-use tinwright::tenant::OfTenant as _;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::workflow_service_server::WorkflowService;
-use tinwright::{HardwareId, TemplateId, TenantName, WorkflowId};
+use tinwright::{HardwareId, TenantName, WorkflowId};
 use tonic::{Request, Response, Status};
 
 use super::Api;
-use crate::create::BootTimes;
 use crate::lifecycle::{BootStep, Event, EventRefused};
 use crate::log_reader::{LogGrowth, LogReader};
 use crate::logs::LogKey;
 use crate::turn::QueueState;
 use crate::workflows::{Error, WorkflowKind};
-use crate::{create, occupancy, record};
+use crate::{create, record};
 
 /// The most bytes of a boot step that are stored.
 const MAX_BOOT_STEP_BYTES: usize = 256;
@@ -41,34 +37,13 @@ impl WorkflowService for Api {
         request: Request<pb::CreateWorkflowRequest>,
     ) -> Result<Response<pb::CreateWorkflowResponse>, Status> {
         // A workflow shows parts of what its template saw.
-        let (view, caller) = (access::largest_view(&request), access::request_scope(&request));
+        let view = access::largest_view(&request);
+        let caller = access::request_scope(&request);
         check_hold(&request)?;
         let request = request.into_inner();
         create::check(&request)?;
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
-        let created = match self.workflows.records().previous_result(idempotent.as_ref()).await? {
-            Some(created) => created,
-            None => {
-                let template = self.template(&request).await?;
-                create::check_values(&request, &template)?;
-                // A tenant may have written the template, whoever orders the workflow.
-                let view = if template.tenant.is_empty() { view } else { View::Basic };
-                let mut machine = self.machine(&request.hardware_id, view).await?;
-                check_protection(&machine)?;
-                let occupant = self.occupancy.check(&machine, &request).await?;
-                let occupant = occupant.unwrap_or_default();
-                machine.root_disk = occupancy::root_disk(&occupant).or(machine.root_disk);
-                let tenant = occupant.tenant;
-                if !template.tenant.is_empty() && template.tenant != tenant {
-                    return Err(status::not_found("template", &template.id));
-                }
-                let (now, times) = (self.clock.wall(), self.boot_times(&machine.id).await?);
-                let render = move || create::new_workflow(&request, &template, &machine, now);
-                let workflow = self.renderings.run(render).await??;
-                let workflow = pb::Workflow { tenant, ..times.write(workflow) };
-                self.workflows.create(&workflow, idempotent).await?
-            }
-        };
+        let created = self.order(request, view, idempotent).await?;
         let workflow = Some(self.visible(created, View::Basic));
         Ok(Response::new(pb::CreateWorkflowResponse { workflow }))
     }
@@ -79,18 +54,7 @@ impl WorkflowService for Api {
         request: Request<pb::PlanWorkflowRequest>,
     ) -> Result<Response<pb::PlanWorkflowResponse>, Status> {
         let view = access::largest_view(&request);
-        let pb::PlanWorkflowRequest { template_id, hardware_id, values, tenant, root_disk, .. } =
-            request.get_ref().clone();
-        let template = self.template_of(&template_id, &tenant).await?;
-        let later = self.template_of(&request.get_ref().deprovision_template_id, &tenant).await?;
-        // As for a creation.
-        let view = if template.tenant.is_empty() { view } else { View::Basic };
-        let mut machine = self.machine(&hardware_id, view).await?;
-        check_protection(&machine)?;
-        machine.root_disk = root_disk.map(Box::new).or(machine.root_disk);
-        let now = self.clock.wall();
-        let plan = move || create::plan(values, &template, &later, &machine, now);
-        Ok(Response::new(self.renderings.run(plan).await??))
+        self.plan(request.into_inner(), view).await.map(Response::new)
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
@@ -98,12 +62,11 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::GetWorkflowRequest>,
     ) -> Result<Response<pb::GetWorkflowResponse>, Status> {
-        let view = access::effective_view(&request, request.get_ref().view())?;
+        let viewer = Viewer::of(&request, request.get_ref().view())?;
         let id = Violations::parse("id", &request.get_ref().id)?;
-        let tenant = access::tenant(&request);
-        let mut found = self.workflow_of(id, tenant).await?;
+        let mut found = self.workflow_of(id, viewer.tenant.as_ref()).await?;
         self.add_tails(&mut found).await?;
-        let workflow = Some(self.visible_to(tenant, found, view));
+        let workflow = Some(self.visible_to(&viewer, found));
         Ok(Response::new(pb::GetWorkflowResponse { workflow }))
     }
 
@@ -112,18 +75,11 @@ impl WorkflowService for Api {
         request: Request<pb::ListWorkflowsRequest>,
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
         let viewer = Viewer::of(&request, request.get_ref().view())?;
-        let request = request.into_inner();
-        let keep = |it: &pb::Workflow| nouns::passes::<WorkflowKind>(&viewer, &request, it);
-        let size = serving::page_size(request.page_size)?;
-        let token = &request.page_token;
-        let listing = match request.hardware_id.as_str() {
-            "" => self.workflows.records().list(token, size, keep).await?,
-            one => self.workflows.list_of(machine_id(one)?, token, size, keep).await?,
-        };
-        let show = |found| self.visible_to(viewer.tenant.as_ref(), found, viewer.view);
-        let objects = listing.records.into_iter().map(show).collect();
-        let next_page_token = listing.next.unwrap_or_default();
-        Ok(Response::new(Page { objects, next_page_token }.into()))
+        let mut response = nouns::list(self.workflows.records(), request).await?;
+        for workflow in &mut response.get_mut().workflows {
+            *workflow = self.visible_to(&viewer, std::mem::take(workflow));
+        }
+        Ok(response)
     }
 
     #[tracing::instrument(skip_all, fields(workflow.id = request.get_ref().id))]
@@ -178,7 +134,7 @@ impl WorkflowService for Api {
         nouns::check_filter(request.get_ref())?;
         let filter = nouns::filter::<WorkflowKind>(&viewer, request.get_ref());
         let api = self.clone();
-        let show = move |found| api.visible_to(viewer.tenant.as_ref(), found, viewer.view);
+        let show = move |found| api.visible_to(&viewer, found);
         let pb::WatchWorkflowsRequest { id, only_live, .. } = request.into_inner();
         match only_live {
             true => serving::watch_filtered(&self.mirrors.1, &id, &self.stop, filter, show),
@@ -197,25 +153,12 @@ impl WorkflowService for Api {
         let pb::ReadLogRequest { workflow_id, action_id, attempt, follow } = request.into_inner();
         let id = Violations::parse("workflow_id", &workflow_id)?;
         let workflow = self.workflow_of(id, tenant.as_ref()).await?;
-        if !workflow.actions.iter().any(|action| action.id == action_id) {
-            return Err(status::not_found("action", &action_id));
-        }
+        let action = workflow.actions.iter().find(|action| action.id == action_id);
+        let action = action.ok_or_else(|| status::not_found("action", &action_id))?;
         // Nothing is appended to the logs of an ended workflow, which the mirror does not hold.
         let follow = follow && !workflow.is_terminal();
-        let key = LogKey { workflow: workflow.id, action: action_id };
-        let (log, workflow) =
-            (self.mirrors.2.watch_one(&key.id()), self.mirrors.1.watch_one(&key.workflow));
-        let stored = self.workflows.records().clone();
-        let growth = follow.then_some(LogGrowth { log, workflow, stored });
-        let reader = LogReader::new(self.logs.clone(), key, attempt.max(0), growth);
-        let chunks =
-            stream::try_unfold((reader, self.stop.clone()), |(mut reader, stop)| async move {
-                match stop.run_until_cancelled(reader.next()).await {
-                    Some(next) => Ok(next?.map(|chunk| (chunk, (reader, stop)))),
-                    None => Err(Status::unavailable("the server is stopping")),
-                }
-            });
-        Ok(Response::new(Box::pin(chunks)))
+        let reader = self.log_reader(LogKey::of(&workflow, action), attempt, follow);
+        Ok(Response::new(Box::pin(reader.into_stream(self.stop.clone()))))
     }
 
     #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
@@ -223,8 +166,8 @@ impl WorkflowService for Api {
         &self,
         request: Request<pb::ConfirmRestartRequest>,
     ) -> Result<Response<pb::ConfirmRestartResponse>, Status> {
-        let machine = self.machine(&request.get_ref().hardware_id, View::Basic).await?;
-        let id = machine_id(&machine.id)?;
+        let id = machine_id(&request.get_ref().hardware_id)?;
+        self.machine(id, View::Basic).await?;
         let (boot_epoch, holder) = self.workflows.confirm_restart(id).await?;
         tracing::info!(boot_epoch, "restart confirmed: boot epoch began");
         let workflow = holder.map(|holder| self.visible(holder, View::Basic));
@@ -238,15 +181,11 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::NoteBootResponse>, Status> {
         let pb::NoteBootRequest { hardware_id, step, time, refused } = request.into_inner();
         let machine = machine_id(&hardware_id)?;
-        if refused {
-            let time = time.map(SystemTime::try_from).transpose();
-            let time = time.map_err(|error| Violations::single("time", error))?;
-            self.workflows.record_refused_boot(machine, time).await?;
-            return Ok(Response::new(pb::NoteBootResponse {}));
-        }
-        let event = self.boot_event(&step, time)?;
-        if let Some(holder) = self.workflows.holder(machine).await? {
-            self.workflows.apply(Violations::parse("id", &holder.id)?, &event).await?;
+        match refused {
+            true => self.workflows.record_refused_boot(machine, boot_time(time)?).await?,
+            false => {
+                self.workflows.apply_to_holder(machine, &self.boot_event(&step, time)?).await?;
+            }
         }
         Ok(Response::new(pb::NoteBootResponse {}))
     }
@@ -271,12 +210,7 @@ impl Api {
             return Ok(Event::Booted);
         }
         text.truncate(text.floor_char_boundary(MAX_BOOT_STEP_BYTES));
-        let at = match time {
-            Some(time) => {
-                SystemTime::try_from(time).map_err(|error| Violations::single("time", error))?
-            }
-            None => self.clock.wall(),
-        };
+        let at = boot_time(time)?.unwrap_or_else(|| self.clock.wall());
         Ok(Event::BootStep(BootStep { at, text }))
     }
 
@@ -293,6 +227,17 @@ impl Api {
         }
     }
 
+    /// Returns the reader of a log: up to its present end, or with `follow` until its action has
+    /// ended.
+    fn log_reader(&self, key: LogKey, attempt: i32, follow: bool) -> LogReader {
+        let growth = follow.then(|| LogGrowth {
+            log: self.mirrors.2.watch_one(&key.id()),
+            workflow: self.mirrors.1.watch_one(&key.workflow),
+            stored: self.workflows.records().clone(),
+        });
+        LogReader::new(self.logs.clone(), key, attempt.max(0), growth)
+    }
+
     /// Adds the last lines of the actions, which are stored beside their logs.
     async fn add_tails(&self, workflow: &mut pb::Workflow) -> Result<(), Error> {
         let was_leased = |action: &&mut pb::Action| action.lease.is_some();
@@ -305,64 +250,6 @@ impl Api {
         }
         Ok(())
     }
-
-    /// Returns the template `id`, if a workflow of `tenant` may be made from it; an empty one if `id` is empty.
-    async fn template_of(&self, id: &str, tenant: &str) -> Result<pb::Template, Status> {
-        if id.is_empty() {
-            return Ok(pb::Template::default());
-        }
-        let template = self.stored_template(id).await?;
-        match template.tenant.is_empty() || template.tenant == tenant {
-            true => Ok(template),
-            false => Err(status::not_found("template", &template.id)),
-        }
-    }
-
-    /// Returns the template of a request: a stored one, or the request's own.
-    pub(super) async fn template(
-        &self,
-        request: &pb::CreateWorkflowRequest,
-    ) -> Result<pb::Template, Status> {
-        match request.template_id.as_str() {
-            "" => {
-                Ok(pb::Template { data: request.template_data.clone(), ..pb::Template::default() })
-            }
-            id => self.stored_template(id).await,
-        }
-    }
-
-    async fn stored_template(&self, id: &str) -> Result<pb::Template, Status> {
-        let id: TemplateId = Violations::parse("template_id", id)?;
-        Ok(self.templates.records().require(&id.to_string()).await?)
-    }
-
-    /// Returns the times of the machine `id`, from its models.
-    async fn boot_times(&self, id: &str) -> Result<BootTimes, Status> {
-        let mut client = self.models.clone();
-        let (mut times, mut page_token) = (BootTimes::default(), String::new());
-        loop {
-            let hardware_id = id.to_owned();
-            let request = hw::ListModelsRequest {
-                hardware_id,
-                page_token,
-                ..hw::ListModelsRequest::default()
-            };
-            let page = client.list_models(request).await?.into_inner();
-            page.models.iter().for_each(|model| times.add(model));
-            page_token = page.next_page_token;
-            if page_token.is_empty() {
-                return Ok(times);
-            }
-        }
-    }
-
-    /// Reads a machine from the hardware service, as `view` shows it.
-    pub(super) async fn machine(&self, id: &str, view: View) -> Result<hw::Hardware, Status> {
-        let by = hw::get_hardware_request::By::Id(machine_id(id)?.to_string());
-        let request = hw::GetHardwareRequest { by: Some(by), view: view.into() };
-        let found = self.hardware.clone().get_hardware(request).await?;
-        found.into_inner().hardware.ok_or_else(|| status::not_found("hardware", id))
-    }
 }
 
 /// Passes unless the workflow is to be held back for a caller that cannot release it.
@@ -374,44 +261,36 @@ fn check_hold(request: &Request<pb::CreateWorkflowRequest>) -> Result<(), Status
     Ok(())
 }
 
-/// Passes unless `machine` is protected: an action of any workflow may change its disks.
-fn check_protection(machine: &hw::Hardware) -> Result<(), Status> {
-    if !machine.protect {
-        return Ok(());
-    }
-    let subject = format!("hardware/{}", machine.id);
-    let name = if machine.name.is_empty() { &machine.id } else { &machine.name };
-    let text = format!("{name} is protected: tinwright hardware unprotect {name}");
-    Err(status::failed_precondition("PROTECTED", &subject, text))
+/// Reads the time of a boot.
+fn boot_time(time: Option<Timestamp>) -> Result<Option<SystemTime>, Violations> {
+    let time = time.map(SystemTime::try_from).transpose();
+    time.map_err(|error| Violations::single("time", error))
 }
 
-fn machine_id(text: &str) -> Result<HardwareId, Violations> {
+pub(super) fn machine_id(text: &str) -> Result<HardwareId, Violations> {
     Violations::parse("hardware_id", text)
 }
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
+        let text = error.to_string();
         match error {
-            Error::Refused(refused @ EventRefused::WrongState { .. }) => {
-                status::failed_precondition("STATE", "workflow", refused.to_string())
+            Error::Refused(EventRefused::WrongState { .. }) => {
+                status::failed_precondition("STATE", "workflow", text)
             }
-            Error::Refused(refused @ EventRefused::Superseded(_)) => {
-                status::failed_precondition("LEASE", "action", refused.to_string())
+            Error::Refused(EventRefused::Superseded(_)) => {
+                status::failed_precondition("LEASE", "action", text)
             }
-            Error::Refused(
-                refused @ (EventRefused::OtherEpoch { .. } | EventRefused::TwoBoots),
-            ) => Self::permission_denied(refused.to_string()),
-            Error::MachineHeld(_) => {
-                status::failed_precondition("QUEUE", "workflow", error.to_string())
+            Error::Refused(EventRefused::OtherEpoch { .. } | EventRefused::TwoBoots) => {
+                Self::permission_denied(text)
             }
+            Error::MachineHeld(_) => status::failed_precondition("QUEUE", "workflow", text),
             Error::Damaged(damaged) => {
-                tracing::error!(
-                    error = &damaged as &dyn std::error::Error,
-                    "damaged record: check the store"
-                );
-                Self::data_loss(damaged.to_string())
+                let error = &damaged as &dyn std::error::Error;
+                tracing::error!(error, "damaged record: check the store");
+                Self::data_loss(text)
             }
-            Error::Hardware(_) => Self::unavailable(error.to_string()),
+            Error::Hardware(_) => Self::unavailable(text),
             Error::Records(error) => error.into(),
         }
     }

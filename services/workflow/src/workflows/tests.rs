@@ -7,6 +7,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use store::limits::MAX_VALUE_BYTES;
 use store::memory::MemoryStore;
+use store::records::Listing;
 
 use super::*;
 use crate::lifecycle::{ActionEnd, AttemptReport, Holder};
@@ -92,9 +93,10 @@ async fn a_machines_workflows_are_listed_in_pages_without_those_of_others() {
         page.records.iter().map(|it| it.id.clone()).collect::<Vec<_>>()
     };
     let [a, c, d] = ['a', 'c', 'd'].map(|letter| id(letter).to_string());
-    let first = workflows.list_of(M, "", 2, |_| true).await.unwrap();
+    let (records, machine) = (workflows.records(), M.to_string());
+    let first = records.list_indexed("machine", &machine, "", 2, |_| true).await.unwrap();
     assert_eq!((ids(&first), first.next.as_ref()), (vec![a, c.clone()], Some(&c)));
-    let rest = workflows.list_of(M, &c, 2, |_| true).await.unwrap();
+    let rest = records.list_indexed("machine", &machine, &c, 2, |_| true).await.unwrap();
     assert_eq!((ids(&rest), rest.next), (vec![d], None));
 }
 

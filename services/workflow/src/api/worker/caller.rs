@@ -36,17 +36,10 @@ impl Api {
         }
     }
 
-    /// Refuses a machine that has no hardware record.
-    pub(super) async fn check_record(&self, machine: HardwareId) -> Result<(), Status> {
-        self.record(machine).await.map(drop)
-    }
-
     /// Returns the hardware record of `machine`. Refuses a machine that has none.
     pub(super) async fn record(&self, machine: HardwareId) -> Result<hw::Hardware, Status> {
-        let by = Some(hw::get_hardware_request::By::Id(machine.to_string()));
-        let request = hw::GetHardwareRequest { by, view: View::Basic.into() };
-        match self.hardware.clone().get_hardware(request).await {
-            Ok(found) => Ok(found.into_inner().hardware.unwrap_or_default()),
+        match self.machine(machine, View::Basic).await {
+            Ok(found) => Ok(found),
             Err(status) if status.code() == Code::NotFound => {
                 Err(Status::permission_denied("the machine has no record"))
             }
@@ -59,9 +52,9 @@ impl Api {
 
     /// Refuses a machine that has no hardware record any more. A worker goes on while the record cannot be read.
     pub(super) async fn check_not_deleted(&self, machine: HardwareId) -> Result<(), Status> {
-        match self.check_record(machine).await {
+        match self.record(machine).await {
             Err(status) if status.code() == Code::PermissionDenied => Err(status),
-            Ok(()) | Err(_) => Ok(()),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 }

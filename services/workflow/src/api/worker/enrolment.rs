@@ -25,9 +25,9 @@ impl Api {
         let enrolment = hw::Enrolment { id: begun.id, mac, network, time: None };
         let (enrolment, inventory) = (Some(enrolment), Some(inventory));
         let request = hw::EnrolMachineRequest { enrolment, uuid, inventory };
-        match self.hardware.clone().enrol_machine(request).await {
+        match runtime::call(self.hardware.clone(), request).await {
             Ok(made) => {
-                let hw::Hardware { id, name, .. } = made.into_inner().hardware.unwrap_or_default();
+                let hw::Hardware { id, name, .. } = made.hardware.unwrap_or_default();
                 Ok(pb::ReportInventoryResponse { hardware_id: id, name })
             }
             Err(status) if status.code() == Code::FailedPrecondition => {
@@ -59,15 +59,7 @@ fn refused_enrolment(status: &Status) -> Status {
 
 /// Returns the id of the enrolment of the caller, if it has an identity of that purpose.
 pub(super) fn enrolling<T>(request: &Request<T>) -> Option<HardwareId> {
-    match request.extensions().get::<Caller>()?.role() {
-        Role::Machine(id, MachinePurpose::Enrol) => Some(id),
-        Role::Machine(_, MachinePurpose::Work | MachinePurpose::Node)
-        | Role::Admin
-        | Role::Operator
-        | Role::Viewer
-        | Role::Service
-        | Role::Edge
-        | Role::Door
-        | Role::Builder => None,
-    }
+    let caller = request.extensions().get::<Caller>()?;
+    let Role::Machine(id, MachinePurpose::Enrol) = caller.role() else { return None };
+    Some(id)
 }

@@ -79,7 +79,7 @@ impl Api {
     ) -> Result<pb::RenewResponse, Status> {
         let (machine, caller) = renewing(request)?;
         self.check_is_present(&machine).await?;
-        self.check_record(machine.machine).await?;
+        self.record(machine.machine).await?;
         let issued = self.enrollment.renew(caller, &request.get_ref().csr);
         let issued = issued.map_err(worker_enrollment::Error::from)?;
         let (certificate, expire_time) = (issued.certificate, Some(issued.expires.into()));
@@ -110,19 +110,10 @@ fn renewing<T>(request: &Request<T>) -> Result<(MachineCaller, &Caller), Status>
     let caller = request.extensions().get::<Caller>();
     let caller =
         caller.ok_or_else(|| Status::unauthenticated("a machine's certificate is required"))?;
-    match caller.role() {
-        Role::Machine(machine, MachinePurpose::Work | MachinePurpose::Node) => {
-            Ok((MachineCaller { machine, epoch: caller.boot_epoch() }, caller))
-        }
-        Role::Machine(_, MachinePurpose::Enrol)
-        | Role::Admin
-        | Role::Operator
-        | Role::Viewer
-        | Role::Service
-        | Role::Edge
-        | Role::Door
-        | Role::Builder => Err(Status::permission_denied("this call is for workers and nodes")),
-    }
+    let Role::Machine(machine, MachinePurpose::Work | MachinePurpose::Node) = caller.role() else {
+        return Err(Status::permission_denied("this call is for workers and nodes"));
+    };
+    Ok((MachineCaller { machine, epoch: caller.boot_epoch() }, caller))
 }
 
 /// Returns the address of the caller, if the connection has one.

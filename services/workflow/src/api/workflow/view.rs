@@ -1,6 +1,6 @@
 //! The part of a workflow that callers see.
 
-use tinwright::TenantName;
+use nouns::Viewer;
 use tinwright::common::v1::View;
 use tinwright::secret::Secrets as _;
 use tinwright::workflow::v1 as pb;
@@ -13,19 +13,18 @@ use crate::{record, unexpected_boots};
 const BEHIND_OTHERS: &str = "behind other workflows of the machine";
 
 impl Api {
-    /// Does the same as [`visible`](Self::visible) for a caller who is limited to the objects of `tenant`: no other workflow is named.
+    /// Returns `workflow` as `viewer` sees it. One with a tenant is told of no other workflow.
     pub(in crate::api) fn visible_to(
         &self,
-        tenant: Option<&TenantName>,
+        viewer: &Viewer,
         workflow: pb::Workflow,
-        view: View,
     ) -> pb::Workflow {
-        let mut workflow = self.visible(workflow, view);
-        if tenant.is_some() {
+        let mut workflow = self.visible(workflow, viewer.view);
+        if viewer.tenant.is_some() {
             // An address in the site's own networks.
             workflow.boot_image_url.clear();
         }
-        if tenant.is_some() && !workflow.blocked_by.is_empty() {
+        if viewer.tenant.is_some() && !workflow.blocked_by.is_empty() {
             workflow.blocked_by.clear();
             BEHIND_OTHERS.clone_into(&mut workflow.state_reason);
         }
