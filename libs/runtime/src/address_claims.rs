@@ -171,7 +171,7 @@ impl AddressClaims {
                 None => return,
                 Some(Ok(())) => INTERVAL,
                 Some(Err(error)) => {
-                    let error = &error as &dyn std::error::Error;
+                    let error = crate::cause(&error);
                     tracing::debug!(error, noun = self.noun, "claims of addresses not compared");
                     RETRY_INTERVAL
                 }
@@ -280,12 +280,7 @@ impl AddressClaims {
         addresses: Vec<String>,
         source: &impl HoldingSource,
     ) -> Result<Vec<pb::ClaimedAddress>, Error> {
-        let mut request = pb::ClaimAddressesRequest {
-            holder: Some(self.holder(holding)),
-            addresses,
-            macs: holding.macs.clone(),
-            ..pb::ClaimAddressesRequest::default()
-        };
+        let mut request = self.claim_request(holding, addresses);
         loop {
             let refused = match self.send(request.clone()).await {
                 Ok(claimed) => return Ok(claimed.addresses),
@@ -317,13 +312,8 @@ impl AddressClaims {
 
     /// Has an alarm recorded: the object of `holding` is stored with an `address` that another one has.
     async fn report_conflict(&self, holding: &Holding, address: String) {
-        let request = pb::ClaimAddressesRequest {
-            holder: Some(self.holder(holding)),
-            addresses: vec![address],
-            macs: holding.macs.clone(),
-            stored: true,
-            ..pb::ClaimAddressesRequest::default()
-        };
+        let request = self.claim_request(holding, vec![address]);
+        let request = pb::ClaimAddressesRequest { stored: true, ..request };
         if let Err(status) = self.send(request).await {
             tracing::debug!(reason = status.message(), "conflict reported");
         }
@@ -360,9 +350,10 @@ impl AddressClaims {
         }
     }
 
-    fn holder(&self, holding: &Holding) -> pb::ClaimHolder {
-        let Holding { id, tenant, hardware_id, .. } = holding.clone();
-        pb::ClaimHolder { noun: self.noun.into(), object_id: id, tenant, hardware_id }
+    fn claim_request(&self, of: &Holding, addresses: Vec<String>) -> pb::ClaimAddressesRequest {
+        let Holding { id, tenant, hardware_id, macs, .. } = of.clone();
+        let holder = pb::ClaimHolder { noun: self.noun.into(), object_id: id, tenant, hardware_id };
+        pb::ClaimAddressesRequest { holder: Some(holder), addresses, macs, ..Default::default() }
     }
 }
 

@@ -4,13 +4,14 @@
 //! other. It needs neither a connection nor HTTP/2, which cost several times as much processor time
 //! as a short call itself.
 
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::{Request, Response};
+use tinwright::client::{self, Call, Grpc, GrpcClient};
+use tinwright::requests::{ListRequest, Page};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -31,13 +32,13 @@ pub enum Channel {
 }
 
 /// The services of this process. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct LocalServices {
     state: Arc<watch::Sender<State>>,
     stop: CancellationToken,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum State {
     Starting,
     Running(Router),
@@ -46,6 +47,7 @@ enum State {
 
 /// Ends services when it is dropped. They have channels to each other: without an end, they would
 /// keep each other, and their store, in memory.
+#[derive(Debug)]
 #[must_use]
 pub struct RunningServices(LocalServices);
 
@@ -97,15 +99,27 @@ impl Drop for RunningServices {
     }
 }
 
-impl fmt::Debug for RunningServices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RunningServices").field(&self.0).finish()
-    }
+/// Makes a call with one response on `channel`.
+pub async fn call<R: Call>(channel: impl GrpcClient, request: R) -> Result<R::Response, Status> {
+    Ok(client::unary(&mut Grpc::new(channel), request).await?.into_inner())
 }
 
-impl fmt::Debug for LocalServices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalServices").finish_non_exhaustive()
+/// Returns the objects of all pages, each by the request that `page` returns for its token.
+pub async fn list_all<R>(
+    channel: impl GrpcClient + Clone,
+    page: impl Fn(String) -> R,
+) -> Result<Vec<R::Object>, Status>
+where
+    R: Call<Response: Into<Page<R::Object>>> + ListRequest,
+{
+    let (mut all, mut token) = (Vec::new(), String::new());
+    loop {
+        let Page { objects, next_page_token } = call(channel.clone(), page(token)).await?.into();
+        all.extend(objects);
+        if next_page_token.is_empty() {
+            return Ok(all);
+        }
+        token = next_page_token;
     }
 }
 

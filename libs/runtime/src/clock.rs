@@ -80,6 +80,14 @@ impl Clock {
     }
 }
 
+/// Sleeps until the monotonic time `time` of the system; without one, for ever.
+pub async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

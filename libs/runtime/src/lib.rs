@@ -67,7 +67,8 @@ pub mod tenants;
 mod test_layer;
 pub mod work_queue;
 
-pub use channel::{Channel, LocalServices, RunningServices};
+pub use channel::{Channel, LocalServices, RunningServices, call, list_all};
 pub use clock::Clock;
 pub use identity::{Caller, MachinePurpose, Role};
 pub use secret::{Secret, SiteKey};
+pub use telemetry::cause;

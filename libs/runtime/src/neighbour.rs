@@ -137,7 +137,7 @@ impl Neighbours for NeighbourTable {
 
     fn lookup(&self, address: IpAddr) -> NeighbourCheck {
         self.resolve(address).unwrap_or_else(|error| {
-            let error = &error as &dyn std::error::Error;
+            let error = crate::cause(&error);
             tracing::warn!(%address, error, "neighbour lookup failed");
             // An error must not admit anybody.
             NeighbourCheck::NoOwner

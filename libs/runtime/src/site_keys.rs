@@ -119,7 +119,7 @@ impl<T> Derived<T> {
                 values
             }
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = crate::cause(&error);
                 tracing::error!(error, "a new site key is not used: nothing can be derived");
                 former
             }

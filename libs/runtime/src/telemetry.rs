@@ -4,6 +4,7 @@ mod filter;
 mod format;
 mod machine_names;
 
+use std::error::Error;
 use std::fmt;
 use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +51,11 @@ pub fn init_logging(format: Format, filter: &str) -> anyhow::Result<MachineNames
     };
     started.map_err(|error| anyhow::anyhow!(error))?;
     Ok(names)
+}
+
+/// Returns `error` as a field of a log line, which has its causes, too.
+pub fn cause<E: Error + 'static>(error: &E) -> &(dyn Error + 'static) {
+    error
 }
 
 /// The readiness of a process to take requests.

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, sleep_until};
 use crate::retry::Backoff;
 
 /// The result of one task.
@@ -117,22 +117,12 @@ impl<K: Ord + Clone + Debug> WorkQueue<K> {
     fn finish(&mut self, ended: Result<(Id, Outcome), JoinError>) {
         let (task, outcome) = ended.unwrap_or_else(|error| {
             // A panic is a bug; it is repeated like any failure, so that one key cannot end the work on all others.
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a task panicked or was aborted"
-            );
+            tracing::error!(error = crate::cause(&error), "a task panicked or was aborted");
             (error.id(), Outcome::Failed)
         });
         if let Some(key) = self.running.remove(&task) {
             self.schedule.finish(key, outcome, Clock::system().monotonic());
         }
-    }
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
     }
 }
 

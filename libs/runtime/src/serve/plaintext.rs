@@ -38,7 +38,7 @@ impl Plaintext {
         match self.1.0.swap(0, Ordering::Relaxed) {
             0 => Ok(()),
             hops => self.set_hop_limit(hops.into()).inspect_err(|error| {
-                let error = error as &dyn std::error::Error;
+                let error = crate::cause(error);
                 tracing::error!(error, hops, "hop limit refused by the system; connection closed");
             }),
         }
