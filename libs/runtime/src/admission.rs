@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use strum::VariantArray;
 use tinwright::status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -26,7 +27,7 @@ const HELD_CALLS: &[&str] =
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Calls that are limited together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue, VariantArray)]
 enum Group {
     /// Without a role.
     Anonymous,
@@ -41,9 +42,6 @@ enum Group {
 }
 
 impl Group {
-    const ALL: [Self; 5] =
-        [Self::Anonymous, Self::Machines, Self::HeldMachines, Self::Operators, Self::Services];
-
     fn of(caller: Option<Role>, call: &str) -> Self {
         match caller {
             None => Self::Anonymous,
@@ -67,25 +65,21 @@ impl Group {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
-    group: Group,
-}
-
 /// The calls in progress.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    free: [Arc<Semaphore>; Group::ALL.len()],
-    refused: Family<Refused, Counter>,
+    free: Vec<Arc<Semaphore>>,
+    refused: Family<[(&'static str, Group); 1], Counter>,
 }
 
 impl Admission {
     /// Registers the metric in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
-        let refused = Family::<Refused, Counter>::default();
+        let refused = Family::default();
         let help = "Calls refused because there were too many, by the role of the callers";
         registry.register("grpc_refused", help, refused.clone());
-        Self { free: Group::ALL.map(|group| Arc::new(Semaphore::new(group.max_calls()))), refused }
+        let free = |group: &Group| Arc::new(Semaphore::new(group.max_calls()));
+        Self { free: Group::VARIANTS.iter().map(free).collect(), refused }
     }
 
     /// Returns a permit for one more call of `group`, unless there are too many.
@@ -106,7 +100,7 @@ pub async fn admit<F: Future<Output = Response>>(
     let caller = Caller::role_in(request.extensions());
     let group = Group::of(caller, request.uri().path());
     let Some(_permit) = admission.permit(group) else {
-        admission.refused.get_or_create(&Refused { group }).inc();
+        admission.refused.get_or_create(&[("group", group)]).inc();
         return status::overloaded("too many calls at a time", RETRY_DELAY).into_http();
     };
     next(request).await

@@ -45,8 +45,9 @@ const KIND: &str = "boot token";
 /// Between the name of an edge and its token.
 const SEPARATOR: char = '.';
 
-/// The use of a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The use of a token. Its name is sealed into the token as its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Purpose {
     /// Downloading the files of one boot.
     Files,
@@ -162,10 +163,10 @@ impl TokenKey {
         sealed: &[u8],
     ) -> Option<Secret<Vec<u8>>> {
         let opened = match (edge, self.key.edge()) {
-            (edge, own) if edge == own => self.seal.open(purpose.name(), sealed),
+            (edge, own) if edge == own => self.seal.open(purpose.into(), sealed),
             (Some(edge), None) => {
                 let key = self.key.for_edge(edge).and_then(|key| KeySeal::new(&key, KIND));
-                key.ok()?.open(purpose.name(), sealed)
+                key.ok()?.open(purpose.into(), sealed)
             }
             (_, _) => return None,
         };
@@ -220,7 +221,7 @@ impl BootTokens {
     fn seal(&self, purpose: Purpose, plain: &[u8]) -> Result<String, CryptoError> {
         let keys = self.keys.get();
         let own = &keys.newest;
-        let token = URL_SAFE_NO_PAD.encode(own.seal.seal(purpose.name(), plain)?);
+        let token = URL_SAFE_NO_PAD.encode(own.seal.seal(purpose.into(), plain)?);
         Ok(match own.key.edge() {
             Some(edge) => format!("{edge}{SEPARATOR}{token}"),
             None => token,
@@ -296,19 +297,6 @@ impl BootTokens {
             return Err(InvalidToken::Revoked);
         }
         if edge.has_ended(now) { Err(InvalidToken::Expired) } else { Ok(()) }
-    }
-}
-
-impl Purpose {
-    /// The name that is sealed into the token as its owner.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Files => "files",
-            Self::Identity => "identity",
-            Self::Node => "node",
-            Self::Enrol => "enrol",
-            Self::PlatformFiles => "platform-files",
-        }
     }
 }
 

@@ -37,12 +37,8 @@ impl Method {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Handled {
-    grpc_service: &'static str,
-    grpc_method: &'static str,
-    grpc_code: Cow<'static, str>,
-}
+/// The call and its status code.
+type Handled = (Method, [(&'static str, Cow<'static, str>); 1]);
 
 /// Counts calls by status code, and measures how long they take. A call with a stream ends with the stream.
 #[derive(Clone, Debug)]
@@ -112,8 +108,7 @@ impl RunningCall {
             return;
         }
         let elapsed = Clock::system().monotonic().saturating_duration_since(self.began);
-        let Method { grpc_service, grpc_method } = self.method;
-        let handled = Handled { grpc_service, grpc_method, grpc_code: code_name(code) };
+        let handled = (self.method, [("grpc_code", code_name(code))]);
         self.metrics.handled.get_or_create(&handled).inc();
         self.metrics.seconds.get_or_create(&self.method).observe(elapsed.as_secs_f64());
         if self.method.is_watch() {

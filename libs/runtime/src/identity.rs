@@ -24,7 +24,8 @@ const MAX_SUBJECT_BYTES: usize = 128;
 const SUBJECT_KINDS: [&str; 4] = ["person", "machine", "service", "credential"];
 
 /// The role of a caller. It decides which calls the caller may make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Role {
     /// May do everything.
     Admin,
@@ -45,7 +46,8 @@ pub enum Role {
 }
 
 /// The purpose of a machine's identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum MachinePurpose {
     /// The worker executes the machine's workflows.
     Work,
@@ -105,16 +107,7 @@ impl Role {
 
     /// The name of the role.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Operator => "operator",
-            Self::Viewer => "viewer",
-            Self::Service => "service",
-            Self::Edge => "edge",
-            Self::Door => "door",
-            Self::Builder => "builder",
-            Self::Machine(..) => "machine",
-        }
+        self.into()
     }
 }
 
@@ -127,15 +120,9 @@ impl fmt::Display for Role {
 }
 
 impl MachinePurpose {
-    const ALL: [Self; 3] = [Self::Work, Self::Enrol, Self::Node];
-
     /// The name in the URI.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Work => "work",
-            Self::Enrol => "enrol",
-            Self::Node => "node",
-        }
+        self.into()
     }
 }
 
@@ -155,14 +142,10 @@ impl Caller {
 
     /// Limits the caller to the objects of `tenant`.
     pub fn with_tenant(self, tenant: TenantName) -> Result<Self, InvalidCaller> {
-        match self.role {
-            Role::Admin | Role::Operator | Role::Viewer => {
-                Ok(Self { tenant: Some(tenant), ..self })
-            }
-            Role::Service | Role::Edge | Role::Door | Role::Builder | Role::Machine(..) => {
-                Err(InvalidCaller::Tenant(abbreviated(&self.to_string())))
-            }
+        if matches!(self.role, Role::Admin | Role::Operator | Role::Viewer) {
+            return Ok(Self { tenant: Some(tenant), ..self });
         }
+        Err(InvalidCaller::Tenant(abbreviated(&self.to_string())))
     }
 
     /// Returns the caller that is the worker on `machine`, in a boot of this epoch.
@@ -231,13 +214,8 @@ impl Caller {
 
 impl From<Role> for Caller {
     fn from(role: Role) -> Self {
-        Self {
-            role,
-            subject: role.default_subject().into(),
-            tenant: None,
-            boot_epoch: 0,
-            via: None,
-        }
+        let subject = role.default_subject().into();
+        Self { role, subject, tenant: None, boot_epoch: 0, via: None }
     }
 }
 
@@ -312,10 +290,8 @@ impl FromStr for Caller {
                 return Err(unknown());
             };
             let epoch = epoch.map(str::parse).transpose().map_err(|_| unknown())?;
-            let purpose = purpose.map_or(Some(MachinePurpose::Work), |name| {
-                MachinePurpose::ALL.into_iter().find(|it| it.name() == name)
-            });
-            let machine = Role::Machine(id, purpose.ok_or_else(unknown)?).into();
+            let purpose = purpose.map_or(Ok(MachinePurpose::Work), str::parse);
+            let machine = Role::Machine(id, purpose.map_err(|_| unknown())?).into();
             return Ok(Self { boot_epoch: epoch.unwrap_or(0), ..machine });
         }
         let roles = [
@@ -349,7 +325,8 @@ mod tests {
     #[test]
     fn every_caller_is_read_back_from_its_uri() {
         let id = HardwareId::new();
-        let machines = MachinePurpose::ALL.map(|purpose| Role::Machine(id, purpose));
+        let purposes = [MachinePurpose::Work, MachinePurpose::Enrol, MachinePurpose::Node];
+        let machines = purposes.map(|purpose| Role::Machine(id, purpose));
         let others = [Role::Admin, Role::Operator, Role::Viewer, Role::Service];
         let others = others.into_iter().chain([Role::Edge, Role::Door, Role::Builder]);
         for role in others.clone().chain(machines) {

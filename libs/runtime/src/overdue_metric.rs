@@ -2,25 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Stay {
-    noun: &'static str,
-    state: String,
-}
-
 /// The number of overdue objects of each noun in each state.
 #[derive(Clone, Debug)]
-pub struct OverdueMetric(Family<Stay, Gauge>);
+pub struct OverdueMetric(Family<[(&'static str, String); 2], Gauge>);
 
 impl OverdueMetric {
     /// Registers the metric in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
-        let gauges = Family::<Stay, Gauge>::default();
+        let gauges = Family::default();
         let help = "Objects that stay in a state for longer than is normal";
         registry.register("overdue", help, gauges.clone());
         Self(gauges)
@@ -29,7 +22,8 @@ impl OverdueMetric {
     /// Sets the numbers of a noun, by state.
     pub fn set(&self, noun: &'static str, counts: &BTreeMap<String, usize>) {
         for (state, count) in counts {
-            let gauge = self.0.get_or_create(&Stay { noun, state: state.clone() });
+            let labels = [("noun", noun.to_owned()), ("state", state.clone())];
+            let gauge = self.0.get_or_create(&labels);
             gauge.set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
     }

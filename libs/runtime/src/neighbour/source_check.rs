@@ -3,8 +3,6 @@
 //! On a shared link anybody can take an address: a second address on an interface is enough. The kernel's neighbour entry
 //! names the owner to whom the response would be sent, so a response is sent only if that owner is the machine.
 
-use std::fmt;
-
 use tinwright::Mac;
 
 /// The proof that the client is the machine that has its address.
@@ -22,33 +20,26 @@ pub enum SourceCheck {
 }
 
 /// The owner of an address, as far as it could be found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum NeighbourCheck {
     /// This host itself.
+    #[strum(to_string = "this host has it")]
     OwnHost,
     /// The owner of this Ethernet address on our link.
+    #[strum(to_string = "{0} has it")]
     Owner(Mac),
     /// Nobody on our link, to which the address belongs.
+    #[strum(to_string = "nobody on our link has it")]
     NoOwner,
     /// Behind a router or a trusted proxy.
+    #[strum(to_string = "behind a router")]
     Routed,
     /// The relay port through which the machine leased the address.
+    #[strum(to_string = "leased through the machine's relay port")]
     RelayPort,
     /// Not looked up, or the kernel does not say.
+    #[strum(to_string = "not looked up")]
     Unchecked,
-}
-
-impl fmt::Display for NeighbourCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OwnHost => f.write_str("this host has it"),
-            Self::Owner(mac) => write!(f, "{mac} has it"),
-            Self::NoOwner => f.write_str("nobody on our link has it"),
-            Self::Routed => f.write_str("behind a router"),
-            Self::RelayPort => f.write_str("leased through the machine's relay port"),
-            Self::Unchecked => f.write_str("not looked up"),
-        }
-    }
 }
 
 /// The reason why an address does not prove its machine.
