@@ -43,6 +43,7 @@ use self::limits::{OpenConnections, Place};
 pub use self::plaintext::HopLimit;
 use self::plaintext::Plaintext;
 use self::refused::refused_later;
+use crate::clock::{Clock, sleep_until};
 use crate::identity::{Caller, Role};
 use crate::serial::Serial;
 
@@ -174,7 +175,7 @@ pub async fn limited_tcp(
                 );
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "no connection accepted");
+                tracing::warn!(error = crate::cause(&error), "no connection accepted");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
@@ -193,7 +194,7 @@ async fn end(mut tasks: JoinSet<()>) {
 
 fn report_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(error = &error as &dyn std::error::Error, "a connection's task panicked");
+        tracing::error!(error = crate::cause(&error), "a connection's task panicked");
     }
 }
 
@@ -223,28 +224,29 @@ impl<A: App> Server<A> {
         peers: ConnectionAddresses,
         place: Place,
     ) {
-        let connection = self.connection();
+        let caller = matches!(transport, Transport::TrustedPlaintext).then(|| Role::Admin.into());
+        let connection = Connection {
+            app: self.app.clone(),
+            limits: self.limits.clone(),
+            // One lock for each connection, instead of one for all of them.
+            stop: self.stop.child_token(),
+            http2_only: matches!(transport, Transport::PlaintextCalls),
+        };
         match transport {
             Transport::Tls(tls) => {
                 tasks.spawn(connection.agree(TlsAcceptor::from(tls.clone()), stream, peers, place));
             }
-            Transport::TrustedPlaintext => {
-                let caller = Some(Role::Admin.into());
-                tasks.spawn(connection.run(stream, caller, Some(peers), place));
-            }
-            Transport::AnonymousPlaintext => {
-                tasks.spawn(connection.run(stream, None, Some(peers), place));
-            }
-            Transport::PlaintextCalls => {
-                let connection = Connection { http2_only: true, ..connection };
-                tasks.spawn(connection.run(stream, None, Some(peers), place));
+            Transport::TrustedPlaintext
+            | Transport::AnonymousPlaintext
+            | Transport::PlaintextCalls => {
+                tasks.spawn(connection.run(stream, caller, peers, place));
             }
             Transport::Plaintext => {
                 let (stream, hop_limit) = Plaintext::new(stream);
                 let Connection { app, stop, .. } = connection;
                 let end = CancellationToken::new();
                 let ended = end.clone().drop_guard();
-                let app = with_caller(app, None, Some((peers, ConnectionEnd(end))));
+                let app = with_caller(app, None, peers, ConnectionEnd(end));
                 let app = service_fn(move |mut request: Request<Incoming>| {
                     request.extensions_mut().insert(hop_limit.clone());
                     hyper::service::Service::call(&app, request)
@@ -257,16 +259,6 @@ impl<A: App> Server<A> {
                     drop((place, ended));
                 });
             }
-        }
-    }
-
-    fn connection(&self) -> Connection<A> {
-        Connection {
-            app: self.app.clone(),
-            limits: self.limits.clone(),
-            // One lock for each connection, instead of one for all of them.
-            stop: self.stop.child_token(),
-            http2_only: false,
         }
     }
 }
@@ -295,7 +287,7 @@ impl<A: App> Connection<A> {
                 let leaf = shown.and_then(|chain| chain.first()).cloned();
                 let caller = leaf.as_deref().and_then(Caller::in_certificate);
                 let (limits, stop) = (self.limits.clone(), self.stop.clone());
-                let served = self.run(stream, caller, Some(peers), place);
+                let served = self.run(stream, caller, peers, place);
                 let Some(leaf) = leaf else { return served.await };
                 tokio::select! {
                     biased;
@@ -307,7 +299,7 @@ impl<A: App> Connection<A> {
                 }
             }
             Ok(Err(error)) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "no TLS agreed on");
+                tracing::debug!(error = crate::cause(&error), "no TLS agreed on");
             }
             Err(_) => tracing::debug!("TLS took too long"),
         }
@@ -317,7 +309,7 @@ impl<A: App> Connection<A> {
         self,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         caller: Option<Caller>,
-        peers: Option<ConnectionAddresses>,
+        peers: ConnectionAddresses,
         mut place: Place,
     ) {
         if caller.is_some() {
@@ -328,8 +320,8 @@ impl<A: App> Connection<A> {
         let io = TokioIo::new(FirstBytes::new(io, self.limits.head_timeout));
         let end = CancellationToken::new();
         let _ended = end.clone().drop_guard();
-        let peers = peers.map(|peers| (peers, ConnectionEnd(end)));
-        let http = builder.serve_connection(io, with_caller(self.app, caller, peers));
+        let app = with_caller(self.app, caller, peers, ConnectionEnd(end));
+        let http = builder.serve_connection(io, app);
         let lifetime = limits.map(|limits| limits.lifetime);
         let served = place.unless_evicted(until_stopped(http, &self.stop, lifetime)).await;
         if let Some(Err(error)) = served {
@@ -367,12 +359,7 @@ async fn until_stopped<C: GracefulConnection>(
     lifetime: Option<Duration>,
 ) -> Result<(), C::Error> {
     let mut connection = pin!(connection);
-    let expired = async {
-        match lifetime {
-            Some(lifetime) => tokio::time::sleep(lifetime).await,
-            None => std::future::pending().await,
-        }
-    };
+    let expired = sleep_until(lifetime.map(|it| Clock::system().monotonic() + it));
     tokio::select! {
         biased;
         ended = connection.as_mut() => return ended,
@@ -392,7 +379,8 @@ async fn until_stopped<C: GracefulConnection>(
 fn with_caller<A: App>(
     app: A,
     caller: Option<Caller>,
-    connection: Option<(ConnectionAddresses, ConnectionEnd)>,
+    peers: ConnectionAddresses,
+    end: ConnectionEnd,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
     Response = Response<Body>,
@@ -404,10 +392,8 @@ fn with_caller<A: App>(
         let mut app = app.clone();
         // A request without this extension has no role either.
         caller.clone().map(|caller| request.extensions_mut().insert(caller));
-        if let Some((peers, end)) = &connection {
-            request.extensions_mut().insert(*peers);
-            request.extensions_mut().insert(end.clone());
-        }
+        request.extensions_mut().insert(peers);
+        request.extensions_mut().insert(end.clone());
         app.call(request)
     })
 }

@@ -76,6 +76,7 @@ pub struct AnonymousLimits {
 }
 
 /// The open connections of a listener.
+#[derive(Default)]
 pub(super) struct OpenConnections {
     limits: ConnectionLimits,
     by_address: AddressSlots,
@@ -112,13 +113,7 @@ impl Place {
 
 impl OpenConnections {
     pub(super) fn new(limits: ConnectionLimits) -> Self {
-        Self {
-            limits,
-            by_address: AddressSlots::default(),
-            anonymous_by_address: AddressSlots::default(),
-            anonymous: VecDeque::new(),
-            closed: ClosedLog::default(),
-        }
+        Self { limits, ..Self::default() }
     }
 
     /// Returns a place for a connection from `remote`, unless there are too many besides these `total` in all.
