@@ -16,11 +16,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
-use crate::crypto_error::CryptoError;
-use crate::secret::{KEY_BYTES, Secret, SiteKey};
 use crate::serial::Serial;
 
 /// The name of an edge.
@@ -75,32 +70,12 @@ impl FromStr for EdgeName {
     }
 }
 
-impl SiteKey {
-    /// Returns the content of the file `edge.key` for `edge`, whose key is derived from this one.
-    pub fn edge_file(&self, edge: &EdgeName) -> Result<Secret<String>, CryptoError> {
-        let key = URL_SAFE_NO_PAD.encode(self.for_edge(edge)?.expose());
-        Ok(Secret::new(format!("{edge}.{key}\n")))
-    }
-
-    /// Returns an id of this key, which nothing else is derived with: it shows of which site key the keys of edges are.
-    pub fn id_for_edges(&self) -> Result<String, CryptoError> {
-        let id = self.derive("id of the key of edges")?;
-        Ok(id.expose().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// Reads the content of the file `edge.key`; none if it is damaged.
-    pub(crate) fn from_edge_file(text: &str) -> Option<Self> {
-        let (edge, key) = text.trim_end().split_once('.')?;
-        let key: [u8; KEY_BYTES] = URL_SAFE_NO_PAD.decode(key).ok()?.try_into().ok()?;
-        Some(Self::with_edge(edge.parse().ok()?, key))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::secret::{KEY_BYTES, SiteKey};
 
     fn edge(serial: &str, ends: u64) -> EdgeName {
         EdgeName::new(serial.parse().unwrap(), UNIX_EPOCH + Duration::from_secs(ends))

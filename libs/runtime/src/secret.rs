@@ -4,6 +4,8 @@ use std::fmt;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 pub use crate::crypto_error::CryptoError;
 use crate::edge::EdgeName;
@@ -84,6 +86,25 @@ impl SiteKey {
         let expanded = extracted.expand(&info, Length);
         expanded.and_then(|expanded| expanded.fill(&mut bytes)).map_err(|_| CryptoError::KEY)?;
         Ok(Secret::new(bytes))
+    }
+
+    /// Returns the content of the file `edge.key` for `edge`, whose key is derived from this one.
+    pub fn edge_file(&self, edge: &EdgeName) -> Result<Secret<String>, CryptoError> {
+        let key = URL_SAFE_NO_PAD.encode(self.for_edge(edge)?.expose());
+        Ok(Secret::new(format!("{edge}.{key}\n")))
+    }
+
+    /// Returns an id of this key, which nothing else is derived with: it shows of which site key the keys of edges are.
+    pub fn id_for_edges(&self) -> Result<String, CryptoError> {
+        let id = self.derive("id of the key of edges")?;
+        Ok(id.expose().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Reads the content of the file `edge.key`; none if it is damaged.
+    pub(crate) fn from_edge_file(text: &str) -> Option<Self> {
+        let (edge, key) = text.trim_end().split_once('.')?;
+        let key: [u8; KEY_BYTES] = URL_SAFE_NO_PAD.decode(key).ok()?.try_into().ok()?;
+        Some(Self::with_edge(edge.parse().ok()?, key))
     }
 }
 

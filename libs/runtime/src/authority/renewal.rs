@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::{ResolvesClientCert, Resumption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -13,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 
-use super::trust::PeerVerifier;
+use super::trust::{PeerVerifier, provider};
 use super::{Error, SiteAuthority, certificate, end, read};
 use crate::clock::Clock;
 use crate::identity::Caller;
@@ -168,10 +167,6 @@ impl TimeProvider for TlsTime {
     fn current_time(&self) -> Option<UnixTime> {
         self.0.wall().duration_since(UNIX_EPOCH).ok().map(UnixTime::since_unix_epoch)
     }
-}
-
-pub(super) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
 }
 
 #[cfg(test)]

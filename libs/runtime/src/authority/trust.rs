@@ -16,13 +16,13 @@ use rcgen::KeyPair;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
-use super::renewal::provider;
 use super::{Error, SiteAuthority, read};
 use crate::secret::Secret;
 
@@ -191,6 +191,11 @@ impl SiteAuthority {
     }
 }
 
+/// Returns the algorithms of TLS.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
 fn fingerprint(der: &[u8]) -> String {
     digest(&SHA256, der).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -198,6 +203,33 @@ fn fingerprint(der: &[u8]) -> String {
 /// Verifies the certificates of peers with those that are trusted at the time of the handshake.
 #[derive(Debug)]
 pub(super) struct PeerVerifier(pub(super) Arc<SiteAuthority>);
+
+/// Checks signatures by the verifier of the peers, with the certificates that are trusted now.
+macro_rules! check_signatures {
+    ($peers:ident) => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            leaf: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.0.trust().$peers.verify_tls12_signature(message, leaf, signed)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            leaf: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.0.trust().$peers.verify_tls13_signature(message, leaf, signed)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.trust().$peers.supported_verify_schemes()
+        }
+    };
+}
 
 impl ClientCertVerifier for PeerVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -218,27 +250,7 @@ impl ClientCertVerifier for PeerVerifier {
         self.0.trust().clients.verify_client_cert(leaf, chain, now)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.trust().clients.verify_tls12_signature(message, leaf, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.trust().clients.verify_tls13_signature(message, leaf, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.trust().clients.supported_verify_schemes()
-    }
+    check_signatures!(clients);
 }
 
 impl ServerCertVerifier for PeerVerifier {
@@ -253,25 +265,5 @@ impl ServerCertVerifier for PeerVerifier {
         self.0.trust().servers.verify_server_cert(leaf, chain, name, ocsp, now)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.trust().servers.verify_tls12_signature(message, leaf, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.trust().servers.verify_tls13_signature(message, leaf, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.trust().servers.supported_verify_schemes()
-    }
+    check_signatures!(servers);
 }
