@@ -4,7 +4,6 @@
 //! can be reached, and stays open.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::{Changes, Commit, Error, FrozenPairs, Page, Revision, Sealer, Store, Versioned};
+use crate::{Changes, Commit, Error, Frozen, Page, Revision, Sealer, Store, Versioned};
 
 /// The delay after the first failed attempt. It doubles after each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -26,15 +25,10 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 struct NotOpen;
 
 /// A store that may not be open yet.
+#[derive(Debug)]
 pub struct DeferredStore {
     opened: watch::Receiver<Option<Arc<dyn Store>>>,
     _opening: JoinSet<()>,
-}
-
-impl fmt::Debug for DeferredStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeferredStore").field("opened", &self.opened.borrow().is_some()).finish()
-    }
 }
 
 impl DeferredStore {
@@ -97,11 +91,7 @@ impl Store for DeferredStore {
         self.opened().is_ok_and(|store| store.is_unchanged(prefix, revision))
     }
 
-    async fn frozen(
-        &self,
-        after: Revision,
-        keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, after: Revision, keys: BTreeSet<String>) -> Result<Frozen, Error> {
         self.opened()?.frozen(after, keys).await
     }
 

@@ -40,7 +40,7 @@ use self::watch::Watcher;
 use self::wire::{Root, pb::RangeRequest};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
 use crate::page::PageBuilder;
-use crate::{Commit, Error, FrozenPairs, Page, Revision, Store, Versioned, Write};
+use crate::{Commit, Error, Frozen, FrozenPairs, Page, Revision, Store, Versioned, Write};
 
 pub use self::link::REQUEST_TIMEOUT;
 pub use self::options::{Identity, Login, Options, Tls};
@@ -132,11 +132,7 @@ impl Store for Etcd {
 
     /// Etcd has earlier revisions, so nobody waits. The feed follows our keys only, and late: a write of our own shows that it has
     /// reached all that was read before.
-    async fn frozen(
-        &self,
-        after: Revision,
-        mut keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, after: Revision, mut keys: BTreeSet<String>) -> Result<Frozen, Error> {
         let writes = vec![Write::Put(BACKUP_KEY.into(), Bytes::new())];
         let revision = self.commit(Commit { writes, ..Commit::default() }).await?;
         self.feed.clone().reached(|| revision).await?;

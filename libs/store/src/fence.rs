@@ -5,14 +5,13 @@
 //! the migration began is refused, and [`failed`](Store::failed) resolves. The process ends, and the other one goes on.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::{
-    Changes, Commit, Error, Expect, FrozenPairs, Page, Revision, Sealer, Store, Versioned, schema,
+    Changes, Commit, Error, Expect, Frozen, Page, Revision, Sealer, Store, Versioned, schema,
 };
 
 /// The schema of the store is another one than at the start of this process.
@@ -21,16 +20,11 @@ use crate::{
 pub struct Superseded;
 
 /// A store of one version of the schema. A commit has one expectation fewer than in the store below.
+#[derive(Debug)]
 pub struct FencedStore {
     store: Arc<dyn Store>,
     schema: Revision,
     superseded: watch::Sender<bool>,
-}
-
-impl fmt::Debug for FencedStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FencedStore").field("schema", &self.schema).finish_non_exhaustive()
-    }
 }
 
 impl FencedStore {
@@ -74,11 +68,7 @@ impl Store for FencedStore {
         self.store.is_unchanged(prefix, revision)
     }
 
-    async fn frozen(
-        &self,
-        after: Revision,
-        keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, after: Revision, keys: BTreeSet<String>) -> Result<Frozen, Error> {
         self.store.frozen(after, keys).await
     }
 

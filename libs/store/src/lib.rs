@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -83,6 +84,9 @@ pub struct FrozenPairs {
     /// The revision.
     pub revision: Revision,
 }
+
+/// Frozen pairs; none for a reader that is too far behind.
+pub type Frozen = Option<FrozenPairs>;
 
 /// A condition of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,11 +208,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Reads the pairs under `keys` and under those that changed after `after`, all as of one revision; none for a reader that is too
     /// far behind. For backups: writers may wait meanwhile.
-    async fn frozen(
-        &self,
-        _after: Revision,
-        _keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, _after: Revision, _keys: BTreeSet<String>) -> Result<Frozen, Error> {
         Err(Error::unavailable(NoBackup))
     }
 
@@ -221,6 +221,12 @@ pub trait Store: Send + Sync + 'static {
     /// returns that one's.
     fn sealer(&self) -> Option<Arc<dyn Sealer>> {
         None
+    }
+}
+
+impl fmt::Debug for dyn Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
     }
 }
 

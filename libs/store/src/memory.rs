@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use crate::change_feed::{ChangeFeed, Changes};
-use crate::{Commit, Error, FrozenPairs, Page, Revision, Store, Versioned, Write, page};
+use crate::{Commit, Error, Frozen, FrozenPairs, Page, Revision, Store, Versioned, Write, page};
 
 /// A store in a map.
 #[derive(Debug)]
@@ -66,11 +66,7 @@ impl Store for MemoryStore {
         self.feed.follow().is_unchanged(prefix, revision)
     }
 
-    async fn frozen(
-        &self,
-        after: Revision,
-        mut keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, after: Revision, mut keys: BTreeSet<String>) -> Result<Frozen, Error> {
         let pairs = self.pairs.lock().await;
         let Some(changed) = self.feed.follow().keys_since(after) else { return Ok(None) };
         keys.extend(changed);

@@ -131,12 +131,12 @@ impl<K: Kind> Mirror<K> {
 
     /// Follows all records.
     pub fn watch(&self) -> Watcher<K> {
-        Watcher::all(self.records.clone(), self.shared.clone())
+        Watcher::new(self.records.clone(), self.shared.clone(), None)
     }
 
     /// Follows the record `id`, which need not exist yet.
     pub fn watch_one(&self, id: &str) -> Watcher<K> {
-        Watcher::one(self.records.clone(), self.shared.clone(), id)
+        Watcher::new(self.records.clone(), self.shared.clone(), Some(id))
     }
 
     async fn follow(&self) {

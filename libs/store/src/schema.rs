@@ -76,9 +76,7 @@ impl Migration {
             Ok(())
         })
     }
-}
 
-impl Migration {
     /// The migration that seals the secret fields of the records `K` of `service`.
     pub fn reseal<K: Kind>(name: &'static str, service: &'static str) -> Self {
         Self::new(name, move |store| async move {

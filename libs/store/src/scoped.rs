@@ -1,6 +1,5 @@
 //! The store restricted to the keys of one service.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,7 +12,7 @@ use crate::{
 const PAGE_PAIRS: usize = 500;
 
 /// A store of the keys under `name/`, which callers name without it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ScopedStore {
     store: Arc<dyn Store>,
     prefix: String,
@@ -52,12 +51,6 @@ impl ScopedStore {
             Error::Conflict(key) => Error::Conflict(self.own(key)),
             Error::Refused(_) | Error::Unavailable(_) | Error::Full | Error::Corrupt(_) => error,
         }
-    }
-}
-
-impl fmt::Debug for ScopedStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedStore").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 

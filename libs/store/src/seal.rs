@@ -18,7 +18,7 @@ use bytes::Bytes;
 use prost::Message;
 use tinwright::secret::{Sealable, SecretPart};
 
-use crate::{Changes, Commit, Error, FrozenPairs, Page, Revision, ScopedStore, Store, Versioned};
+use crate::{Changes, Commit, Error, Frozen, Page, Revision, ScopedStore, Store, Versioned};
 
 /// Encrypts stored values, each bound to the name of its owner.
 pub trait Sealer: fmt::Debug + Send + Sync + 'static {
@@ -95,15 +95,10 @@ pub(crate) fn is_current<R: Sealable>(mut record: R, value: &Bytes, sealer: &dyn
 }
 
 /// A store of records whose secret fields are sealed.
+#[derive(Debug)]
 pub struct SealedStore {
     store: Arc<dyn Store>,
     sealer: Arc<dyn Sealer>,
-}
-
-impl fmt::Debug for SealedStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SealedStore").field("sealer", &self.sealer).finish_non_exhaustive()
-    }
 }
 
 impl SealedStore {
@@ -135,11 +130,7 @@ impl Store for SealedStore {
         self.store.is_unchanged(prefix, revision)
     }
 
-    async fn frozen(
-        &self,
-        after: Revision,
-        keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, after: Revision, keys: BTreeSet<String>) -> Result<Frozen, Error> {
         self.store.frozen(after, keys).await
     }
 

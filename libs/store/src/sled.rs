@@ -38,12 +38,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use self::layout::Layout;
+use self::layout::{Layout, Stopped};
 use self::recent::RecentPairs;
 use self::space::Space;
 use self::writer::{Queued, QueuedCommit, QueuedFreeze, Writer};
 use crate::change_feed::{ChangeFeed, ChangeFollower, Changes};
-use crate::{Commit, Error, FrozenPairs, Page, Revision, Store, Versioned};
+use crate::{Commit, Error, Frozen, Page, Revision, Store, Versioned};
 
 /// Commits that may wait for the writer; the next ones wait to be queued.
 const MAX_QUEUED_COMMITS: usize = 256;
@@ -93,7 +93,7 @@ impl Sled {
 
     /// Gives `queued` to the writer.
     async fn queue(&self, queued: Queued) -> Result<(), Error> {
-        self.queue.send(queued).await.map_err(|_| Error::unavailable(writer::Stopped))
+        self.queue.send(queued).await.map_err(|_| Error::unavailable(Stopped))
     }
 
     /// Reads sled on a blocking thread, and returns the revision read at.
@@ -136,7 +136,7 @@ impl Store for Sled {
         commit.check()?;
         let (reply, outcome) = oneshot::channel();
         self.queue(Queued::Commit(QueuedCommit { commit, reply })).await?;
-        outcome.await.map_err(|_| Error::unavailable(writer::Stopped))?
+        outcome.await.map_err(|_| Error::unavailable(Stopped))?
     }
 
     async fn changed(&self, prefix: &str, after: Revision) -> Result<Changes, Error> {
@@ -147,19 +147,15 @@ impl Store for Sled {
         self.durable.is_unchanged(prefix, revision)
     }
 
-    async fn frozen(
-        &self,
-        after: Revision,
-        keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    async fn frozen(&self, after: Revision, keys: BTreeSet<String>) -> Result<Frozen, Error> {
         let (reply, outcome) = oneshot::channel();
         self.queue(Queued::Freeze(QueuedFreeze { after, keys, reply })).await?;
-        outcome.await.map_err(|_| Error::unavailable(writer::Stopped))?
+        outcome.await.map_err(|_| Error::unavailable(Stopped))?
     }
 
     async fn failed(&self) -> Error {
         self.durable.clone().closed().await;
-        Error::unavailable(writer::Stopped)
+        Error::unavailable(Stopped)
     }
 }
 

@@ -216,18 +216,14 @@ impl Link {
     /// Connects to `endpoint`, and logs in.
     async fn connect(&self, endpoint: &Endpoint) -> Result<Member, Fault> {
         let name = endpoint.uri().to_string();
-        let channel = match endpoint.connect().await {
-            Ok(channel) => channel,
-            Err(error) => return Err(Fault::Connect(name, error)),
-        };
+        let channel = endpoint.connect().await;
+        let channel = channel.map_err(|error| Fault::Connect(name.clone(), error))?;
         let token = match &self.login {
             Some(login) => Some(token(channel.clone(), login).await),
             None => None,
         };
-        match token.transpose() {
-            Ok(token) => Ok(Member { channel, token }),
-            Err(status) => Err(Fault::Refused(name, Box::new(status))),
-        }
+        let token = token.transpose().map_err(|status| Fault::Refused(name, Box::new(status)))?;
+        Ok(Member { channel, token })
     }
 
     /// Drops the connection made at `turn` if it is still the current one.
@@ -295,12 +291,8 @@ fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, Fault> {
         .http2_keep_alive_interval(interval)
         .keep_alive_timeout(patience)
         .tcp_nodelay(true);
-    match tls {
-        Some(tls) => {
-            endpoint.tls_config(trust(tls)).map_err(|error| Fault::Tls(address.to_owned(), error))
-        }
-        None => Ok(endpoint),
-    }
+    let Some(tls) = tls else { return Ok(endpoint) };
+    endpoint.tls_config(trust(tls)).map_err(|error| Fault::Tls(address.to_owned(), error))
 }
 
 /// Converts `tls` into the transport's type.

@@ -37,22 +37,12 @@ pub struct Watcher<K> {
 }
 
 impl<K: Kind> Watcher<K> {
-    pub(super) fn all(records: Records<K>, shared: Arc<Shared>) -> Self {
-        let changed = shared.read().subscribe();
-        Self::new(records, shared, None, changed)
-    }
-
-    pub(super) fn one(records: Records<K>, shared: Arc<Shared>, id: &str) -> Self {
-        let changed = shared.write().subscribe_to(id);
-        Self::new(records, shared, Some(id.to_owned()), changed)
-    }
-
-    fn new(
-        records: Records<K>,
-        shared: Arc<Shared>,
-        only: Option<String>,
-        changed: watch::Receiver<Seq>,
-    ) -> Self {
+    pub(super) fn new(records: Records<K>, shared: Arc<Shared>, only: Option<&str>) -> Self {
+        let changed = match only {
+            Some(id) => shared.write().subscribe_to(id),
+            None => shared.read().subscribe(),
+        };
+        let only = only.map(str::to_owned);
         Self { records, shared, only, beginning: None, synced: false, sent: 0, changed }
     }
 

@@ -14,12 +14,16 @@ use std::sync::RwLock;
 
 use ::sled::{Batch, Db};
 
-use super::writer::Stopped;
 use crate::{Error, Page, Revision, Versioned, page};
 
 /// The key of the newest revision. Every store has it from its creation on.
 pub(super) const REVISION: &str = "r";
 const PART_BYTES: usize = 4096;
+
+/// The writer has ended; only opening the store again helps.
+#[derive(Debug, thiserror::Error)]
+#[error("the store has stopped writing after a failure")]
+pub(super) struct Stopped;
 
 /// The tree, and the lock that shows readers whole commits only.
 #[derive(Debug)]

@@ -17,17 +17,12 @@ use super::recent::RecentPairs;
 use super::space::Space;
 use super::staged::Staged;
 use crate::change_feed::ChangeFeed;
-use crate::{Commit, Error, FrozenPairs, Revision};
+use crate::{Commit, Error, Frozen, FrozenPairs, Revision};
 
 /// Commits that share a sync.
 const MAX_BATCH_COMMITS: usize = 256;
 
 type Outcome = Result<Revision, Error>;
-
-/// The writer has ended; only opening the store again helps.
-#[derive(Debug, thiserror::Error)]
-#[error("the store has stopped writing after a failure")]
-pub(super) struct Stopped;
 
 /// A commit, and the channel for its outcome.
 #[derive(Debug)]
@@ -41,7 +36,7 @@ pub(super) struct QueuedCommit {
 pub(super) struct QueuedFreeze {
     pub(super) after: Revision,
     pub(super) keys: BTreeSet<String>,
-    pub(super) reply: oneshot::Sender<Result<Option<FrozenPairs>, Error>>,
+    pub(super) reply: oneshot::Sender<Result<Frozen, Error>>,
 }
 
 /// Work for the thread.
@@ -106,11 +101,7 @@ impl Writer {
     }
 
     /// Reads the pairs under `keys` and under those that changed after `after`. Nothing is applied meanwhile.
-    fn freeze(
-        &self,
-        after: Revision,
-        mut keys: BTreeSet<String>,
-    ) -> Result<Option<FrozenPairs>, Error> {
+    fn freeze(&self, after: Revision, mut keys: BTreeSet<String>) -> Result<Frozen, Error> {
         let Some(changed) = self.feed.follow().keys_since(after) else { return Ok(None) };
         keys.extend(changed);
         let pair = |key: String| self.layout.get(&key).map(|found| (key, found));
