@@ -67,24 +67,15 @@ struct Follower<'a> {
 impl Follower<'_> {
     async fn follow_all(self, feeds: FleetFeeds) {
         let watch_hardware = |channel| async move {
-            let request = WatchHardwareRequest {
-                id: String::new(),
-                view: View::Full.into(),
-                ..Default::default()
-            };
+            let request = WatchHardwareRequest { view: View::Full.into(), ..Default::default() };
             HardwareServiceClient::new(channel).watch_hardware(request).await
         };
         let watch_instance = |channel| async move {
-            let request = WatchInstancesRequest {
-                id: String::new(),
-                view: View::Full.into(),
-                ..Default::default()
-            };
+            let request = WatchInstancesRequest { view: View::Full.into(), ..Default::default() };
             InstanceServiceClient::new(channel).watch_instances(request).await
         };
         let watch_workflow = |channel| async move {
-            let request =
-                WatchWorkflowsRequest { only_live: true, ..WatchWorkflowsRequest::default() };
+            let request = WatchWorkflowsRequest { only_live: true, ..Default::default() };
             WorkflowServiceClient::new(channel).watch_workflows(request).await
         };
         let watch_leases = |channel| async move {
