@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::retry::is_final;
-use tinwright::workflow::v1::worker_service_client::WorkerServiceClient;
+use tinwright::client::{self, Call, Grpc};
 use tinwright::workflow::v1::{RedeemRequest, RedeemResponse, RenewRequest, RenewResponse};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::uri::Authority;
@@ -112,12 +112,7 @@ impl ControlPlaneClient {
     }
 
     /// Calls without retries. After a failure that is not final, the next call is made to the next server.
-    pub async fn once<Q, A>(
-        &self,
-        request: Q,
-        limit: Duration,
-        call: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Status> {
+    pub async fn once<R: Call>(&self, request: R, limit: Duration) -> Result<R::Response, Status> {
         let mut request = Request::new(request);
         request.set_timeout(limit);
         let (channel, changes) = {
@@ -126,7 +121,8 @@ impl ControlPlaneClient {
         };
         let channel = channel.ok_or_else(|| Status::failed_precondition("no server"))?;
         // The timeout in the request is only effective if the server is reachable.
-        let response = tokio::time::timeout(limit, call(channel, request)).await;
+        let mut channel = Grpc::new(channel);
+        let response = tokio::time::timeout(limit, client::unary::<R>(&mut channel, request)).await;
         let timed_out = |_| Status::deadline_exceeded(format!("no response within {limit:?}"));
         let response = response.map_err(timed_out).flatten();
         if response.as_ref().is_err_and(|status| !is_final(status.code())) {
@@ -135,16 +131,15 @@ impl ControlPlaneClient {
         response.map(Response::into_inner)
     }
 
-    /// Calls `name` until the call succeeds, its error is final, or the certificate is expired.
-    pub async fn repeat<Q: Clone, A>(
+    /// Repeats a call until it succeeds, its error is final, or the certificate is expired.
+    pub async fn repeat<R: Call + Clone>(
         &self,
-        name: &str,
-        request: Q,
+        request: R,
         limit: Duration,
-        call: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Status> {
+    ) -> Result<R::Response, Status> {
+        let name = R::PATH.rsplit('/').next().unwrap_or_default();
         let call = async || {
-            let result = self.once(request.clone(), limit, &call).await;
+            let result = self.once(request.clone(), limit).await;
             result.map_err(|status| match self.is_expired() {
                 // The code is final.
                 true => Status::unauthenticated(format!("certificate expired: {status}")),
@@ -157,13 +152,11 @@ impl ControlPlaneClient {
 
 impl IdentityIssuer for ControlPlaneClient {
     async fn redeem(&self, request: RedeemRequest) -> Result<RedeemResponse, Status> {
-        let call = async |channel, request| WorkerServiceClient::new(channel).redeem(request).await;
-        self.repeat("Redeem", request, CALL_TIMEOUT, call).await
+        self.repeat(request, CALL_TIMEOUT).await
     }
 
     async fn renew(&self, request: RenewRequest) -> Result<RenewResponse, Status> {
-        let call = async |channel, request| WorkerServiceClient::new(channel).renew(request).await;
-        self.repeat("Renew", request, CALL_TIMEOUT, call).await
+        self.repeat(request, CALL_TIMEOUT).await
     }
 
     fn set_identity(&self, certificate: &str, key: &str) -> Result<(), Error> {

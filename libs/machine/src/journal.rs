@@ -58,7 +58,7 @@ impl Journal {
         };
         let read = serde_json::from_slice(&text);
         let warn = |error: &serde_json::Error| {
-            let error = error as &dyn std::error::Error;
+            let error = runtime::cause(error);
             tracing::warn!(path = %path.display(), error, "invalid journal page ignored");
         };
         Ok(read.inspect_err(warn).ok())

@@ -85,10 +85,7 @@ pub async fn until_given_up<T, E: std::error::Error + 'static>(
         match call().await {
             Ok(value) => return Some(value),
             Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "{refusal}; retrying in a minute"
-                );
+                tracing::error!(error = runtime::cause(&error), "{refusal}; retrying in a minute");
                 drop(error);
                 tokio::time::sleep(REFUSED_RETRY_DELAY).await;
             }
