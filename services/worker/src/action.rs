@@ -1,8 +1,8 @@
 //! Running a built-in action.
 
 use crate::builtin::Builtin;
-use crate::context::{ActionOutcome, Context, Failure, Terminal};
-use crate::environment::{self, Environment};
+use crate::context::{ActionOutcome, Context, Terminal};
+use crate::environment::Environment;
 use crate::error::{Error, one_line};
 use crate::{archive2disk, cexec, grub2disk, image2disk, kexec, rootio, wipe, writefile};
 
@@ -24,18 +24,6 @@ pub async fn run(action: Builtin, environment: &Environment, context: &Context) 
     match result {
         Ok(()) => terminal.map_or(ActionOutcome::Success, ActionOutcome::Terminal),
         Err(Error::Cancelled) => ActionOutcome::Cancelled,
-        Err(error) => ActionOutcome::Failure(failure(action, &error)),
+        Err(error) => ActionOutcome::Failure(format!("{action}: {}", one_line(&error))),
     }
-}
-
-fn failure(action: Builtin, error: &Error) -> Failure {
-    let exit_code = match (action, error) {
-        // The exit codes of the cexec image: an invalid variable, a missing variable, anything else.
-        (Builtin::Cexec, Error::Input(environment::Error::Invalid { .. })) => 10,
-        (Builtin::Cexec, Error::Input(environment::Error::Missing(_))) => 20,
-        (Builtin::Cexec, _) => 30,
-        _ => 1,
-    };
-    let reason = format!("{action}: {}", one_line(error));
-    Failure { reason, output: error.command_output().to_owned(), exit_code }
 }

@@ -188,11 +188,6 @@ fn compare(
     if [&file, &tar, &unpadded].contains(&&expected) {
         return Ok(());
     }
-    Err(Error::Checksum(Box::new(ChecksumMismatch {
-        url: redacted(url),
-        expected,
-        file,
-        tar,
-        unpadded,
-    })))
+    let url = redacted(url);
+    Err(Error::Checksum(Box::new(ChecksumMismatch { url, expected, file, tar, unpadded })))
 }

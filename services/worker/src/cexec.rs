@@ -9,7 +9,7 @@
 //! | `UPDATE_RESOLV_CONF` | true: this machine's resolv.conf is mounted over that of the installed system |
 //!
 //! `JSON_OUTOUT` is accepted and has no effect. The process group of a command is killed when the command ends or is
-//! cancelled. Failures have the exit codes of the original image: 10 invalid variable, 20 missing variable, 30 others.
+//! cancelled.
 
 mod resolver;
 

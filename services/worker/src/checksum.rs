@@ -19,18 +19,12 @@ pub(crate) struct Mismatch {
 #[derive(Debug)]
 pub(crate) struct InvalidChecksum;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
-    Sha256,
-    Sha512,
-}
-
-/// A checksum and its algorithm.
+/// A checksum in hexadecimal digits, whose number determines the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Checksum {
-    algorithm: Algorithm,
-    hex: String,
-}
+pub(crate) struct Checksum(String);
+
+/// The digits of SHA-256. The other checksums are those of SHA-512.
+const SHA256_DIGITS: usize = 64;
 
 /// Sums bytes incrementally.
 #[derive(Clone, Debug)]
@@ -42,9 +36,9 @@ pub(crate) enum Sum {
 impl Checksum {
     /// Starts a sum with the same algorithm.
     pub(crate) fn sum(&self) -> Sum {
-        match self.algorithm {
-            Algorithm::Sha256 => Sum::Sha256(Sha256::new()),
-            Algorithm::Sha512 => Sum::Sha512(Box::default()),
+        match self.0.len() {
+            SHA256_DIGITS => Sum::Sha256(Sha256::new()),
+            _ => Sum::Sha512(Box::default()),
         }
     }
 
@@ -67,12 +61,8 @@ impl Sum {
     /// Returns the checksum of all bytes.
     pub(crate) fn finish(self) -> Checksum {
         match self {
-            Self::Sha256(sum) => {
-                Checksum { algorithm: Algorithm::Sha256, hex: hex(&sum.finalize()) }
-            }
-            Self::Sha512(sum) => {
-                Checksum { algorithm: Algorithm::Sha512, hex: hex(&sum.finalize()) }
-            }
+            Self::Sha256(sum) => Checksum(hex(&sum.finalize())),
+            Self::Sha512(sum) => Checksum(hex(&sum.finalize())),
         }
     }
 }
@@ -83,11 +73,8 @@ fn hex(digest: &[u8]) -> String {
 
 impl fmt::Display for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let algorithm = match self.algorithm {
-            Algorithm::Sha256 => "sha256",
-            Algorithm::Sha512 => "sha512",
-        };
-        write!(f, "{algorithm}:{}", self.hex)
+        let algorithm = if self.0.len() == SHA256_DIGITS { "sha256" } else { "sha512" };
+        write!(f, "{algorithm}:{}", self.0)
     }
 }
 
@@ -97,14 +84,10 @@ impl FromStr for Checksum {
     /// Parses `sha256:<hex>`, `sha512:<hex>`, or plain hexadecimal, whose length determines the algorithm.
     fn from_str(text: &str) -> Result<Self, InvalidChecksum> {
         let (name, hex) = text.split_once(':').unwrap_or(("", text));
-        let algorithm = match (name, hex.len()) {
-            ("sha256" | "", 64) => Algorithm::Sha256,
-            ("sha512" | "", 128) => Algorithm::Sha512,
-            _ => return Err(InvalidChecksum),
-        };
-        let hex = hex.to_ascii_lowercase();
-        let valid = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
-        valid.then_some(Self { algorithm, hex }).ok_or(InvalidChecksum)
+        let has_length =
+            matches!((name, hex.len()), ("sha256" | "", SHA256_DIGITS) | ("sha512" | "", 128));
+        let valid = has_length && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+        valid.then(|| Self(hex.to_ascii_lowercase())).ok_or(InvalidChecksum)
     }
 }
 

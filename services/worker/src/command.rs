@@ -1,5 +1,4 @@
-//! Runs the commands of an action, one at a time. When a command ends or is cancelled, its process group is killed. The last
-//! lines of its output are stored for the failure report.
+//! Runs the commands of an action, one at a time. When a command ends or is cancelled, its process group is killed.
 
 mod output;
 
@@ -18,7 +17,7 @@ use crate::context::Context;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::progress::Progress;
-use output::Tail;
+use output::Pipes;
 
 /// The search path, unless the template sets `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -61,20 +60,21 @@ impl Runner {
     pub(crate) async fn run(&self, words: &[String]) -> Result<(), Error> {
         let mut child = self.start(words)?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let mut tail = Tail::default();
-        tail.follow(child.stdout.take(), &self.progress);
-        tail.follow(child.stderr.take(), &self.progress);
+        let mut pipes = Pipes::default();
+        pipes.follow(child.stdout.take(), &self.progress);
+        pipes.follow(child.stderr.take(), &self.progress);
         let status = self.stop.run_until_cancelled(child.wait()).await;
         // Kills processes left behind, so that they do not write to the disk any more. Maybe there are none.
         let _already_ended = group.map(|group| kill_process_group(group, Signal::KILL));
         if status.is_none() {
             let _reaped = child.wait().await;
         }
-        let (command, output) = (words.join(" "), tail.last().await);
+        pipes.drain().await;
+        let command = words.join(" ");
         let Some(status) = status else { return Err(Error::Cancelled) };
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Error::CommandFailed { command, ending: ending(status), output }),
+            Ok(status) => Err(Error::CommandFailed { command, ending: ending(status) }),
             Err(source) => Err(Error::CommandStart { command, source }),
         }
     }

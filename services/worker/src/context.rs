@@ -26,21 +26,10 @@ pub enum ActionOutcome {
     Success,
     /// The action prepared the end of the running system. The caller ends it.
     Terminal(Terminal),
-    /// The action failed.
-    Failure(Failure),
+    /// The action failed. One line: the action, the operation that failed, and the cause.
+    Failure(String),
     /// The action was cancelled; no part of it is still running.
     Cancelled,
-}
-
-/// A failed action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// One line: the action, the operation that failed, and the cause.
-    pub reason: String,
-    /// The last lines printed by the command that failed; at most 4 KiB.
-    pub output: String,
-    /// The exit code of the original image for this kind of failure.
-    pub exit_code: i32,
 }
 
 /// Inputs of an action besides its variables.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 use rustix::io::Errno;
 
-use block::{ALIGN, Block};
+use block::{ALIGN, Block, is_zero};
 pub(crate) use usage::{every_disk, is_disk_name, is_partition};
 
 /// Attempts to make the kernel re-read the partition table. The kernel refuses while udev probes the old partitions.
@@ -65,27 +65,18 @@ impl Disk {
             return Err(Error::NotADisk(path.into()));
         }
         let exclusive = if is_disk && !force { OFlags::EXCL } else { OFlags::empty() };
-        let mut file = open(path, exclusive).map_err(|source| match source.raw_os_error() {
+        let file = open(path, exclusive).map_err(|source| match source.raw_os_error() {
             Some(errno) if errno == Errno::BUSY.raw_os_error() => {
                 Error::InUse { path: path.into(), by: usage::explain(metadata.rdev()) }
             }
             _ => Error::Io { path: path.into(), operation: "open it".into(), source },
         })?;
-        let direct = open(path, OFlags::DIRECT).ok();
-        let end = file.seek(SeekFrom::End(0));
-        let end = end.map_err(|source| Error::Io {
-            path: path.into(),
-            operation: "determine its size".into(),
-            source,
-        })?;
-        let capacity = is_disk.then_some(end);
-        Ok(Self {
-            path: path.into(),
-            file,
-            direct,
-            capacity,
-            zeroes_ranges: AtomicBool::new(is_disk),
-        })
+        let (direct, zeroes_ranges) = (open(path, OFlags::DIRECT).ok(), AtomicBool::new(is_disk));
+        let mut disk = Self { path: path.into(), file, direct, capacity: None, zeroes_ranges };
+        let end = disk.file.seek(SeekFrom::End(0));
+        let end = end.map_err(|source| disk.io("determine its size".into(), source))?;
+        disk.capacity = is_disk.then_some(end);
+        Ok(disk)
     }
 
     /// Returns the size in bytes, or `None` for a file.
@@ -179,18 +170,27 @@ impl Disk {
     pub(crate) fn read(&self, at: u64, block: &mut Block, length: usize) -> Result<(), Error> {
         // O_DIRECT reads whole sectors only; the disk may continue after the end of the image.
         let whole = length.next_multiple_of(ALIGN as usize);
-        let direct = self
-            .direct
-            .as_ref()
-            .is_some_and(|direct| fill(direct, at, block.space(whole), length).is_ok());
-        let filled =
-            if direct { Ok(()) } else { fill(&self.file, at, block.space(length), length) };
+        let directly = |direct: &File| fill(direct, at, block.space(whole), length).ok();
+        let filled = self.direct.as_ref().and_then(directly);
+        let filled = filled.map_or_else(|| fill(&self.file, at, block.space(length), length), Ok);
         filled.map_err(|source| self.io(format!("read {length} bytes at byte {at}"), source))
     }
 
     /// Returns the error for `length` bytes at `at` that differ from what was written.
     pub(crate) fn differs(&self, at: u64, length: u64) -> Error {
         Error::Differs { path: self.path.clone(), from: at, to: at + length }
+    }
+
+    /// Fails unless the `length` bytes at `at`, which are read into `block`, are zero.
+    pub(crate) fn check_zero(
+        &self,
+        at: u64,
+        block: &mut Block,
+        length: usize,
+    ) -> Result<(), Error> {
+        self.read(at, block, length)?;
+        block.truncate(length);
+        is_zero(block.content()).then_some(()).ok_or_else(|| self.differs(at, length as u64))
     }
 
     /// Discards the `length` bytes at `at`. Returns false if the disk cannot, or does not guarantee zeroes afterwards.

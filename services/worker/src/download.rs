@@ -31,13 +31,10 @@ pub use retry_policy::RetryPolicy;
 fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, Error> {
     let bundles: Result<Vec<_>, _> =
         roots.iter().map(|pem| Certificate::from_pem_bundle(pem)).collect();
+    let timeout = retry.stall_timeout;
     let client = bundles.and_then(|bundles| {
-        let client = Client::builder().tls_certs_only(bundles.into_iter().flatten());
-        client
-            .no_proxy()
-            .connect_timeout(retry.stall_timeout)
-            .read_timeout(retry.stall_timeout)
-            .build()
+        let client = Client::builder().tls_certs_only(bundles.into_iter().flatten()).no_proxy();
+        client.connect_timeout(timeout).read_timeout(timeout).build()
     });
     client.map_err(|error| Error {
         request: "certificate roots".into(),
@@ -140,10 +137,8 @@ impl Download {
             body.skipped.update(&skipped);
             let done = !skipped.is_empty() && body.skip == 0;
             if done && body.skipped.clone().finalize() != digest.clone().finalize() {
-                return Err(AttemptError::Changed {
-                    was: "its beginning".into(),
-                    is: "different".into(),
-                });
+                let (was, is) = ("its beginning".into(), "different".into());
+                return Err(AttemptError::Changed { was, is });
             }
         }
         if bytes.is_empty() {
@@ -217,11 +212,8 @@ impl Download {
         self.failures += 1;
         let idle = Clock::system().monotonic() - self.last_progress;
         let Some(delay) = self.retry.delay(self.failures, idle, error.retry_after()) else {
-            return Err(self.failed(if self.retry.give_up_after.is_zero() {
-                error
-            } else {
-                self.gave_up(error)
-            }));
+            let is_tried_once = self.retry.give_up_after.is_zero();
+            return Err(self.failed(if is_tried_once { error } else { self.gave_up(error) }));
         };
         tracing::warn!(url = redacted(&self.url), position = self.position, %error, "download interrupted");
         (self.on_wait)(&error, self.position);
@@ -232,11 +224,8 @@ impl Download {
     fn gave_up(&self, last: AttemptError) -> AttemptError {
         let length = self.length().map_or(String::new(), |length| format!(" of {length}"));
         let progress = format!("{}{length}", self.position);
-        AttemptError::GaveUp {
-            seconds: self.retry.give_up_after.as_secs_f64(),
-            progress,
-            source: Box::new(last),
-        }
+        let seconds = self.retry.give_up_after.as_secs_f64();
+        AttemptError::GaveUp { seconds, progress, source: Box::new(last) }
     }
 
     fn failed(&self, error: AttemptError) -> Error {

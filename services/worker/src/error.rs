@@ -27,7 +27,7 @@ pub(crate) enum Error {
     #[error("cannot start `{command}`")]
     CommandStart { command: String, source: io::Error },
     #[error("`{command}` {ending}")]
-    CommandFailed { command: String, ending: String, output: String },
+    CommandFailed { command: String, ending: String },
     #[error("GET {url}")]
     Checksum { url: String, source: Mismatch },
     #[error("GET {url}: the file is damaged or incomplete ({format})")]
@@ -47,13 +47,6 @@ pub(crate) enum Error {
     Task(#[source] JoinError),
     #[error("cancelled")]
     Cancelled,
-}
-
-impl Error {
-    /// Returns the last lines printed by the command that failed, or an empty text.
-    pub(crate) fn command_output(&self) -> &str {
-        if let Self::CommandFailed { output, .. } = self { output } else { "" }
-    }
 }
 
 /// Waits for the end of a task of the action.

@@ -125,19 +125,11 @@ async fn run_stages(
     let (filled_in, filled_out) = mpsc::channel(BLOCK_COUNT);
     let (empty_in, empty_out) = mpsc::channel(BLOCK_COUNT);
     let downloaded = Arc::new(AtomicU64::new(0));
-    let blocks = unpack::UnpackChannels {
-        empty: empty_out,
-        filled: filled_in,
-        downloaded: downloaded.clone(),
-    };
+    let (empty, filled, counted) = (empty_out, filled_in, downloaded.clone());
+    let blocks = unpack::UnpackChannels { empty, filled, downloaded: counted };
     let decompressing = tokio::spawn(unpack::run(chunks_out, unpacker, blocks));
-    let writer = write::Writer {
-        disk,
-        meter: meter.clone(),
-        stop: context.stop.clone(),
-        force: options.force,
-        total,
-    };
+    let (meter, stop, force) = (meter.clone(), context.stop.clone(), options.force);
+    let writer = write::Writer { disk, meter, stop, force, total };
     let (verify, blocks) =
         (options.verify, write::WriterChannels { filled: filled_out, empty: empty_in });
     let writing =

@@ -53,7 +53,7 @@ mod writefile;
 
 pub use action::run;
 pub use builtin::Builtin;
-pub use context::{ActionOutcome, Context, Failure, Terminal};
+pub use context::{ActionOutcome, Context, Terminal};
 pub use download::RetryPolicy;
 pub use environment::Environment;
 pub use progress::Progress;

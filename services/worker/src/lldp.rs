@@ -56,7 +56,7 @@ impl Listener {
             match tokio::time::timeout(limit, listening).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    let error = &error as &dyn std::error::Error;
+                    let error = runtime::cause(&error);
                     tracing::warn!(error, "not listening for LLDP neighbours");
                 }
                 Err(_) => tracing::info!("no LLDP neighbour on some links"),
@@ -164,13 +164,11 @@ impl Multicast {
     fn receive(index: u32) -> Option<Self> {
         let netlink = Netlink::open();
         let set = netlink.and_then(|it| it.set_all_multicast(index, true).map(|()| it));
-        let error = match set {
-            Ok(netlink) => return Some(Self { netlink, index }),
-            Err(error) => error,
-        };
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, interface.index = index, "LLDP neighbours may not be received");
-        None
+        let set = set.inspect_err(|error| {
+            let error = runtime::cause(error);
+            tracing::warn!(error, interface.index = index, "LLDP neighbours may not be received");
+        });
+        Some(Self { netlink: set.ok()?, index })
     }
 }
 

@@ -86,43 +86,40 @@ impl TargetFilesystem {
     ) -> Result<T, Error> {
         disk::examine(&self.disk)?;
         let (done, result) = oneshot::channel();
-        let disk = self.disk.clone();
-        let span = tracing::Span::current();
+        let (disk, span) = (self.disk.clone(), tracing::Span::current());
+        let not_started = self.failed("start a thread");
         let thread = thread::Builder::new().name("target-fs".into()).spawn(move || {
             let _cancelled = done.send(span.in_scope(|| self.run_here(view, work)));
         });
-        thread.map_err(|source| Error::Setup {
-            disk: disk.clone(),
-            operation: "start a thread",
-            source,
-        })?;
+        thread.map_err(not_started)?;
         result.await.map_err(|_| Error::Panicked(disk))?
     }
 
     /// Runs `work` on this thread. Its mount namespace has changed afterwards: it must not be used for anything else.
     fn run_here<T>(&self, view: View, work: impl FnOnce() -> T) -> Result<T, Error> {
-        let failed =
-            |operation| move |source| Error::Setup { disk: self.disk.clone(), operation, source };
-        unshare(CloneFlags::CLONE_NEWNS)
-            .map_err(io::Error::from)
-            .map_err(failed("create a mount namespace"))?;
+        unshare(CloneFlags::CLONE_NEWNS).map_err(self.failed("create a mount namespace"))?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change("/", private)
-            .map_err(io::Error::from)
-            .map_err(failed("make its mounts private"))?;
+        mount_change("/", private).map_err(self.failed("make its mounts private"))?;
         let place = Path::new(if view == View::MountedAside { ASIDE_MOUNT } else { ROOT_MOUNT });
-        fs::create_dir_all(place).map_err(failed("create its mount point"))?;
+        fs::create_dir_all(place).map_err(self.failed("create its mount point"))?;
         self.mount(place)?;
         // From here on, if this thread ends for any reason, the end of its namespace unmounts the file system.
-        let outside = fs::File::open("/").map_err(failed("open the root directory"))?;
-        enter(view, place).map_err(failed("enter its file system"))?;
+        let outside = fs::File::open("/").map_err(self.failed("open the root directory"))?;
+        enter(view, place).map_err(self.failed("enter its file system"))?;
         let result = work();
-        fchdir(&outside)
-            .and_then(|()| chroot("."))
-            .map_err(io::Error::from)
-            .map_err(failed("leave its file system"))?;
-        leave(place).map_err(failed("unmount it"))?;
+        let left = fchdir(&outside).and_then(|()| chroot("."));
+        left.map_err(self.failed("leave its file system"))?;
+        leave(place).map_err(self.failed("unmount it"))?;
         Ok(result)
+    }
+
+    /// Returns the error of an `operation` that failed.
+    fn failed<E: Into<io::Error>>(
+        &self,
+        operation: &'static str,
+    ) -> impl FnOnce(E) -> Error + use<E> {
+        let disk = self.disk.clone();
+        move |source| Error::Setup { disk, operation, source: source.into() }
     }
 
     fn mount(&self, place: &Path) -> Result<(), Error> {

@@ -42,14 +42,6 @@ pub trait Progress: Debug + Send + Sync {
     fn output(&self, _bytes: &[u8]) {}
 }
 
-/// Discards all reports.
-#[derive(Clone, Copy, Debug)]
-pub struct Silent;
-
-impl Progress for Silent {
-    fn report(&self, _report: Report) {}
-}
-
 /// Limits the reports of all stages of an action to one per interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {

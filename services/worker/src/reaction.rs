@@ -28,7 +28,7 @@ pub async fn react(
             ActionOutcome::Success => Ok(()),
             // Only an action of a workflow may end this boot, not a reaction.
             ActionOutcome::Terminal(_) => Err(format!("{builtin}: not allowed as a reaction")),
-            ActionOutcome::Failure(failure) => Err(failure.reason),
+            ActionOutcome::Failure(reason) => Err(reason),
             ActionOutcome::Cancelled => Err("cancelled".into()),
         };
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::disk::block::{Block, SIZE, is_zero};
+use crate::disk::block::{Block, SIZE};
 use crate::disk::{self, Disk};
 use crate::environment::{self, Environment};
 use crate::error::{Error, joined};
@@ -66,29 +66,16 @@ impl Eraser {
         let total: u64 = self.disks.iter().filter_map(Disk::capacity).sum();
         let (mut wiped, mut verified) = (0, 0);
         for disk in &self.disks {
-            self.pass(disk, STEP_BYTES, Phase::Wiping, (&mut wiped, total), |at, length| {
-                disk.zero(at, length)
-            })?;
+            let zero = |at, length| disk.zero(at, length);
+            self.pass(disk, STEP_BYTES, Phase::Wiping, (&mut wiped, total), zero)?;
             disk.flush()?;
         }
         let mut block = Block::new();
         for disk in &self.disks {
-            self.pass(
-                disk,
-                SIZE as u64,
-                Phase::Verifying,
-                (&mut verified, total),
-                |at, length| {
-                    let length = usize::try_from(length).unwrap_or(SIZE);
-                    disk.read(at, &mut block, length)?;
-                    block.truncate(length);
-                    if is_zero(block.content()) {
-                        Ok(())
-                    } else {
-                        Err(disk.differs(at, length as u64))
-                    }
-                },
-            )?;
+            let verify = |at, length| {
+                disk.check_zero(at, &mut block, usize::try_from(length).unwrap_or(SIZE))
+            };
+            self.pass(disk, SIZE as u64, Phase::Verifying, (&mut verified, total), verify)?;
         }
         self.disks.iter_mut().for_each(Disk::reread_partitions);
         Ok(())

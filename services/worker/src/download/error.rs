@@ -81,10 +81,8 @@ impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {
         if error.is_timeout() {
             let operation = if error.is_connect() { "connecting" } else { "reading" };
-            return Self::Connection {
-                cause: format!("timed out while {operation}"),
-                is_final: false,
-            };
+            let cause = format!("timed out while {operation}");
+            return Self::Connection { cause, is_final: false };
         }
         let is_invalid = error.is_builder() || error.is_redirect();
         let (mut cause, mut distrusted) = (None, false);

@@ -123,7 +123,14 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::progress::Silent;
+    use crate::progress;
+
+    #[derive(Debug)]
+    struct Silent;
+
+    impl progress::Progress for Silent {
+        fn report(&self, _: progress::Report) {}
+    }
 
     fn writer(file: &NamedTempFile) -> Writer {
         let disk = Disk::open(file.path(), false).unwrap();

@@ -1,6 +1,5 @@
 //! The announcement of a neighbour: an LLDPDU (IEEE 802.1AB-2016 §8), the content of a frame with Ethertype 0x88cc. No I/O.
 
-use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tinwright::Mac;
@@ -49,8 +48,9 @@ pub(super) fn parse(content: &[u8]) -> Option<pb::LldpNeighbour> {
     let mut tlvs = Tlvs(content);
     // The first three are mandatory, in this order.
     let mut mandatory = |kind| tlvs.next()?.filter(|(found, _)| *found == kind).map(|(_, it)| it);
-    let chassis_id = chassis_id(mandatory(CHASSIS_ID)?)?;
-    let port_id = port_id(mandatory(PORT_ID)?)?;
+    // The subtypes of both are in tables 8-2 and 8-3.
+    let chassis_id = id_text(mandatory(CHASSIS_ID)?, 4, 5)?;
+    let port_id = id_text(mandatory(PORT_ID)?, 3, 4)?;
     let time_to_live = mandatory(TIME_TO_LIVE)?.first_chunk::<2>()?;
     if *time_to_live == [0, 0] {
         return None;
@@ -70,26 +70,15 @@ pub(super) fn parse(content: &[u8]) -> Option<pb::LldpNeighbour> {
     Some(found)
 }
 
-/// Returns a chassis id as text (table 8-2).
-fn chassis_id(value: &[u8]) -> Option<String> {
+/// Returns an id as text; one of the subtype `of_mac` or `of_address` as such.
+fn id_text(value: &[u8], of_mac: u8, of_address: u8) -> Option<String> {
     let (subtype, id) = value.split_first()?;
-    Some(match subtype {
-        4 => mac(id),
-        5 => network_address(id),
+    let text = match *subtype {
+        it if it == of_mac => mac(id),
+        it if it == of_address => network_address(id),
         _ => text(id),
-    })
-    .filter(|it| !it.is_empty())
-}
-
-/// Returns a port id as text (table 8-3).
-fn port_id(value: &[u8]) -> Option<String> {
-    let (subtype, id) = value.split_first()?;
-    Some(match subtype {
-        3 => mac(id),
-        4 => network_address(id),
-        _ => text(id),
-    })
-    .filter(|it| !it.is_empty())
+    };
+    Some(text).filter(|it| !it.is_empty())
 }
 
 fn mac(id: &[u8]) -> String {
@@ -119,11 +108,7 @@ fn text(octets: &[u8]) -> String {
 }
 
 fn hex(octets: &[u8]) -> String {
-    let digits = octets.iter().fold(String::new(), |mut digits, octet| {
-        let _infallible = write!(digits, "{octet:02x}");
-        digits
-    });
-    one_line(&digits)
+    one_line(&octets.iter().map(|octet| format!("{octet:02x}")).collect::<String>())
 }
 
 #[cfg(test)]

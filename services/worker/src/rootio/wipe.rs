@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::metadata::Storage;
 use super::{Error, open};
 use crate::context::Context;
-use crate::disk::block::{Block, is_zero};
+use crate::disk::block::Block;
 use crate::disk::{self, Disk};
 use crate::error::{self, joined};
 use crate::progress::{Meter, Phase, Report};
@@ -57,8 +57,7 @@ fn discard(
             break;
         }
         done += length;
-        let report = || Report { phase: Phase::Wiping, done, total: Some(total) };
-        meter.report(report);
+        meter.report(|| Report { phase: Phase::Wiping, done, total: Some(total) });
     }
     Ok(())
 }
@@ -75,11 +74,7 @@ pub(super) fn zero_ends(disk: &Disk) -> Result<(), disk::Error> {
     let mut block = Block::new();
     for at in offsets {
         let expected = usize::try_from(length).unwrap_or_default();
-        disk.read(at, &mut block, expected)?;
-        block.truncate(expected);
-        if !is_zero(block.content()) {
-            return Err(disk.differs(at, length));
-        }
+        disk.check_zero(at, &mut block, expected)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::installed::system;
-use crate::{reason, run};
+use crate::{context, environment, reason, run};
 
 /// Creates a system with `programs`, which append their arguments to `/etc/called`.
 fn system_with(programs: &[&str], ending: &str) -> LoopDisk {
@@ -52,11 +52,11 @@ async fn the_systems_own_grub_is_installed_and_configured() {
 async fn a_failed_grub_install_reports_its_output_and_ends_the_action() {
     let disk =
         system_with(&["grub-install", "grub-mkconfig"], "echo no room for core.img >&2; exit 1");
-    let ActionOutcome::Failure(failure) = run(Builtin::Grub2Disk, &variables(&disk)).await else {
-        panic!("no failure")
-    };
-    assert_eq!(failure.reason, "grub2disk: `grub-install /dev/sdx` ended with exit code 1");
-    assert_eq!((failure.output.as_str(), failure.exit_code), ("no room for core.img\n", 1));
+    let (context, recorder) = context();
+    let variables = environment(&variables(&disk));
+    let failed = reason(worker::run(Builtin::Grub2Disk, &variables, &context).await);
+    assert_eq!(failed, "grub2disk: `grub-install /dev/sdx` ended with exit code 1");
+    assert_eq!(recorder.output.lock().unwrap().as_slice(), b"no room for core.img\n");
     let called = fs::read_to_string(disk.mounted().path().join("etc/called")).unwrap();
     assert_eq!(called, "grub-install /dev/sdx\n");
 }

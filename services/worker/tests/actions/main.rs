@@ -69,7 +69,7 @@ async fn run(action: Builtin, variables: &[(&str, &str)]) -> ActionOutcome {
 
 /// Returns the reason of a failure, which must be one line.
 fn reason(outcome: ActionOutcome) -> String {
-    let ActionOutcome::Failure(failure) = outcome else { panic!("{outcome:?} is not a failure") };
-    assert!(!failure.reason.contains('\n'));
-    failure.reason
+    let ActionOutcome::Failure(reason) = outcome else { panic!("{outcome:?} is not a failure") };
+    assert!(!reason.contains('\n'));
+    reason
 }

@@ -17,12 +17,25 @@ async fn run_subcommand(
     description: Value,
     more: &[(&str, &str)],
 ) -> ActionOutcome {
+    run_recorded(subcommand, description, more).await.0
+}
+
+/// Does the same. Returns the printed text, too.
+async fn run_recorded(
+    subcommand: Subcommand,
+    description: Value,
+    more: &[(&str, &str)],
+) -> (ActionOutcome, String) {
     let file = NamedTempFile::new().unwrap();
     let metadata = json!({"metadata": {"instance": {"storage": description}}});
     fs::write(&file, metadata.to_string()).unwrap();
     let mut variables = vec![("TEST", "y"), ("JSON_FILE", file.path().to_str().unwrap())];
     variables.extend(more);
-    crate::run(Builtin::Rootio(subcommand), &variables).await
+    let (context, recorder) = context();
+    let action = Builtin::Rootio(subcommand);
+    let outcome = worker::run(action, &environment(&variables), &context).await;
+    let printed = String::from_utf8(recorder.output.lock().unwrap().clone()).unwrap();
+    (outcome, printed)
 }
 
 fn disks(disk: &LoopDisk, partitions: Value) -> Value {
@@ -269,14 +282,11 @@ async fn unsupported_file_systems_are_refused_before_the_first_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_fails_fails_the_action() {
     let disk = LoopDisk::new(8 << 20);
-    let ActionOutcome::Failure(failure) =
-        run_subcommand(Subcommand::Format, filesystem(&disk, "ext4", &["-O", "nonsense"]), &[])
-            .await
-    else {
-        panic!("no failure")
-    };
-    assert!(failure.reason.starts_with("rootio format: `"), "{}", failure.reason);
-    assert!(failure.output.contains("nonsense"), "{}", failure.output);
+    let description = filesystem(&disk, "ext4", &["-O", "nonsense"]);
+    let (outcome, printed) = run_recorded(Subcommand::Format, description, &[]).await;
+    let failed = reason(outcome);
+    assert!(failed.starts_with("rootio format: `"), "{failed}");
+    assert!(printed.contains("nonsense"), "{printed}");
 }
 
 #[tokio::test]

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use machine::control_plane::{CALL_TIMEOUT, ControlPlaneClient};
 use runtime::retry::is_final;
 use tinwright::hardware::v1::Inventory;
 use tinwright::workflow::v1::{ReportInventoryRequest, ReportInventoryResponse};
 use worker::lldp::Listener;
-
-use crate::link::WorkerLink;
 
 /// Attempts to report the inventory. The next boot reports it again.
 const MAX_ATTEMPTS: u32 = 3;
@@ -40,8 +39,7 @@ impl MachineFiles {
         let refreshed =
             tokio::task::spawn_blocking(move || worker::inventory::refresh_disk_links(&root));
         if let Ok(Err(error)) = refreshed.await {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "links to disks not made");
+            tracing::error!(error = runtime::cause(&error), "links to disks not made");
         }
     }
 
@@ -56,20 +54,20 @@ impl MachineFiles {
 
     /// Reports the inventory of a machine without a record, by which it gets one. Repeats the call for ten minutes, or until its error is
     /// final. Waits for neighbours first: this boot has no other work, and later reports of it are ignored.
-    pub(crate) async fn enrol(&self, link: &WorkerLink) {
+    pub(crate) async fn enrol(&self, link: &ControlPlaneClient) {
         self.neighbours.ended().await;
         let Some(inventory) = self.collect().await else {
             return tracing::error!("not enrolled: collecting the inventory failed");
         };
         let request = ReportInventoryRequest { inventory: Some(inventory) };
         for attempt in 1..=MAX_ENROLMENT_ATTEMPTS {
-            let status = match link.report_inventory(request.clone()).await {
+            let status = match link.once(request.clone(), CALL_TIMEOUT).await {
                 Ok(ReportInventoryResponse { hardware_id, name }) => {
                     return tracing::info!(hardware.id = hardware_id, name, "machine enrolled");
                 }
                 Err(status) => status,
             };
-            let error = &status as &dyn std::error::Error;
+            let error = runtime::cause(&status);
             if attempt == MAX_ENROLMENT_ATTEMPTS || is_final(status.code()) {
                 return tracing::error!(error, "not enrolled");
             }
@@ -79,7 +77,7 @@ impl MachineFiles {
     }
 
     /// Reports the inventory, and returns it. A failure is only logged: the work of this boot does not depend on it.
-    pub(crate) async fn report(&self, link: &WorkerLink) -> Option<Inventory> {
+    pub(crate) async fn report(&self, link: &ControlPlaneClient) -> Option<Inventory> {
         let Some(inventory) = self.collect().await else {
             tracing::error!("inventory not reported: collecting it failed");
             return None;
@@ -89,7 +87,11 @@ impl MachineFiles {
     }
 
     /// Reports `inventory` again if neighbours were found that it lacks, once the listening has ended.
-    pub(crate) async fn report_neighbours(&self, link: &WorkerLink, inventory: Option<Inventory>) {
+    pub(crate) async fn report_neighbours(
+        &self,
+        link: &ControlPlaneClient,
+        inventory: Option<Inventory>,
+    ) {
         let Some(mut inventory) = inventory else { return };
         self.neighbours.ended().await;
         if self.neighbours.add_to(&mut inventory) {
@@ -99,15 +101,15 @@ impl MachineFiles {
 }
 
 /// Reports `inventory`. A failure is only logged.
-async fn send(link: &WorkerLink, inventory: Inventory) {
+async fn send(link: &ControlPlaneClient, inventory: Inventory) {
     let (disks, interfaces) = (inventory.disks.len(), inventory.interfaces.len());
     let neighbours = inventory.interfaces.iter().filter(|it| it.lldp_neighbour.is_some()).count();
     let request = ReportInventoryRequest { inventory: Some(inventory) };
     for attempt in 1..=MAX_ATTEMPTS {
-        let Err(status) = link.report_inventory(request.clone()).await else {
+        let Err(status) = link.once(request.clone(), CALL_TIMEOUT).await else {
             return tracing::info!(disks, interfaces, neighbours, "inventory reported");
         };
-        let error = &status as &dyn std::error::Error;
+        let error = runtime::cause(&status);
         if attempt == MAX_ATTEMPTS || is_final(status.code()) {
             return tracing::error!(error, "inventory not reported");
         }

@@ -6,7 +6,7 @@
 //!            ─▶ session: NextAction ─▶ action ─▶ FinishAction ─▶ …      meanwhile the certificate is renewed
 //! ```
 //!
-//! - [`link`], [`machine::retry_policy`]: calls, which are repeated while the control plane is not reachable.
+//! - [`machine::control_plane`], [`machine::retry_policy`]: calls, which are repeated while the control plane is not reachable.
 //! - [`machine::journal`]: state that survives a crash of this process; [`leftover_processes`]: kills processes left by a crash.
 //! - [`inventory`]: the report of this machine's parts and neighbours, and the links to its disks.
 //! - [`power`]: the end of this boot.
@@ -20,7 +20,6 @@
 
 mod inventory;
 mod leftover_processes;
-mod link;
 mod power;
 mod session;
 
@@ -44,7 +43,6 @@ use worker::Terminal;
 use worker::lldp::{LISTENING_LIMIT, Listener};
 
 use inventory::MachineFiles;
-use link::WorkerLink;
 use power::Power;
 use session::Session;
 
@@ -147,9 +145,9 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     let roots = trust::image_roots(&arguments.roots, &authority)
         .with_context(|| arguments.roots.display().to_string())?;
     let plane = ControlPlane { servers: boot.servers.clone(), authority };
-    let link = WorkerLink(ControlPlaneClient::new(plane)?);
+    let link = ControlPlaneClient::new(plane)?;
     let (token, clock) = (&boot.boot_token, Clock::system());
-    let identity = MachineIdentity::establish(&*link, &journal, token, &holder, clock).await?;
+    let identity = MachineIdentity::establish(&link, &journal, token, &holder, clock).await?;
     let Some(mut identity) = identity else {
         return Ok(power.end_boot(Terminal::Reboot)?);
     };
@@ -162,20 +160,13 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
         machine.enrol(&link).await;
         return Ok(power.end_boot(Terminal::PowerOff)?);
     }
-    let (link, journal) = (link.clone(), journal.clone());
-    let session = Session {
-        link: link.clone(),
-        journal: journal.clone(),
-        holder,
-        hardware_id,
-        roots,
-        power,
-        machine,
-    };
+    let (client, pages) = (link.clone(), journal.clone());
+    let session =
+        Session { link: client, journal: pages, holder, hardware_id, roots, power, machine };
     let mut actions = pin!(session.run());
     tokio::select! {
         () = &mut actions => return Ok(()),
-        () = identity.renew_until_expired(&*link, &journal) => {}
+        () = identity.renew_until_expired(&link, &journal) => {}
     }
     tracing::error!("certificate expired: the machine reboots as soon as no action is running");
     link.set_expired();

@@ -23,6 +23,7 @@ mod reporting;
 use std::pin::pin;
 use std::time::Duration;
 
+use machine::control_plane::ControlPlaneClient;
 use machine::journal::Journal;
 use machine::retry_policy::REFUSED_RETRY_DELAY;
 use runtime::Clock;
@@ -31,10 +32,11 @@ use worker::Terminal;
 
 use crate::inventory::MachineFiles;
 use crate::leftover_processes;
-use crate::link::WorkerLink;
 use crate::power::Power;
 use attempt::{ATTEMPT, AttemptRecord};
 
+/// Timeout of a long poll: the server holds the call up to 50 s while there is no action, plus the timeout of a call.
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(65);
 /// The minimum time between two NextAction calls without an action.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -42,7 +44,7 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Session {
     /// The control plane.
-    pub(crate) link: WorkerLink,
+    pub(crate) link: ControlPlaneClient,
     /// State that survives a crash.
     pub(crate) journal: Journal,
     /// Boot and process of this worker.
@@ -103,14 +105,14 @@ impl Session {
         let holder = Some(self.holder.clone());
         // This process runs no action now. An action of an earlier process ended with it.
         let request = NextActionRequest { holder, running_lease_id: String::new() };
-        match self.link.next_action(request).await {
+        match self.link.repeat(request, LONG_POLL_TIMEOUT).await {
             Ok(NextActionResponse { assignment: Some(assignment), .. }) => {
                 self.run_assignment(assignment).await
             }
             Ok(NextActionResponse { reboot: true, .. }) => self.reboot().await,
             Ok(NextActionResponse { assignment: None, reboot: false }) => Step::Idle,
             Err(status) => {
-                let error = &status as &dyn std::error::Error;
+                let error = runtime::cause(&status);
                 tracing::error!(error, "NextAction refused; retrying in a minute");
                 self.wait_for_retry().await;
                 Step::Idle
@@ -122,7 +124,7 @@ impl Session {
         match self.power.end_boot(Terminal::Reboot) {
             Ok(()) => Step::BootEnded,
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = runtime::cause(&error);
                 tracing::error!(error, "reboot failed; retrying in a minute");
                 self.wait_for_retry().await;
                 Step::Idle
@@ -141,10 +143,7 @@ impl Session {
         let attempt = match self.journal.read(ATTEMPT).await {
             Ok(attempt) => attempt,
             Err(error) => {
-                return tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "journal not readable"
-                );
+                return tracing::error!(error = runtime::cause(&error), "journal not readable");
             }
         };
         match attempt {

@@ -1,10 +1,12 @@
 //! A parsed assignment: the action to run, its variables and time limit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tinwright::workflow::v1::{Action, Assignment};
 use worker::{Builtin, Environment};
 
+use super::progress::ProgressRecorder;
 use crate::leftover_processes::LEASE_VARIABLE;
 
 /// Default time limit of an action.
@@ -39,6 +41,8 @@ pub(crate) struct ActionAttempt {
     /// Commands after a timeout and after a failure; may be empty.
     pub(crate) on_timeout: Vec<String>,
     pub(crate) on_failure: Vec<String>,
+    /// Its progress and its log.
+    pub(crate) recorder: Arc<ProgressRecorder>,
 }
 
 impl ActionAttempt {
@@ -63,6 +67,7 @@ impl ActionAttempt {
             background,
             on_timeout,
             on_failure,
+            recorder: Arc::default(),
         })
     }
 }

@@ -18,19 +18,16 @@
 //!
 //! If the control plane is not reachable meanwhile, the action continues, and reports wait.
 
-use std::sync::Arc;
-
+use machine::control_plane::CALL_TIMEOUT;
 use machine::journal::Page;
 use runtime::Clock;
 use serde::{Deserialize, Serialize};
-use tinwright::workflow::v1::{Assignment, StartActionRequest};
+use tinwright::workflow::v1::{Assignment, FinishActionRequest, StartActionRequest};
 use tokio_util::sync::CancellationToken;
 use worker::{ActionOutcome, Builtin, Context, RetryPolicy, Terminal};
 
 use super::assignment::{ActionAttempt, WorkerIds};
-use super::log::LogPosition;
 use super::outcome::{Finish, action_result};
-use super::progress::ProgressRecorder;
 use super::reaction::Reaction;
 use super::{Session, Step};
 
@@ -73,13 +70,9 @@ impl Session {
         if !self.start(&attempt, terminal.is_some()).await {
             return Step::Idle;
         }
-        let (recorder, mut position) =
-            (Arc::new(ProgressRecorder::default()), LogPosition::default());
         let end = match (attempt.builtin, terminal) {
             (_, Some(terminal)) => AttemptEnd::EndBoot(terminal),
-            (Some(builtin), None) => {
-                self.run_journalled(&attempt, builtin, &recorder, &mut position).await
-            }
+            (Some(builtin), None) => self.run_journalled(&attempt, builtin).await,
             (None, None) => {
                 AttemptEnd::Result(Finish::failed(&attempt, unsupported_image(&attempt)), None)
             }
@@ -101,7 +94,7 @@ impl Session {
         let step = self.finish_action(finish).await;
         if step == Step::Done {
             if let Some(reaction) = reaction {
-                self.react(&attempt, reaction, &recorder, &mut position).await;
+                self.react(&attempt, reaction).await;
             }
             self.clear_attempt().await;
         }
@@ -111,16 +104,15 @@ impl Session {
     /// Calls StartAction. Returns false if the action must not run.
     async fn start(&self, attempt: &ActionAttempt, terminal: bool) -> bool {
         let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
-        let started =
-            self.link.start_action(StartActionRequest { workflow_id, lease_id, terminal });
-        match started.await {
+        let request = StartActionRequest { workflow_id, lease_id, terminal };
+        match self.link.repeat(request, CALL_TIMEOUT).await {
             Ok(_) => {
                 let (action, image) = (&attempt.name, &attempt.image);
                 tracing::info!(action, image, terminal, "action started");
                 true
             }
             Err(status) => {
-                let error = &status as &dyn std::error::Error;
+                let error = runtime::cause(&status);
                 tracing::warn!(
                     action = attempt.name,
                     error,
@@ -131,13 +123,7 @@ impl Session {
         }
     }
 
-    async fn run_journalled(
-        &self,
-        attempt: &ActionAttempt,
-        builtin: Builtin,
-        recorder: &Arc<ProgressRecorder>,
-        position: &mut LogPosition,
-    ) -> AttemptEnd {
+    async fn run_journalled(&self, attempt: &ActionAttempt, builtin: Builtin) -> AttemptEnd {
         let (lease_id, action) = (attempt.lease_id.clone(), attempt.name.clone());
         let begun = self.journal.write(ATTEMPT, &AttemptRecord::Running { lease_id, action }).await;
         if let Err(error) = begun {
@@ -145,41 +131,30 @@ impl Session {
             let reason = format!("not started: {:#}", anyhow::Error::new(error));
             return AttemptEnd::Result(Finish::failed(attempt, reason), None);
         }
-        let end = self.run_action(attempt, builtin, recorder, position).await;
+        let end = self.run_action(attempt, builtin).await;
         if let AttemptEnd::Result(finish, _) = &end {
             let ended = AttemptRecord::Ended { finish: finish.clone() };
             if let Err(error) = self.journal.write(ATTEMPT, &ended).await {
-                let error = &error as &dyn std::error::Error;
+                let error = runtime::cause(&error);
                 tracing::warn!(error, "result not journalled: a crash would lose it");
             }
         }
-        while self.send_piece(attempt, recorder, position).await {}
+        while self.send_piece(attempt).await {}
         end
     }
 
-    async fn run_action(
-        &self,
-        attempt: &ActionAttempt,
-        builtin: Builtin,
-        recorder: &Arc<ProgressRecorder>,
-        position: &mut LogPosition,
-    ) -> AttemptEnd {
+    async fn run_action(&self, attempt: &ActionAttempt, builtin: Builtin) -> AttemptEnd {
         // Actions before this one may have made partitions.
         self.machine.refresh_links().await;
-        let (begun, stop) = (Clock::system().monotonic(), CancellationToken::new());
-        let context = Context {
-            progress: recorder.clone(),
-            stop: stop.clone(),
-            roots: self.roots.clone(),
-            retry_policy: RetryPolicy::default(),
-        };
+        let (begun, context) = (Clock::system().monotonic(), self.context(attempt));
+        let stop = context.stop.clone();
         let environment = attempt.environment.clone();
         let mut action =
             tokio::spawn(async move { worker::run(builtin, &environment, &context).await });
         let cause = tokio::select! {
             outcome = &mut action => Err(outcome),
-            cause = self.wait_for_cancellation(attempt, recorder) => Ok(cause),
-            never = self.send_log(attempt, recorder, position) => match never {},
+            cause = self.wait_for_cancellation(attempt) => Ok(cause),
+            never = self.send_log(attempt) => match never {},
         };
         let (outcome, cancelled) = match cause {
             Err(outcome) => (outcome, None),
@@ -194,27 +169,33 @@ impl Session {
             return AttemptEnd::EndBoot(*terminal);
         }
         let (state, reason) = action_result(attempt, outcome, cancelled);
-        let (tail, duration) = (recorder.log.tail(), Clock::system().monotonic() - begun);
+        let (tail, duration) = (attempt.recorder.log.tail(), Clock::system().monotonic() - begun);
         let finish = Finish { state, tail, duration, ..Finish::failed(attempt, reason) };
         AttemptEnd::Result(finish, Reaction::for_result(attempt, state, cancelled))
+    }
+
+    /// Returns the context of an action, or of its reaction.
+    pub(super) fn context(&self, attempt: &ActionAttempt) -> Context {
+        let (progress, stop) = (attempt.recorder.clone(), CancellationToken::new());
+        Context { progress, stop, roots: self.roots.clone(), retry_policy: RetryPolicy::default() }
     }
 
     /// Reports a result. If it is refused, reports it without its output, which may be too large for the workflow's record. If
     /// this is refused, too, the result stays in the journal.
     pub(super) async fn finish_action(&self, mut finish: Finish) -> Step {
         loop {
-            let Err(status) = self.link.finish_action(finish.clone().into()).await else {
+            let request = FinishActionRequest::from(finish.clone());
+            let Err(status) = self.link.repeat(request, CALL_TIMEOUT).await else {
                 return Step::Done;
             };
-            let error = &status as &dyn std::error::Error;
-            tracing::error!(error, "result refused by the control plane");
+            tracing::error!(error = runtime::cause(&status), "result refused by the control plane");
             if !finish.shorten() {
                 break;
             }
         }
         let ended = AttemptRecord::Ended { finish };
         if let Err(error) = self.journal.write(ATTEMPT, &ended).await {
-            let error = &error as &dyn std::error::Error;
+            let error = runtime::cause(&error);
             tracing::error!(error, "refused result not journalled: its action may run again");
         }
         Step::Idle
@@ -223,7 +204,7 @@ impl Session {
     /// Returns the result in the journal if it is one under `lease`. It was refused: an accepted one is deleted.
     async fn refused_result(&self, lease: &str) -> Option<Finish> {
         let attempt = self.journal.read(ATTEMPT).await.inspect_err(|error| {
-            tracing::error!(error = error as &dyn std::error::Error, "journal not readable");
+            tracing::error!(error = runtime::cause(error), "journal not readable");
         });
         match attempt.ok().flatten()? {
             AttemptRecord::Ended { finish } => (finish.lease_id == lease).then_some(finish),
@@ -246,7 +227,7 @@ impl Session {
     /// Deletes the attempt from the journal.
     pub(super) async fn clear_attempt(&self) {
         if let Err(error) = self.journal.clear(ATTEMPT).await {
-            let error = &error as &dyn std::error::Error;
+            let error = runtime::cause(&error);
             tracing::warn!(
                 error,
                 "journal not cleared: the result would be reported again after a restart"

@@ -54,21 +54,18 @@ pub(crate) fn action_result(
     let name = attempt.builtin.map_or_else(|| attempt.image.clone(), |builtin| builtin.to_string());
     match (outcome, cancelled) {
         (Ok(ActionOutcome::Success), _) => (FinalState::Success, String::new()),
-        (Ok(ActionOutcome::Failure(failure)), _) => (FinalState::Failed, failure.reason),
-        (
-            Ok(ActionOutcome::Cancelled | ActionOutcome::Terminal(_)),
-            Some(CancelReason::Timeout),
-        ) => (FinalState::Timeout, format!("{name}: not done within {:?}", attempt.limit)),
-        (
-            Ok(ActionOutcome::Cancelled | ActionOutcome::Terminal(_)),
-            Some(CancelReason::Requested) | None,
-        ) => (FinalState::Failed, format!("{name}: cancelled as requested")),
-        (
-            Ok(ActionOutcome::Cancelled | ActionOutcome::Terminal(_)),
-            Some(CancelReason::LeaseLost),
-        ) => (FinalState::Failed, format!("{name}: cancelled: its lease is no longer valid")),
+        (Ok(ActionOutcome::Failure(reason)), _) => (FinalState::Failed, reason),
         (Err(_), _) => {
             (FinalState::Failed, format!("{name}: panicked: this is a bug of the worker"))
+        }
+        (Ok(_), Some(CancelReason::Timeout)) => {
+            (FinalState::Timeout, format!("{name}: not done within {:?}", attempt.limit))
+        }
+        (Ok(_), Some(CancelReason::Requested) | None) => {
+            (FinalState::Failed, format!("{name}: cancelled as requested"))
+        }
+        (Ok(_), Some(CancelReason::LeaseLost)) => {
+            (FinalState::Failed, format!("{name}: cancelled: its lease is no longer valid"))
         }
     }
 }
@@ -111,7 +108,9 @@ impl From<Finish> for FinishActionRequest {
 
 #[cfg(test)]
 mod tests {
-    use worker::{Builtin, Environment, Failure, Terminal};
+    use std::sync::Arc;
+
+    use worker::{Builtin, Environment, Terminal};
 
     use super::*;
 
@@ -127,6 +126,7 @@ mod tests {
             background: false,
             on_timeout: Vec::new(),
             on_failure: Vec::new(),
+            recorder: Arc::default(),
         };
         action_result(&attempt, Ok(outcome), cancelled)
     }
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_failure_has_its_own_reason_even_if_cancelled() {
-        let failure = Failure { reason: "no disk".into(), output: String::new(), exit_code: 1 };
-        let result = result(ActionOutcome::Failure(failure), Some(CancelReason::Requested));
+        let failure = ActionOutcome::Failure("no disk".into());
+        let result = result(failure, Some(CancelReason::Requested));
         assert_eq!(result, (FinalState::Failed, "no disk".into()));
     }
 }

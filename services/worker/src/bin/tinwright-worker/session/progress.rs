@@ -1,13 +1,14 @@
 //! Progress and log of a running action.
 
 use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tinwright::workflow::v1::{Progress as ProgressMessage, progress::Phase as PhaseMessage};
 use tokio::sync::watch;
 use worker::Progress;
 use worker::progress::{Phase, Report};
 
-use super::log::Log;
+use super::log::{Log, LogPosition};
 
 /// Records reports and output of an action without blocking it.
 #[derive(Debug, Default)]
@@ -15,12 +16,18 @@ pub(crate) struct ProgressRecorder {
     last_report: watch::Sender<Option<Report>>,
     /// All output.
     pub(crate) log: Log,
+    position: Mutex<LogPosition>,
 }
 
 impl ProgressRecorder {
     /// Subscribes to the latest report.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Report>> {
         self.last_report.subscribe()
+    }
+
+    /// The position up to which the log is sent.
+    pub(crate) fn position(&self) -> MutexGuard<'_, LogPosition> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

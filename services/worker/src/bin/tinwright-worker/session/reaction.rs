@@ -1,15 +1,8 @@
 //! The template's `on-failure` and `on-timeout` commands. They run after the result is reported and do not change it.
 
-use std::sync::Arc;
-
-use tokio_util::sync::CancellationToken;
-use worker::{Context, RetryPolicy};
-
 use super::Session;
 use super::assignment::ActionAttempt;
-use super::log::LogPosition;
 use super::outcome::{CancelReason, FinalState};
-use super::progress::ProgressRecorder;
 
 /// A command to run, and the name of its setting: `on-failure` or `on-timeout`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,23 +35,12 @@ impl Reaction {
 
 impl Session {
     /// Runs `reaction` with the time limit of `attempt`. Its output is appended to the attempt's log.
-    pub(super) async fn react(
-        &self,
-        attempt: &ActionAttempt,
-        reaction: Reaction,
-        recorder: &Arc<ProgressRecorder>,
-        position: &mut LogPosition,
-    ) {
+    pub(super) async fn react(&self, attempt: &ActionAttempt, reaction: Reaction) {
         let Reaction { after, command } = reaction;
         tracing::info!(action = attempt.name, after, "running the reaction");
-        recorder.log.write(format!("{after}:\n").as_bytes());
-        let stop = CancellationToken::new();
-        let context = Context {
-            progress: recorder.clone(),
-            stop: stop.clone(),
-            roots: self.roots.clone(),
-            retry_policy: RetryPolicy::default(),
-        };
+        attempt.recorder.log.write(format!("{after}:\n").as_bytes());
+        let context = self.context(attempt);
+        let stop = context.stop.clone();
         let (image, environment) = (attempt.image.clone(), attempt.environment.clone());
         let mut reaction =
             tokio::spawn(
@@ -70,7 +52,7 @@ impl Session {
                 stop.cancel();
                 reaction.await
             }
-            never = self.send_log(attempt, recorder, position) => match never {},
+            never = self.send_log(attempt) => match never {},
         };
         let line = match result {
             Ok(Ok(())) => "done".into(),
@@ -79,13 +61,14 @@ impl Session {
             Err(_) => "panicked: this is a bug of the worker".into(),
         };
         tracing::info!(action = attempt.name, after, line, "reaction ended");
-        recorder.log.write(format!("{after}: {line}\n").as_bytes());
-        while self.send_piece(attempt, recorder, position).await {}
+        attempt.recorder.log.write(format!("{after}: {line}\n").as_bytes());
+        while self.send_piece(attempt).await {}
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use worker::Environment;
@@ -104,6 +87,7 @@ mod tests {
             background: false,
             on_timeout: vec!["late".into()],
             on_failure: vec!["failed".into()],
+            recorder: Arc::default(),
         }
     }
 

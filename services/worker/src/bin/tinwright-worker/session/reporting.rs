@@ -5,6 +5,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use machine::control_plane::CALL_TIMEOUT;
+use machine::retry_policy::Backoff;
 use runtime::Clock;
 use runtime::retry::is_final;
 use tinwright::workflow::v1::{AppendLogRequest, ReportProgressRequest};
@@ -14,8 +16,7 @@ use super::Session;
 use super::assignment::ActionAttempt;
 use super::log::LogPosition;
 use super::outcome::CancelReason;
-use super::progress::{ProgressRecorder, to_proto};
-use machine::retry_policy::Backoff;
+use super::progress::to_proto;
 
 /// The longest time between two reports, which also renew the lease.
 const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(15);
@@ -24,31 +25,23 @@ const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Waits for a reason to cancel the action. Meanwhile it reports progress, which renews the lease.
-    pub(super) async fn wait_for_cancellation(
-        &self,
-        attempt: &ActionAttempt,
-        recorder: &ProgressRecorder,
-    ) -> CancelReason {
+    pub(super) async fn wait_for_cancellation(&self, attempt: &ActionAttempt) -> CancelReason {
         tokio::select! {
             () = sleep(attempt.limit) => CancelReason::Timeout,
             // No reports for a background action: the control plane treats it as done.
-            cause = self.report_progress(attempt, recorder), if !attempt.background => cause,
+            cause = self.report_progress(attempt), if !attempt.background => cause,
         }
     }
 
-    async fn report_progress(
-        &self,
-        attempt: &ActionAttempt,
-        recorder: &ProgressRecorder,
-    ) -> CancelReason {
-        let (mut last, mut backoff) = (recorder.subscribe(), Backoff::default());
+    async fn report_progress(&self, attempt: &ActionAttempt) -> CancelReason {
+        let (mut last, mut backoff) = (attempt.recorder.subscribe(), Backoff::default());
         let mut due = Clock::system().monotonic() + MAX_REPORT_INTERVAL;
         loop {
             let _changed_or_due = timeout_at(due.into(), last.changed()).await;
             let progress = last.borrow_and_update().as_ref().map(to_proto);
             let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
             let request = ReportProgressRequest { workflow_id, lease_id, progress };
-            match self.link.report_progress(request).await {
+            match self.link.once(request, CALL_TIMEOUT).await {
                 Ok(response) if response.stop => return CancelReason::Requested,
                 Ok(_) => {
                     backoff.reset("ReportProgress");
@@ -67,41 +60,32 @@ impl Session {
     }
 
     /// Sends the log while the action writes it. Never returns.
-    pub(super) async fn send_log(
-        &self,
-        attempt: &ActionAttempt,
-        recorder: &ProgressRecorder,
-        position: &mut LogPosition,
-    ) -> Infallible {
+    pub(super) async fn send_log(&self, attempt: &ActionAttempt) -> Infallible {
         loop {
             sleep(MIN_REPORT_INTERVAL).await;
-            self.send_piece(attempt, recorder, position).await;
+            self.send_piece(attempt).await;
         }
     }
 
     /// Sends the next piece of the log. Returns false if there is none.
-    pub(super) async fn send_piece(
-        &self,
-        attempt: &ActionAttempt,
-        recorder: &ProgressRecorder,
-        position: &mut LogPosition,
-    ) -> bool {
-        let data = recorder.log.piece(position.offset);
-        if data.is_empty() || position.refused {
+    pub(super) async fn send_piece(&self, attempt: &ActionAttempt) -> bool {
+        let recorder = &attempt.recorder;
+        let LogPosition { offset, refused, .. } = *recorder.position();
+        let data = recorder.log.piece(offset);
+        if data.is_empty() || refused {
             return false;
         }
         let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
-        let (offset, length) = (position.offset as u64, data.len());
+        let (offset, length) = (offset as u64, data.len());
         let request = AppendLogRequest { workflow_id, lease_id, offset, data };
-        match self.link.append_log(request).await {
+        match self.link.repeat(request, CALL_TIMEOUT).await {
             Ok(response) if response.next_offset < offset => {
-                position.missing(response.next_offset);
+                recorder.position().missing(response.next_offset);
             }
-            Ok(_) => position.advance(length),
+            Ok(_) => recorder.position().advance(length),
             Err(status) => {
-                let error = &status as &dyn std::error::Error;
-                tracing::warn!(error, "log refused by the control plane");
-                position.refused = true;
+                tracing::warn!(error = runtime::cause(&status), "log refused by the control plane");
+                recorder.position().refused = true;
             }
         }
         true
