@@ -95,14 +95,9 @@ impl<'a> Schemas<'a> {
         let properties = fields.map(|field| (field.name().to_owned(), self.field(&field)));
         let properties: Map<_, _> = properties.collect();
         // Unknown fields are refused.
-        let closed = [("additionalProperties".to_owned(), json!(false))];
-        Map::from_iter([
-            ("type".to_owned(), json!("object")),
-            ("properties".to_owned(), properties.into()),
-        ])
-        .into_iter()
-        .chain(closed)
-        .collect()
+        let closed =
+            json!({"type": "object", "properties": properties, "additionalProperties": false});
+        object_of(&closed)
     }
 
     /// Returns the schema of a field, with its comment and what its options say.
@@ -132,10 +127,7 @@ impl<'a> Schemas<'a> {
             && let Some(entry) = kind.as_message()
         {
             let values = self.single(&entry.map_entry_value_field());
-            let keys = key_pattern(&entry.map_entry_key_field());
-            let mut schema = object_of(&json!({"type": "object", "additionalProperties": values}));
-            schema.extend(keys.map(|keys| ("propertyNames".to_owned(), json!({"pattern": keys}))));
-            return schema;
+            return object_of(&json!({"type": "object", "additionalProperties": values}));
         }
         let single = self.single(field);
         if field.is_list() {
@@ -207,26 +199,6 @@ fn well_known(message: &MessageDescriptor) -> Option<Value> {
         "google.protobuf.Duration" => Some(json!({"type": "string", "pattern": DURATION})),
         "google.protobuf.FieldMask" => Some(json!({"type": "string", "pattern": MASK})),
         _ => None,
-    }
-}
-
-/// Returns the pattern of the keys of a map, unless they are any text.
-fn key_pattern(key: &FieldDescriptor) -> Option<&'static str> {
-    match key.kind() {
-        Kind::Bool => Some("^(true|false)$"),
-        Kind::Uint32 | Kind::Uint64 | Kind::Fixed32 | Kind::Fixed64 => Some("^[0-9]+$"),
-        Kind::Int32
-        | Kind::Int64
-        | Kind::Sint32
-        | Kind::Sint64
-        | Kind::Sfixed32
-        | Kind::Sfixed64 => Some("^-?[0-9]+$"),
-        Kind::String
-        | Kind::Bytes
-        | Kind::Double
-        | Kind::Float
-        | Kind::Enum(_)
-        | Kind::Message(_) => None,
     }
 }
 

@@ -13,8 +13,9 @@ pub(super) enum MessagePlan {
     Object(Vec<FieldPlan>),
     Timestamp,
     Duration,
-    /// Another well-known type, whose JSON is no object of its fields.
-    WellKnown(MessageDescriptor),
+    /// Another well-known type, whose JSON is no object of its fields, or a message with fields of types
+    /// that the contract does not use. Dynamic messages write its JSON.
+    Reflected(MessageDescriptor),
 }
 
 /// A field.
@@ -37,8 +38,8 @@ pub(super) enum Shape {
     /// None or one.
     Optional,
     List,
-    /// Entries with keys of this type.
-    Map(ValuePlan),
+    /// Entries with texts as keys.
+    Map,
 }
 
 /// The type of a value.
@@ -46,16 +47,9 @@ pub(super) enum Shape {
 pub(super) enum ValuePlan {
     Bool,
     Int32,
-    Sint32,
-    Sfixed32,
     Uint32,
-    Fixed32,
     Int64,
-    Sint64,
-    Sfixed64,
     Uint64,
-    Fixed64,
-    Float,
     Double,
     Text,
     Bytes,
@@ -73,10 +67,12 @@ impl MessagePlan {
         match message.full_name() {
             "google.protobuf.Timestamp" => Self::Timestamp,
             "google.protobuf.Duration" => Self::Duration,
-            _ if message.package_name() == "google.protobuf" => Self::WellKnown(message.clone()),
+            _ if message.package_name() == "google.protobuf" => Self::Reflected(message.clone()),
             _ => {
-                let mut fields: Vec<_> =
-                    message.fields().map(|field| FieldPlan::new(&field, numbers)).collect();
+                let fields = message.fields().map(|field| FieldPlan::new(&field, numbers));
+                let Some(mut fields) = fields.collect::<Option<Vec<_>>>() else {
+                    return Self::Reflected(message.clone());
+                };
                 fields.sort_by_key(|field| field.number);
                 Self::Object(fields)
             }
@@ -86,7 +82,7 @@ impl MessagePlan {
     pub(super) fn fields(&self) -> &[FieldPlan] {
         match self {
             Self::Object(fields) => fields,
-            Self::Timestamp | Self::Duration | Self::WellKnown(_) => &[],
+            Self::Timestamp | Self::Duration | Self::Reflected(_) => &[],
         }
     }
 
@@ -101,26 +97,24 @@ impl MessagePlan {
 }
 
 impl FieldPlan {
-    fn new(field: &FieldDescriptor, numbers: &HashMap<String, usize>) -> Self {
+    fn new(field: &FieldDescriptor, numbers: &HashMap<String, usize>) -> Option<Self> {
         let entry = field.kind().as_message().filter(|_| field.is_map()).cloned();
         let (shape, of_value) = match &entry {
-            Some(entry) => {
-                let key = ValuePlan::new(&entry.map_entry_key_field(), numbers);
-                (Shape::Map(key), entry.map_entry_value_field())
-            }
+            Some(entry) if entry.map_entry_key_field().kind() != Kind::String => return None,
+            Some(entry) => (Shape::Map, entry.map_entry_value_field()),
             None if field.is_list() => (Shape::List, field.clone()),
             None if field.supports_presence() => (Shape::Optional, field.clone()),
             None => (Shape::Plain, field.clone()),
         };
         let parent = field.parent_message();
         let first_oneof = parent.oneofs().find(|oneof| !oneof.is_synthetic());
-        Self {
+        Some(Self {
             number: field.number(),
             key: format!("\"{}\":", field.name()),
             shape,
-            value: ValuePlan::new(&of_value, numbers),
+            value: ValuePlan::new(&of_value, numbers)?,
             is_case: first_oneof.is_some() && field.containing_oneof() == first_oneof,
-        }
+        })
     }
 
     /// Returns its name in JSON.
@@ -130,43 +124,35 @@ impl FieldPlan {
 }
 
 impl ValuePlan {
-    fn new(field: &FieldDescriptor, numbers: &HashMap<String, usize>) -> Self {
-        match field.kind() {
+    fn new(field: &FieldDescriptor, numbers: &HashMap<String, usize>) -> Option<Self> {
+        Some(match field.kind() {
             Kind::Bool => Self::Bool,
             Kind::Int32 => Self::Int32,
-            Kind::Sint32 => Self::Sint32,
-            Kind::Sfixed32 => Self::Sfixed32,
             Kind::Uint32 => Self::Uint32,
-            Kind::Fixed32 => Self::Fixed32,
             Kind::Int64 => Self::Int64,
-            Kind::Sint64 => Self::Sint64,
-            Kind::Sfixed64 => Self::Sfixed64,
             Kind::Uint64 => Self::Uint64,
-            Kind::Fixed64 => Self::Fixed64,
-            Kind::Float => Self::Float,
             Kind::Double => Self::Double,
             Kind::String => Self::Text,
             Kind::Bytes if is_set(field, "json_object") => Self::JsonObject,
             Kind::Bytes => Self::Bytes,
             Kind::Enum(names) => Self::Enum(enum_names(&names)),
             Kind::Message(message) => Self::Message(numbers[message.full_name()]),
-        }
+            Kind::Sint32 | Kind::Sint64 | Kind::Float => return None,
+            Kind::Fixed32 | Kind::Fixed64 | Kind::Sfixed32 | Kind::Sfixed64 => return None,
+        })
     }
 
     /// True if it is a number of 32 bits that is sent as one of 64.
     pub(super) fn is_narrow(&self) -> bool {
-        matches!(self, Self::Int32 | Self::Sint32 | Self::Uint32 | Self::Enum(_))
+        matches!(self, Self::Int32 | Self::Uint32 | Self::Enum(_))
     }
 
     /// Returns the encoding of one value.
     pub(super) fn wire_type(&self) -> WireType {
         match self {
-            Self::Bool | Self::Int32 | Self::Sint32 | Self::Uint32 | Self::Int64 | Self::Sint64 => {
-                WireType::Varint
-            }
-            Self::Uint64 | Self::Enum(_) => WireType::Varint,
-            Self::Sfixed32 | Self::Fixed32 | Self::Float => WireType::ThirtyTwoBit,
-            Self::Sfixed64 | Self::Fixed64 | Self::Double => WireType::SixtyFourBit,
+            Self::Bool | Self::Int32 | Self::Uint32 | Self::Enum(_) => WireType::Varint,
+            Self::Int64 | Self::Uint64 => WireType::Varint,
+            Self::Double => WireType::SixtyFourBit,
             Self::Text | Self::Bytes | Self::JsonObject | Self::Message(_) => {
                 WireType::LengthDelimited
             }

@@ -56,7 +56,7 @@ impl<'a> Writer<'a> {
             MessagePlan::Object(_) => self.object(plan, bytes)?,
             MessagePlan::Timestamp => self.timestamp(bytes)?,
             MessagePlan::Duration => self.duration(bytes)?,
-            MessagePlan::WellKnown(message) => self.well_known(message, bytes)?,
+            MessagePlan::Reflected(message) => self.reflected(message, bytes)?,
         }
         self.depth -= 1;
         Ok(())
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
     ) -> Result<bool, TranscodeError> {
         match &field.shape {
             Shape::List => self.list(&field.value, values),
-            Shape::Map(key) => self.map(key, &field.value, values),
+            Shape::Map => self.map(&field.value, values),
             Shape::Plain | Shape::Optional => {
                 let Some(last) = values.last() else { return Ok(false) };
                 if let (ValuePlan::Message(number), [_, _, ..]) = (&field.value, values) {
@@ -131,26 +131,21 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Writes entries by the texts of their keys. The last one of several with a key counts.
-    fn map(
-        &mut self,
-        key: &ValuePlan,
-        plan: &ValuePlan,
-        values: &[WireField<'_>],
-    ) -> Result<bool, TranscodeError> {
+    /// Writes entries by their keys. The last one of several with a key counts.
+    fn map(&mut self, plan: &ValuePlan, values: &[WireField<'_>]) -> Result<bool, TranscodeError> {
         let mut entries = BTreeMap::new();
         for entry in values {
             let entry = fields(entry.value.bytes().ok_or(WRONG_TYPE)?)?;
             let last = |number| entry.iter().rev().find(|it| it.number == number);
-            let key_value = last(1).map_or_else(|| default(key), |it| it.value);
-            entries.insert(key_text(key, key_value)?, last(2).map(|it| it.value));
+            let key = last(1).map_or(Some(&[][..]), |it| it.value.bytes());
+            entries.insert(text(key.ok_or(WRONG_TYPE)?)?, last(2).map(|it| it.value));
         }
         self.json.push(b'{');
         for (n, (key, entry)) in entries.into_iter().enumerate() {
             if n > 0 {
                 self.json.push(b',');
             }
-            self.serialize(&key)?;
+            self.serialize(key)?;
             self.json.push(b':');
             self.value(plan, entry.unwrap_or_else(|| default(plan)))?;
         }
@@ -162,11 +157,12 @@ impl<'a> Writer<'a> {
         match (plan, value) {
             (ValuePlan::Bool, WireValue::Varint(it)) => self.serialize(&(it != 0)),
             (ValuePlan::Int32, WireValue::Varint(it)) => self.serialize(&int32(it)),
-            (ValuePlan::Sint32, WireValue::Varint(it)) => self.serialize(&zigzag32(it)),
-            (ValuePlan::Sfixed32, WireValue::Fixed32(it)) => self.serialize(&it.cast_signed()),
             (ValuePlan::Uint32, WireValue::Varint(it)) => self.serialize(&uint32(it)),
-            (ValuePlan::Fixed32, WireValue::Fixed32(it)) => self.serialize(&it),
-            (ValuePlan::Float, WireValue::Fixed32(it)) => self.float(f32::from_bits(it)),
+            // Numbers of 64 bits are texts: JSON's numbers are exact up to 53 bits.
+            (ValuePlan::Int64, WireValue::Varint(it)) => {
+                self.quoted(format_args!("{}", it.cast_signed()))
+            }
+            (ValuePlan::Uint64, WireValue::Varint(it)) => self.quoted(format_args!("{it}")),
             (ValuePlan::Double, WireValue::Fixed64(it)) => self.double(f64::from_bits(it)),
             (ValuePlan::Text, WireValue::Bytes(it)) => self.serialize(text(it)?),
             (ValuePlan::Bytes, WireValue::Bytes(it)) => self.base64(it),
@@ -190,16 +186,8 @@ impl<'a> Writer<'a> {
             (ValuePlan::Message(number), WireValue::Bytes(it)) => {
                 self.message(&self.plans[*number], it)
             }
-            (plan, value) => {
-                // Numbers of 64 bits are texts: JSON's numbers are exact up to 53 bits.
-                let number = wide_number(plan, value).ok_or(WRONG_TYPE)?;
-                self.quoted(format_args!("{number}"))
-            }
+            _ => Err(WRONG_TYPE),
         }
-    }
-
-    fn float(&mut self, value: f32) -> Result<(), TranscodeError> {
-        if value.is_finite() { self.serialize(&value) } else { self.double(value.into()) }
     }
 
     fn double(&mut self, value: f64) -> Result<(), TranscodeError> {
@@ -239,7 +227,7 @@ impl<'a> Writer<'a> {
         self.quoted(format_args!("{time}"))
     }
 
-    fn well_known(
+    fn reflected(
         &mut self,
         message: &MessageDescriptor,
         bytes: &[u8],
@@ -281,43 +269,15 @@ fn is_default(plan: &ValuePlan, value: WireValue<'_>) -> bool {
     }
 }
 
-/// Returns the value of a key or value that an entry of a map does not have.
+/// Returns the value of an entry of a map that has only a key.
 fn default(plan: &ValuePlan) -> WireValue<'static> {
     match plan.wire_type() {
         WireType::Varint => WireValue::Varint(0),
-        WireType::ThirtyTwoBit => WireValue::Fixed32(0),
         WireType::SixtyFourBit => WireValue::Fixed64(0),
+        WireType::ThirtyTwoBit => WireValue::Fixed32(0),
         WireType::LengthDelimited | WireType::StartGroup | WireType::EndGroup => {
             WireValue::Bytes(&[])
         }
-    }
-}
-
-/// Returns the text of a map's key.
-fn key_text(plan: &ValuePlan, value: WireValue<'_>) -> Result<String, TranscodeError> {
-    Ok(match (plan, value) {
-        (ValuePlan::Text, WireValue::Bytes(it)) => text(it)?.to_owned(),
-        (ValuePlan::Bool, WireValue::Varint(it)) => (it != 0).to_string(),
-        (ValuePlan::Int32, WireValue::Varint(it)) => int32(it).to_string(),
-        (ValuePlan::Sint32, WireValue::Varint(it)) => zigzag32(it).to_string(),
-        (ValuePlan::Sfixed32, WireValue::Fixed32(it)) => it.cast_signed().to_string(),
-        (ValuePlan::Uint32, WireValue::Varint(it)) => uint32(it).to_string(),
-        (ValuePlan::Fixed32, WireValue::Fixed32(it)) => it.to_string(),
-        (plan, value) => wide_number(plan, value).ok_or(WRONG_TYPE)?.to_string(),
-    })
-}
-
-/// Returns a number of 64 bits.
-fn wide_number(plan: &ValuePlan, value: WireValue<'_>) -> Option<i128> {
-    match (plan, value) {
-        (ValuePlan::Int64, WireValue::Varint(it))
-        | (ValuePlan::Sfixed64, WireValue::Fixed64(it)) => Some(it.cast_signed().into()),
-        (ValuePlan::Uint64, WireValue::Varint(it))
-        | (ValuePlan::Fixed64, WireValue::Fixed64(it)) => Some(it.into()),
-        (ValuePlan::Sint64, WireValue::Varint(it)) => {
-            Some(i128::from((it >> 1).cast_signed() ^ -(it & 1).cast_signed()))
-        }
-        _ => None,
     }
 }
 
@@ -333,9 +293,4 @@ fn uint32(value: u64) -> u32 {
 
 fn int32(value: u64) -> i32 {
     uint32(value).cast_signed()
-}
-
-fn zigzag32(value: u64) -> i32 {
-    let value = uint32(value);
-    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
