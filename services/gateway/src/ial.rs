@@ -30,12 +30,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use runtime::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
 use runtime::serve::ConnectionEnd;
@@ -46,7 +45,7 @@ use self::routes::Endpoint;
 use self::session::Session;
 use self::wrapper::{Credentials, Wrapper, auth_invalid};
 use crate::layers::Source;
-use crate::unread_body::finish;
+use crate::unread_body::{finish, read};
 use crate::{Client, Door, Gateway, Refusal};
 
 /// The largest body of a request.
@@ -148,7 +147,8 @@ impl Ial {
         if route == Endpoint::OpenApi {
             return Ok(responses::respond(http::StatusCode::OK, openapi::document().into()));
         }
-        let body = read(body).await?;
+        let incomplete = |text| Fault::new(Code::InvalidSyntax, text);
+        let body = read(body, MAX_BODY_BYTES, too_large, incomplete).await?;
         check_media_type(&parts.headers, &body)?;
         let source = parts.extensions.get::<Source>().map(|source| source.0);
         if body.is_empty() && (route.is_listing() || parts.method == Method::GET) {
@@ -284,20 +284,6 @@ impl Ial {
             return Err(fault.retry_after(CHECK_DELAY));
         }
         Ok(responses::success(&responses::Verified { valid }))
-    }
-}
-
-/// Reads a body, chunked or not, and leaves the rest of one that is too large.
-async fn read(body: &mut Option<Body>) -> Result<Bytes, Fault> {
-    let mut whole = body.take().unwrap_or_default();
-    let read = Limited::new(&mut whole, MAX_BODY_BYTES).collect().await;
-    match read {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            *body = Some(whole);
-            Err(too_large())
-        }
-        Err(_) => Err(Fault::new(Code::InvalidSyntax, "the body is not complete")),
     }
 }
 

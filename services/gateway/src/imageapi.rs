@@ -26,16 +26,12 @@ use axum::routing::get;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use runtime::Caller;
 use tinwright::node::v1::CallNodeRequest;
-use tinwright::node::v1::node_service_client::NodeServiceClient;
 use tonic::Status;
 
 use self::failure::failed;
 use self::target::NodeTarget;
-use crate::layers::Source;
-use crate::unread_body::{close, finish};
+use crate::unread_body::{close, finish, read};
 use crate::{Client, Door, Gateway, Refusal};
 
 /// The header that names the node.
@@ -73,13 +69,10 @@ pub fn pages() -> Router {
 }
 
 fn refused(refusal: &Refusal) -> http::Response<Bytes> {
-    match refusal {
-        Refusal::TooLarge(_) => too_large().into(),
-        Refusal::TooManyRequests
-        | Refusal::Overloaded
-        | Refusal::Deadline(_)
-        | Refusal::MalformedForwarding => failed(&refusal.status()),
+    if matches!(refusal, Refusal::TooLarge(_)) {
+        return too_large().into();
     }
+    failed(&refusal.status())
 }
 
 /// As the ImageAPI answers other bodies that it cannot read.
@@ -141,9 +134,10 @@ impl ImageApi {
         known: &mut Option<Client>,
     ) -> Result<http::Response<Bytes>, Unanswered> {
         let target = (self.target)(parts)?;
-        let client = self.client(parts).await?;
+        let client = self.gateway.client(parts).await?;
         *known = Some(client.clone());
-        let body = read(body).await?;
+        let incomplete = |text| ApiError::new(StatusCode::BAD_REQUEST, text);
+        let body = read(body, MAX_BODY_BYTES, too_large, incomplete).await?;
         let request = ::imageapi::Request {
             method: &parts.method,
             path: &target.path,
@@ -151,35 +145,10 @@ impl ImageApi {
             headers: &parts.headers,
         };
         let Call { operation, message } = decode(&request, &body, DecodeOptions::default())?;
-        let mut nodes = NodeServiceClient::new(client.channel(&self.gateway.backend.to("node")));
+        let nodes = client.channel(&self.gateway.backend.to("node"));
         let call_id = target::text(&parts.headers, &IDEMPOTENCY_KEY)?.unwrap_or_default();
         let call = CallNodeRequest { node_id: target.node, call: Some(message), call_id };
-        let result = nodes.call_node(call).await?.into_inner().result.unwrap_or_default();
+        let result = runtime::call(nodes, call).await?.result.unwrap_or_default();
         Ok(encode(operation, result, Secrets::Masked))
-    }
-
-    async fn client(&self, parts: &Parts) -> Result<Client, Status> {
-        let connection = parts.extensions.get::<Caller>();
-        let source = parts.extensions.get::<Source>().map(|source| source.0);
-        let authenticator = &self.gateway.authenticator;
-        let client = authenticator.by_request(&parts.headers, connection, source).await?;
-        let text = "an API key, or a client certificate of this site, is needed";
-        let client = client.ok_or_else(|| Status::unauthenticated(text))?;
-        client.check_unlimited()?;
-        Ok(client)
-    }
-}
-
-/// Reads the body of a request, and leaves the rest of one that is too large. Its client may break it off.
-async fn read(body: &mut Option<Body>) -> Result<Bytes, ApiError> {
-    let mut whole = body.take().unwrap_or_default();
-    let read = Limited::new(&mut whole, MAX_BODY_BYTES).collect().await;
-    match read {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            *body = Some(whole);
-            Err(too_large())
-        }
-        Err(_) => Err(ApiError::new(StatusCode::BAD_REQUEST, "the body is not complete")),
     }
 }

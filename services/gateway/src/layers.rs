@@ -90,13 +90,10 @@ impl Refusal {
 
     /// Returns the HTTP status.
     pub fn http_status(&self) -> StatusCode {
-        match self {
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TooManyRequests
-            | Self::Overloaded
-            | Self::Deadline(_)
-            | Self::MalformedForwarding => errors::http_status(&self.status()),
+        if matches!(self, Self::TooLarge(_)) {
+            return StatusCode::PAYLOAD_TOO_LARGE;
         }
+        errors::http_status(&self.status())
     }
 }
 

@@ -35,16 +35,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
+use http::request::Parts;
 use prometheus_client::registry::Registry;
-use runtime::Clock;
 use runtime::client_address::TrustedProxies;
 use runtime::revocation::Revocations;
+use runtime::{Caller, Clock};
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 pub use self::authentication::{Authenticator, Client, ClientChannel};
 pub use self::backend::Backend;
 pub use self::layers::Refusal;
-use self::layers::{DoorLayers, LayerState};
+use self::layers::{DoorLayers, LayerState, Source};
 use self::metrics::Metrics;
 
 /// A door: what is served below one path, and its limits.
@@ -114,6 +116,17 @@ impl Gateway {
         let authenticator = Authenticator::new(backend.to("identity"), revocations, clock);
         let shared = Arc::new(LayerState::new(settings, Metrics::new(registry)));
         Self { backend: Arc::new(backend), authenticator: Arc::new(authenticator), stop, shared }
+    }
+
+    /// Returns the client of the request with these `parts`, whose credential is not limited to hubs or locations.
+    pub(crate) async fn client(&self, parts: &Parts) -> Result<Client, Status> {
+        let connection = parts.extensions.get::<Caller>();
+        let source = parts.extensions.get::<Source>().map(|source| source.0);
+        let client = self.authenticator.by_request(&parts.headers, connection, source).await?;
+        let text = "an API key, or a client certificate of this site, is needed";
+        let client = client.ok_or_else(|| Status::unauthenticated(text))?;
+        client.check_unlimited()?;
+        Ok(client)
     }
 
     /// Returns the router of `doors`, and of `pages`, which are served as they are, behind all layers.

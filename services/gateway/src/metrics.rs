@@ -1,27 +1,18 @@
 //! The gateway's metrics.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
-    door: &'static str,
-    status: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByDoor {
-    door: &'static str,
-}
+/// One label: its name and value.
+type Label<V = &'static str> = [(&'static str, V); 1];
 
 /// Requests by door.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    answered: Family<Answered, Counter>,
-    seconds: Family<ByDoor, Histogram, fn() -> Histogram>,
+    answered: Family<(Label, Label<u16>), Counter>,
+    seconds: Family<Label, Histogram, fn() -> Histogram>,
 }
 
 impl Metrics {
@@ -37,7 +28,8 @@ impl Metrics {
     }
 
     pub(crate) fn record(&self, door: &'static str, status: u16, seconds: f64) {
-        self.answered.get_or_create(&Answered { door, status }).inc();
-        self.seconds.get_or_create(&ByDoor { door }).observe(seconds);
+        let door = [("door", door)];
+        self.answered.get_or_create(&(door, [("status", status)])).inc();
+        self.seconds.get_or_create(&door).observe(seconds);
     }
 }

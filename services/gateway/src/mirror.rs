@@ -16,25 +16,22 @@ mod response;
 mod transcode;
 
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use runtime::{Caller, Clock};
 use tonic::{Code, Status};
 
 use self::json::JsonObjects;
 use self::transcode::Transcoder;
 use crate::errors::Problem;
-use crate::layers::{Refusal, Source};
+use crate::layers::Refusal;
 use crate::routes::{CallRoute, MatchedPath, Routes};
-use crate::unread_body::{close, finish};
+use crate::unread_body::{close, finish, read};
 use crate::{Client, Door, Gateway};
 
 /// The largest body of a request: that of a call over gRPC.
@@ -81,20 +78,6 @@ pub fn door(gateway: &Gateway) -> Door {
     }
 }
 
-/// Reads the body of a request, and leaves the rest of one that is too large. Its client may break it off.
-async fn read(body: &mut Option<Body>) -> Result<Bytes, Problem> {
-    let mut whole = body.take().unwrap_or_default();
-    let read = Limited::new(&mut whole, MAX_BODY_BYTES).collect().await;
-    match read {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            *body = Some(whole);
-            Err(too_large_or(&Refusal::TooLarge(MAX_BODY_BYTES)))
-        }
-        Err(_) => Err(Status::invalid_argument("the body is not complete").into()),
-    }
-}
-
 fn too_large_or(refusal: &Refusal) -> Problem {
     Problem::with_http(refusal.http_status(), refusal.status())
 }
@@ -125,11 +108,13 @@ impl Mirror {
         let Contract { routes, objects, transcoder } = &*self.contract;
         let target = routes.find(path);
         let target = target.ok_or_else(|| Problem::from(Status::not_found("no such path")))?;
-        let client = self.client(parts).await?;
+        let client = self.gateway.client(parts).await?;
         *known = Some(client.clone());
         let query = request::query(parts.uri.query().unwrap_or_default());
         let route = select(routes, &target, &parts.method, &parts.headers, &query)?;
-        let body = read(body).await?;
+        let too_large = || too_large_or(&Refusal::TooLarge(MAX_BODY_BYTES));
+        let incomplete = |text| Problem::from(Status::invalid_argument(text));
+        let body = read(body, MAX_BODY_BYTES, too_large, incomplete).await?;
         let http = request::HttpRequest { key: target.key, query, headers: &parts.headers, body };
         let message = http.message(route, routes, objects)?;
         let package = route.call.parent_service().package_name().to_owned();
@@ -137,39 +122,16 @@ impl Mirror {
         let channel = channel.ok_or_else(|| Status::unimplemented("no service has this call"))?;
         let channel = client.channel(channel);
         if route.is_stream() {
-            let end = self.gateway.authenticator.end(&client);
             let messages = call::stream(channel, route, &message).await;
             let messages = messages.map_err(|status| with_service(status, &package))?;
-            return Ok(self.stream(route, messages, end));
+            let end = self.gateway.authenticator.end(&client);
+            let limits = events::Limits { stop: self.gateway.stop.clone(), end };
+            return Ok(events::response(route.call.output(), messages, transcoder.clone(), limits));
         }
         let answered = call::unary(channel, route, &message).await;
         let answered = answered.map_err(|status| with_service(status, &package));
         let answered = answered.map_err(|status| with_precondition(status, &parts.headers))?;
         response::response(&route.call.output(), &answered, transcoder)
-    }
-
-    async fn client(&self, parts: &Parts) -> Result<Client, Problem> {
-        let connection = parts.extensions.get::<Caller>();
-        let source = parts.extensions.get::<Source>().map(|source| source.0);
-        let authenticator = &self.gateway.authenticator;
-        let client = authenticator.by_request(&parts.headers, connection, source).await?;
-        let text = "an API key, or a client certificate of this site, is needed";
-        let client = client.ok_or_else(|| Status::unauthenticated(text))?;
-        client.check_unlimited()?;
-        Ok(client)
-    }
-
-    /// Answers with the messages of `stream`, until the `end` of the client's credential.
-    fn stream(
-        &self,
-        route: &CallRoute,
-        stream: call::Messages,
-        end: Option<(Clock, SystemTime)>,
-    ) -> Response {
-        let output = route.call.output();
-        let transcoder = self.contract.transcoder.clone();
-        let limits = events::Limits { stop: self.gateway.stop.clone(), end };
-        events::response(output, stream, transcoder, limits)
     }
 }
 

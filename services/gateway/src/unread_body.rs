@@ -1,16 +1,35 @@
-//! Requests that are answered before their body was read.
+//! The bodies of requests, and requests that are answered before theirs was read.
 
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::response::Response;
 use http::{HeaderValue, Version, header};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 /// The most bytes of a body that are read, and dropped, for a response of HTTP/2.
 const MAX_DRAINED_BYTES: usize = 16 << 20;
 /// The longest time for that.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Reads a `body` of at most `max` bytes, chunked or not, and leaves the rest of one that is larger. Its client may break it off.
+pub(crate) async fn read<E>(
+    body: &mut Option<Body>,
+    max: usize,
+    too_large: impl FnOnce() -> E,
+    incomplete: impl FnOnce(&'static str) -> E,
+) -> Result<Bytes, E> {
+    let mut whole = body.take().unwrap_or_default();
+    let read = Limited::new(&mut whole, max).collect().await;
+    match read {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            *body = Some(whole);
+            Err(too_large())
+        }
+        Err(_) => Err(incomplete("the body is not complete")),
+    }
+}
 
 /// Prepares `response` for what is left of the `body` of its request.
 ///

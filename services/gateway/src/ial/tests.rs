@@ -1,7 +1,8 @@
 //! Whole requests through layers and door, to services of which only the identity service knows anything.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::{HeaderName, HeaderValue, StatusCode};
+use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use prost::Message as _;
 use runtime::revocation::Revocations;

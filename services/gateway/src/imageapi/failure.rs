@@ -11,28 +11,14 @@ use crate::errors::{http_status, reason, retry_after};
 /// Returns the response for `status`. The code in its body is the HTTP status.
 pub fn failed(status: &Status) -> Response<Bytes> {
     let http = http(status);
-    let error = match status.code() {
-        Code::Unavailable => ApiError::unavailable(status.message()),
-        Code::NotFound => {
-            let message = status.message();
-            let object = message.strip_suffix(" not found").unwrap_or(message);
-            ApiError::new(http, format!("not found: {object}"))
-        }
-        Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::InvalidArgument
-        | Code::DeadlineExceeded
-        | Code::AlreadyExists
-        | Code::PermissionDenied
-        | Code::ResourceExhausted
-        | Code::FailedPrecondition
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::DataLoss
-        | Code::Unauthenticated => ApiError::new(http, status.message()),
+    let message = status.message();
+    let error = if status.code() == Code::Unavailable {
+        ApiError::unavailable(message)
+    } else if status.code() == Code::NotFound {
+        let object = message.strip_suffix(" not found").unwrap_or(message);
+        ApiError::new(http, format!("not found: {object}"))
+    } else {
+        ApiError::new(http, message)
     };
     let mut response = Response::from(error);
     if let Some(seconds) = retry_after(http, status::retry_delay(status)) {

@@ -312,9 +312,7 @@ fn add_mask(
         return Ok(());
     }
     let Kind::Message(message) = field.kind() else { return Ok(()) };
-    let by_key = |key: &String| {
-        message.get_field_by_name(key).or_else(|| message.get_field_by_json_name(key))
-    };
+    let by_key = |key: &String| form::named(&message, key);
     let is_updatable =
         |field: &FieldDescriptor| !is_set(field, "output_only") && !is_set(field, "immutable");
     let fields = object.keys().filter_map(by_key).filter(is_updatable);
@@ -368,35 +366,18 @@ fn check_names(
             form::expand(&words, value);
         }
         let Kind::Message(inner) = field.kind() else { continue };
-        match value {
-            Value::Array(items) => {
-                for (n, item) in items.iter_mut().enumerate() {
-                    check_names(&inner, item, format!("{below}[{n}]"), object)?;
-                }
+        if let Value::Array(items) = value {
+            for (n, item) in items.iter_mut().enumerate() {
+                check_names(&inner, item, format!("{below}[{n}]"), object)?;
             }
-            Value::Object(entries) if field.is_map() => {
-                check_entries(&inner.map_entry_value_field(), entries, &below, object)?;
+        } else if let (true, Value::Object(entries)) = (field.is_map(), &mut *value) {
+            let Kind::Message(inner) = inner.map_entry_value_field().kind() else { continue };
+            for (key, entry) in entries.iter_mut() {
+                check_names(&inner, entry, format!("{below}[{key}]"), object)?;
             }
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Object(_) => check_names(&inner, value, below, object)?,
+        } else {
+            check_names(&inner, value, below, object)?;
         }
-    }
-    Ok(())
-}
-
-/// Does the same with the entries of a map, whose values are those of `field`.
-fn check_entries(
-    field: &FieldDescriptor,
-    entries: &mut Object,
-    path: &str,
-    object: Option<&str>,
-) -> Result<(), Problem> {
-    let Kind::Message(inner) = field.kind() else { return Ok(()) };
-    for (key, entry) in entries.iter_mut() {
-        check_names(&inner, entry, format!("{path}[{key}]"), object)?;
     }
     Ok(())
 }

@@ -304,7 +304,12 @@ async fn without_a_client_there_is_no_call() {
 
 #[tokio::test]
 async fn a_body_that_is_broken_off_is_not_too_large() {
-    let code = async |body| read(&mut Some(body)).await.map_err(|problem| problem.http.as_u16());
+    let too_large = || too_large_or(&Refusal::TooLarge(MAX_BODY_BYTES));
+    let incomplete = |text| Problem::from(Status::invalid_argument(text));
+    let code = async |body| {
+        let read = read(&mut Some(body), MAX_BODY_BYTES, too_large, incomplete).await;
+        read.map_err(|problem| problem.http.as_u16())
+    };
     let part = Ok(Bytes::from_static(b"{"));
     let broken = Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
     let broken = Body::from_stream(futures_util::stream::iter([part, broken]));
