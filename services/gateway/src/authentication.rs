@@ -24,7 +24,6 @@ use runtime::forwarding::ForwardCaller;
 use runtime::rate_limit::{Rate, RateLimiter, TokenBucket};
 use runtime::revocation::Revocations;
 use runtime::{Caller, Channel, Clock, Role};
-use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tinwright::identity::v1::{AuthenticateRequest, Credential};
 use tinwright::status;
 use tokio::sync::Mutex as AsyncMutex;
@@ -153,10 +152,9 @@ impl Authenticator {
             let text = "too many refused attempts from this address";
             return Err(status::overloaded(text, FAILURE_DELAY));
         }
-        let fields = fields.clone();
-        let mut identity = IdentityServiceClient::new(self.identity.clone());
-        let answer = match identity.authenticate(AuthenticateRequest { fields }).await {
-            Ok(answer) => answer.into_inner(),
+        let request = AuthenticateRequest { fields: fields.clone() };
+        let answer = match runtime::call(self.identity.clone(), request).await {
+            Ok(answer) => answer,
             Err(refused) => {
                 if refused.code() == tonic::Code::Unauthenticated {
                     self.attempts.record_wrong(digest, source, now);

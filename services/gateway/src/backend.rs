@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use runtime::Channel;
 use tinwright::calls::CALLS;
+use tinwright::client::Call;
+use tonic::Status;
 
 /// A channel to each service, by its name. The gateway is a caller of the role `door` there.
 #[derive(Clone, Debug)]
@@ -25,6 +27,16 @@ impl Backend {
     /// Returns the channel to the service `name`. Without such a service it answers no call.
     pub fn to(&self, name: &str) -> Channel {
         self.0.get(name).cloned().unwrap_or_else(Channel::unconnected)
+    }
+
+    /// Returns the channel to the service that answers a call.
+    pub fn of_call<R: Call>(&self) -> Channel {
+        self.to(service(R::PATH.trim_start_matches('/')).unwrap_or_default())
+    }
+
+    /// Makes a call as the gateway.
+    pub async fn call<R: Call>(&self, request: R) -> Result<R::Response, Status> {
+        runtime::call(self.of_call::<R>(), request).await
     }
 
     /// Returns the channel to the service that serves the proto package `package`, such as `tinwright.instance.v1`.

@@ -2,7 +2,6 @@
 //! comes back is compared with ours, never used.
 
 use serde_json::{Value, json};
-use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
 use tinwright::address::v1::{
     GetLocationBindingRequest, LocationBinding, get_location_binding_request,
 };
@@ -10,12 +9,9 @@ use tonic::Code as Grpc;
 
 use super::fault::{Code, Fault};
 use super::object::Object;
-use super::requests::SentConfiguration;
+use super::requests::{FORMAT, SentConfiguration};
 use super::session::Session;
 use super::status;
-
-/// The number of the configuration's format.
-pub const FORMAT: u64 = 1;
 
 /// Returns the version of a binding: other bindings have other versions, too.
 pub fn version(binding: &LocationBinding) -> String {
@@ -60,10 +56,9 @@ pub(super) async fn check_binding(session: &Session, request: &Object<'_>) -> Re
     };
     let Ok(Some(id)) = sent.text("binding") else { return Ok(()) };
     // Read as the gateway itself: for the client there is no binding of another tenant, and so it would look like a deleted one.
-    let mut bindings = LocationBindingServiceClient::new(session.backend().to("address"));
     let by = Some(get_location_binding_request::By::Id(id));
-    let found = match bindings.get_location_binding(GetLocationBindingRequest { by }).await {
-        Ok(found) => found.into_inner().location_binding.unwrap_or_default(),
+    let found = match session.backend().call(GetLocationBindingRequest { by }).await {
+        Ok(found) => found.location_binding.unwrap_or_default(),
         Err(error) if matches!(error.code(), Grpc::NotFound | Grpc::InvalidArgument) => {
             return Ok(());
         }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantArray};
 
 /// A code of the platform's closed list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Code {
     /// Not JSON, not an object, or a value of the wrong JSON type.
     InvalidSyntax,
@@ -25,12 +27,16 @@ pub enum Code {
     /// Unknown path or method.
     Uri,
     /// Unknown location or zone.
+    #[strum(serialize = "infrastructure.location")]
     Location,
     /// Unknown model.
+    #[strum(serialize = "infrastructure.model")]
     Model,
     /// Unknown server.
+    #[strum(serialize = "infrastructure.server")]
     Server,
     /// Unknown address or assignment.
+    #[strum(serialize = "infrastructure.ips.pool")]
     IpPool,
     /// The host name is in use.
     DuplicateFound,
@@ -57,71 +63,27 @@ pub enum Code {
 }
 
 impl Code {
-    /// All codes.
-    pub const ALL: [Self; 23] = [
-        Self::InvalidSyntax,
-        Self::AuthInvalid,
-        Self::AuthExpired,
-        Self::Permissions,
-        Self::WrongHub,
-        Self::InvalidState,
-        Self::Mismatch,
-        Self::Uri,
-        Self::Location,
-        Self::Model,
-        Self::Server,
-        Self::IpPool,
-        Self::DuplicateFound,
-        Self::InvalidContentType,
-        Self::MissingArgument,
-        Self::InvalidArgument,
-        Self::NotCompatible,
-        Self::MaxExceeded,
-        Self::RateLimiting,
-        Self::Database,
-        Self::Unknown,
-        Self::NotReady,
-        Self::NotAvailable,
-    ];
-
-    /// Returns the HTTP status, and the code's name without it.
-    const fn row(self) -> (u16, &'static str) {
-        match self {
-            Self::InvalidSyntax => (400, "invalid-syntax"),
-            Self::AuthInvalid => (401, "auth-invalid"),
-            Self::AuthExpired => (401, "auth-expired"),
-            Self::Permissions => (403, "permissions"),
-            Self::WrongHub => (403, "wrong-hub"),
-            Self::InvalidState => (403, "invalid-state"),
-            Self::Mismatch => (403, "mismatch"),
-            Self::Uri => (404, "uri"),
-            Self::Location => (404, "infrastructure.location"),
-            Self::Model => (404, "infrastructure.model"),
-            Self::Server => (404, "infrastructure.server"),
-            Self::IpPool => (404, "infrastructure.ips.pool"),
-            Self::DuplicateFound => (409, "duplicate-found"),
-            Self::InvalidContentType => (415, "invalid-content-type"),
-            Self::MissingArgument => (422, "missing-argument"),
-            Self::InvalidArgument => (422, "invalid-argument"),
-            Self::NotCompatible => (422, "not-compatible"),
-            Self::MaxExceeded => (422, "max-exceeded"),
-            Self::RateLimiting => (429, "rate-limiting"),
-            Self::Database => (500, "database"),
-            Self::Unknown => (500, "unknown"),
-            Self::NotReady => (503, "not-ready"),
-            Self::NotAvailable => (504, "not-available"),
-        }
-    }
-
     /// Returns the HTTP status.
     pub const fn status(self) -> u16 {
-        self.row().0
+        match self {
+            Self::InvalidSyntax => 400,
+            Self::AuthInvalid | Self::AuthExpired => 401,
+            Self::Permissions | Self::WrongHub | Self::InvalidState | Self::Mismatch => 403,
+            Self::Uri | Self::Location | Self::Model | Self::Server | Self::IpPool => 404,
+            Self::DuplicateFound => 409,
+            Self::InvalidContentType => 415,
+            Self::MissingArgument | Self::InvalidArgument => 422,
+            Self::NotCompatible | Self::MaxExceeded => 422,
+            Self::RateLimiting => 429,
+            Self::Database | Self::Unknown => 500,
+            Self::NotReady => 503,
+            Self::NotAvailable => 504,
+        }
     }
 
     /// Returns the code as it is written, such as `404.uri`.
     pub fn text(self) -> String {
-        let (status, name) = self.row();
-        format!("{status}.{name}")
+        format!("{}.{}", self.status(), <&str>::from(self))
     }
 }
 
@@ -220,9 +182,9 @@ mod tests {
 
     #[test]
     fn every_code_begins_with_its_status_and_is_there_once() {
-        let texts: BTreeSet<_> = Code::ALL.map(Code::text).into();
-        assert_eq!(texts.len(), Code::ALL.len());
-        for code in Code::ALL {
+        let texts: BTreeSet<_> = Code::VARIANTS.iter().map(|code| code.text()).collect();
+        assert_eq!(texts.len(), Code::VARIANTS.len());
+        for code in Code::VARIANTS {
             assert!(code.text().starts_with(&format!("{}.", code.status())), "{code:?}");
         }
         assert!(texts.contains("404.infrastructure.ips.pool") && texts.contains("404.uri"));

@@ -46,10 +46,9 @@ pub(super) async fn allocate(
     }
     let create =
         addr::CreateGrantRequest { grant: Some(wanted_grant(session, &wanted, &instance)) };
-    let created = session.grants().create_grant(create).await;
-    let granted = created.map_err(|error| refused(&error))?.into_inner().grant;
+    let granted = session.call(create).await.map_err(|error| refused(&error))?.grant;
     let granted = granted.ok_or_else(|| Fault::new(Code::Unknown, "unexpected failure"))?;
-    let unknown = Unknown::new(session.grants(), &granted);
+    let unknown = Unknown::new(session.channel::<addr::ConfirmGrantRequest>(), &granted);
     // A repeated call with the key of a pool gets the grant that has the key, which may be that of another request.
     let pool = |_| mismatch().at("/request/cycle/pool_id");
     session.check_hub(&granted.labels)?;
@@ -61,15 +60,15 @@ pub(super) async fn allocate(
 
 /// Attaches a grant to its machine. Blocks are not attached: the platform routes them.
 async fn take_into_use(session: &Session, grant: &addr::Grant, named: &Named) -> Result<(), Fault> {
-    let (mut grants, id) = (session.grants(), grant.id.clone());
+    let id = grant.id.clone();
     let is_block = !grant.block.ends_with("/32") && !grant.block.ends_with("/128");
     if !is_block {
         let instance_id = named.server.clone();
         let attachment = Some(addr::Attachment { instance_id, ..addr::Attachment::default() });
-        let attached = grants.attach_grant(addr::AttachGrantRequest { id, attachment }).await;
+        let attached = session.call(addr::AttachGrantRequest { id, attachment }).await;
         return attached.map(drop).map_err(|error| status::fault(&error, &unknown_server()));
     }
-    let used = grants.confirm_grant(addr::ConfirmGrantRequest { id, use_only: true }).await;
+    let used = session.call(addr::ConfirmGrantRequest { id, use_only: true }).await;
     used.map_err(|error| status::fault(&error, &unknown_server()))?;
     // Its machine may have been given back meanwhile.
     check_usable(&session.server(named).await?)
@@ -125,8 +124,8 @@ pub(super) async fn release(session: &Session, request: &Object<'_>) -> Result<R
         return Err(mismatch().at(request.pointer("ip_assignment_id")));
     }
     let by = Some(addr::get_grant_request::By::Id(id.clone()));
-    let found = match session.grants().get_grant(addr::GetGrantRequest { by }).await {
-        Ok(found) => found.into_inner().grant,
+    let found = match session.call(addr::GetGrantRequest { by }).await {
+        Ok(found) => found.grant,
         // Perhaps it was released long ago, which the release knows.
         Err(error) if error.code() == tonic::Code::NotFound => None,
         Err(error) => return Err(status::fault(&error, &unknown)),
@@ -142,8 +141,7 @@ pub(super) async fn release(session: &Session, request: &Object<'_>) -> Result<R
     let location = &wanted.named.location;
     configuration::check(wanted.configuration.as_ref(), location, &session.tenant())?;
     let release = addr::ReleaseGrantRequest { id, revision: 0 };
-    let released = session.grants().release_grant(release).await;
-    released.map_err(|error| status::fault(&error, &unknown))?;
+    session.call(release).await.map_err(|error| status::fault(&error, &unknown))?;
     Ok(success(&true))
 }
 
@@ -177,25 +175,14 @@ pub(super) async fn grants_of(
     session: &Session,
     instance: &str,
 ) -> Result<Vec<addr::Grant>, Fault> {
-    let labels = [(INSTANCE.to_owned(), instance.to_owned())].into();
-    let mut request = addr::ListGrantsRequest {
-        page_size: 1000,
-        labels,
-        tenant: session.tenant(),
-        ..Default::default()
-    };
-    let mut grants = Vec::new();
-    loop {
-        let page = session.grants().list_grants(request.clone()).await;
-        let page = page.map_err(|error| status::fault(&error, &unknown_server()))?.into_inner();
-        // Without a tenant, the list has those of all tenants.
-        let tenant = session.tenant();
-        grants.extend(page.grants.into_iter().filter(|grant| grant.tenant == tenant));
-        if page.next_page_token.is_empty() {
-            return Ok(grants);
-        }
-        request.page_token = page.next_page_token;
-    }
+    let (tenant, labels) = (session.tenant(), [(INSTANCE.to_owned(), instance.to_owned())].into());
+    let request = addr::ListGrantsRequest { page_size: 1000, labels, tenant, ..Default::default() };
+    let page = |page_token| addr::ListGrantsRequest { page_token, ..request.clone() };
+    let grants = runtime::list_all(session.channel::<addr::ListGrantsRequest>(), page).await;
+    let mut grants = grants.map_err(|error| status::fault(&error, &unknown_server()))?;
+    // Without a tenant, the list has those of all tenants.
+    grants.retain(|grant| grant.tenant == request.tenant);
+    Ok(grants)
 }
 
 #[cfg(test)]

@@ -48,8 +48,8 @@ pub(super) async fn binding_in_force(
         group: if session.tenant().is_empty() { String::new() } else { session.hub() },
     });
     let request = addr::GetLocationBindingRequest { by: Some(by) };
-    match session.bindings().get_location_binding(request).await {
-        Ok(found) => Ok(found.into_inner().location_binding),
+    match session.call(request).await {
+        Ok(found) => Ok(found.location_binding),
         Err(error) if error.code() == tonic::Code::NotFound => Ok(None),
         Err(error) => Err(status::fault(&error, &unknown_location(&location.name))),
     }

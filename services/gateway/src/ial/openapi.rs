@@ -9,6 +9,7 @@ pub(super) fn document() -> &'static str {
 mod tests {
     use http::Method;
     use serde_json::Value;
+    use strum::VariantArray as _;
 
     use super::*;
     use crate::ial::routes::Endpoint;
@@ -26,8 +27,8 @@ mod tests {
                 found.extend(route);
             }
         }
-        for route in Endpoint::ALL {
-            assert!(found.contains(&route), "{route:?}");
+        for route in Endpoint::VARIANTS.iter().filter(|it| **it != Endpoint::OpenApi) {
+            assert!(found.contains(route), "{route:?}");
         }
     }
 }

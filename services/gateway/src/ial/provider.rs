@@ -2,8 +2,6 @@
 
 use axum::response::Response;
 use tinwright::hardware::v1 as hw;
-use tinwright::hardware::v1::location_service_client::LocationServiceClient;
-use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tonic::Status;
 
 use super::catalogue::{Catalogue, Scope};
@@ -33,29 +31,21 @@ pub(super) async fn list(
 }
 
 async fn catalogue(backend: &Backend) -> Result<Catalogue, Fault> {
-    let mut client = LocationServiceClient::new(backend.to("hardware"));
-    let mut catalogue = Catalogue::default();
-    let mut request = hw::ListLocationsRequest { page_size: PAGE, ..Default::default() };
-    loop {
-        let page = client.list_locations(request.clone()).await.map_err(failed)?.into_inner();
-        catalogue.locations.extend(page.locations);
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
-    let mut client = ModelServiceClient::new(backend.to("hardware"));
-    let mut request = hw::ListModelsRequest { page_size: PAGE, ..Default::default() };
-    loop {
-        let page = client.list_models(request.clone()).await.map_err(failed)?.into_inner();
-        catalogue.models.extend(page.models);
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
-    catalogue.offers = offers(backend, hw::ListModelOffersRequest::default()).await?;
-    Ok(catalogue)
+    let (hardware, page_size) = (backend.to("hardware"), PAGE);
+    let locations = runtime::list_all(hardware.clone(), |page_token| hw::ListLocationsRequest {
+        page_size,
+        page_token,
+        ..Default::default()
+    });
+    let locations = locations.await.map_err(failed)?;
+    let models = runtime::list_all(hardware, |page_token| hw::ListModelsRequest {
+        page_size,
+        page_token,
+        ..Default::default()
+    });
+    let models = models.await.map_err(failed)?;
+    let offers = offers(backend, hw::ListModelOffersRequest::default()).await?;
+    Ok(Catalogue { locations, models, offers })
 }
 
 /// Returns the offers that `wanted` selects. Those without a free machine are listed, too: others of their kind are promised by them.
@@ -63,9 +53,7 @@ pub(super) async fn offers(
     backend: &Backend,
     wanted: hw::ListModelOffersRequest,
 ) -> Result<Vec<hw::ModelOffer>, Fault> {
-    let mut client = ModelServiceClient::new(backend.to("hardware"));
-    let offers = client.list_model_offers(wanted).await.map_err(failed)?;
-    Ok(offers.into_inner().offers)
+    Ok(backend.call(wanted).await.map_err(failed)?.offers)
 }
 
 fn failed(error: Status) -> Fault {

@@ -35,6 +35,9 @@ pub struct IpMeta {
     pub server: Option<PlatformId>,
 }
 
+/// The number of a configuration's format.
+pub const FORMAT: u64 = 1;
+
 /// A configuration that this door returned, as the platform sends it back. Nothing in it is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentConfiguration {
@@ -303,7 +306,7 @@ fn configuration(request: &Object<'_>, name: &str) -> Result<Option<SentConfigur
     let Some(sent) = request.object(name)? else { return Ok(None) };
     let wrong = |place: &str| sent.invalid(place, "not a configuration of this integration");
     let format = sent.integer("format").map_err(|_| wrong("format"))?;
-    if format != Some(super::configuration::FORMAT) {
+    if format != Some(FORMAT) {
         return Err(wrong("format"));
     }
     let text = |name: &str| sent.text(name).map_err(|_| wrong(name));

@@ -1,11 +1,12 @@
 //! Paths and methods of the platform's table, with the variants that the platform's papers name.
 
 use http::Method;
+use strum::VariantArray;
 
 use super::fault::{Code, Fault};
 
 /// A call of the platform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Endpoint {
     /// Checks credentials.
     Verify,
@@ -31,88 +32,35 @@ pub enum Endpoint {
     OpenApi,
 }
 
-/// The methods of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Methods {
-    Get,
-    Post,
-    GetOrPost,
-}
-
-impl Methods {
-    fn allows(self, method: &Method) -> bool {
-        match self {
-            Self::Get => method == Method::GET,
-            Self::Post => method == Method::POST,
-            Self::GetOrPost => method == Method::GET || method == Method::POST,
-        }
-    }
-
-    fn header(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::GetOrPost => "GET, POST",
-        }
-    }
-}
-
 impl Endpoint {
-    /// All calls of the platform.
-    pub const ALL: [Self; 10] = [
-        Self::Verify,
-        Self::Locations,
-        Self::Models,
-        Self::Configure,
-        Self::Provision,
-        Self::ProvisionStatus,
-        Self::Restart,
-        Self::Decommission,
-        Self::Allocate,
-        Self::Release,
-    ];
-
     /// Returns the call of a path below `/v1`, with or without a slash at its end.
     pub fn find(method: &Method, path: &str) -> Result<Self, Fault> {
         let unknown = Fault::new(Code::Uri, "there is no such path, or not with this method");
         let path = path.strip_suffix('/').unwrap_or(path);
         let (route, methods) = match path {
-            "/auth/verify" => (Self::Verify, Methods::Post),
-            "/infrastructure/provider/locations" => (Self::Locations, Methods::GetOrPost),
-            "/infrastructure/provider/server-models" => (Self::Models, Methods::GetOrPost),
-            "/location/configure" => (Self::Configure, Methods::Post),
-            "/infrastructure/server/provision" => (Self::Provision, Methods::Post),
+            "/auth/verify" => (Self::Verify, "POST"),
+            "/infrastructure/provider/locations" => (Self::Locations, "GET, POST"),
+            "/infrastructure/provider/server-models" => (Self::Models, "GET, POST"),
+            "/location/configure" => (Self::Configure, "POST"),
+            "/infrastructure/server/provision" => (Self::Provision, "POST"),
             "/infrastructure/server/provision-status"
-            | "/infrastructure/server/provision-check" => {
-                (Self::ProvisionStatus, Methods::GetOrPost)
-            }
-            "/infrastructure/server/restart" => (Self::Restart, Methods::Post),
-            "/infrastructure/server/decommission" => (Self::Decommission, Methods::Post),
-            "/infrastructure/ip/allocate" => (Self::Allocate, Methods::Post),
-            "/infrastructure/ip/release" => (Self::Release, Methods::Post),
-            "/openapi.json" => (Self::OpenApi, Methods::Get),
+            | "/infrastructure/server/provision-check" => (Self::ProvisionStatus, "GET, POST"),
+            "/infrastructure/server/restart" => (Self::Restart, "POST"),
+            "/infrastructure/server/decommission" => (Self::Decommission, "POST"),
+            "/infrastructure/ip/allocate" => (Self::Allocate, "POST"),
+            "/infrastructure/ip/release" => (Self::Release, "POST"),
+            "/openapi.json" => (Self::OpenApi, "GET"),
             _ => return Err(unknown),
         };
-        if methods.allows(method) {
+        if methods.split(", ").any(|it| it == method.as_str()) {
             return Ok(route);
         }
-        Err(Fault { allow: Some(methods.header()), ..unknown })
+        Err(Fault { allow: Some(methods), ..unknown })
     }
 
     /// True if the call is answered without credentials, when the catalogue is public.
     pub fn is_listing(self) -> bool {
-        match self {
-            Self::Locations | Self::Models => true,
-            Self::Verify
-            | Self::Configure
-            | Self::Provision
-            | Self::ProvisionStatus
-            | Self::Restart
-            | Self::Decommission
-            | Self::Allocate
-            | Self::Release
-            | Self::OpenApi => false,
-        }
+        matches!(self, Self::Locations | Self::Models)
     }
 }
 

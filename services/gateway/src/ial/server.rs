@@ -54,7 +54,7 @@ pub(super) async fn decommission(
 
 async fn delete(session: &Session, id: String) -> Result<(), Fault> {
     let request = inst::DeleteInstanceRequest { id, ..Default::default() };
-    match session.instances().delete_instance(request).await {
+    match session.call(request).await {
         Ok(_) => Ok(()),
         // It was deleted meanwhile.
         Err(error) if error.code() == tonic::Code::NotFound => Ok(()),
@@ -81,7 +81,7 @@ async fn release_unknown(session: &Session, server: &str) -> Result<(), Fault> {
         }
         // At this revision: the platform may get to know of it meanwhile.
         let release = addr::ReleaseGrantRequest { id: grant.id, revision: grant.revision };
-        let released = session.grants().release_grant(release).await;
+        let released = session.call(release).await;
         released.map_err(|error| status::fault(&error, &unknown_server()))?;
     }
     Ok(())

@@ -3,15 +3,10 @@
 
 use std::sync::Arc;
 
-use tinwright::address::v1::grant_service_client::GrantServiceClient;
-use tinwright::address::v1::location_binding_service_client::LocationBindingServiceClient;
+use tinwright::client::Call;
 use tinwright::hardware::v1 as hw;
-use tinwright::hardware::v1::location_service_client::LocationServiceClient;
-use tinwright::hardware::v1::model_service_client::ModelServiceClient;
 use tinwright::instance::v1 as inst;
-use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::power::v1::power_service_client::PowerServiceClient;
-use tonic::Code as Grpc;
+use tonic::{Code as Grpc, Status};
 
 use super::catalogue::Scope;
 use super::fault::{Code, Fault};
@@ -90,20 +85,14 @@ impl Session {
         self.client.credential.as_ref().map(|it| it.boot_url.clone()).unwrap_or_default()
     }
 
-    pub(super) fn instances(&self) -> InstanceServiceClient<ClientChannel> {
-        InstanceServiceClient::new(self.client.channel(&self.backend.to("instance")))
+    /// Returns a channel for a call as the client.
+    pub(super) fn channel<R: Call>(&self) -> ClientChannel {
+        self.client.channel(&self.backend.of_call::<R>())
     }
 
-    pub(super) fn power(&self) -> PowerServiceClient<ClientChannel> {
-        PowerServiceClient::new(self.client.channel(&self.backend.to("power")))
-    }
-
-    pub(super) fn grants(&self) -> GrantServiceClient<ClientChannel> {
-        GrantServiceClient::new(self.client.channel(&self.backend.to("address")))
-    }
-
-    pub(super) fn bindings(&self) -> LocationBindingServiceClient<ClientChannel> {
-        LocationBindingServiceClient::new(self.client.channel(&self.backend.to("address")))
+    /// Makes a call as the client.
+    pub(super) async fn call<R: Call>(&self, request: R) -> Result<R::Response, Status> {
+        runtime::call(self.channel::<R>(), request).await
     }
 
     pub(super) fn backend(&self) -> &Backend {
@@ -113,28 +102,23 @@ impl Session {
     /// Returns the location `name`, if the client may use it.
     pub(super) async fn location(&self, name: &str) -> Result<hw::Location, Fault> {
         let unknown = unknown_location(name);
-        let mut client = LocationServiceClient::new(self.backend.to("hardware"));
         let by = Some(hw::get_location_request::By::Name(name.to_owned()));
-        let found = client.get_location(hw::GetLocationRequest { by }).await;
+        let found = self.backend.call(hw::GetLocationRequest { by }).await;
         let found =
             found.map_err(|error| status::fault(&error, &unknown).at("/request/location_id"))?;
-        let location = found.into_inner().location.ok_or(unknown)?;
-        if !self.scope().has(&location) {
-            let fault = Fault::new(Code::Permissions, "the credentials are not for this location");
-            return Err(fault.at("/request/location_id"));
-        }
+        let location = found.location.ok_or(unknown)?;
+        self.check_scope(location.id.clone(), &location.name)?;
         Ok(location)
     }
 
     /// Returns the model `name`.
     pub(super) async fn model(&self, name: &str) -> Result<hw::Model, Fault> {
         let unknown = Fault::new(Code::Model, "unknown model").at("/request/model_id");
-        let mut client = ModelServiceClient::new(self.backend.to("hardware"));
         let by = Some(hw::get_model_request::By::Name(name.to_owned()));
-        let found = client.get_model(hw::GetModelRequest { by }).await;
+        let found = self.backend.call(hw::GetModelRequest { by }).await;
         let found =
             found.map_err(|error| status::fault(&error, &unknown).at("/request/model_id"))?;
-        found.into_inner().model.ok_or(unknown)
+        found.model.ok_or(unknown)
     }
 
     /// Returns the machine that a request names, also a deleted one. It belongs to the tenant, the hub, and is what the request says.
@@ -165,17 +149,9 @@ impl Session {
         if let Some((key, ..)) = same.into_iter().find(|(_, stored, sent)| stored != sent) {
             return Err(mismatch().at(format!("/request/{key}")));
         }
-        self.check_location(named, instance).map(Some)
-    }
-
-    fn check_location(
-        &self,
-        named: &Named,
-        found: inst::Instance,
-    ) -> Result<inst::Instance, Fault> {
-        let id = found.placement.as_ref().map(|placement| placement.location_id.clone());
+        let id = instance.placement.as_ref().map(|placement| placement.location_id.clone());
         self.check_scope(id.unwrap_or_default(), &named.location)?;
-        Ok(found)
+        Ok(Some(instance))
     }
 
     /// Refuses a location, by id and name, that the client may not use.
@@ -193,8 +169,8 @@ impl Session {
         by: Option<inst::get_instance_request::By>,
     ) -> Result<Found, Fault> {
         let request = inst::GetInstanceRequest { by, show_deleted: true, ..Default::default() };
-        let found = match self.instances().get_instance(request).await {
-            Ok(found) => found.into_inner().instance,
+        let found = match self.call(request).await {
+            Ok(found) => found.instance,
             // An id that no instance can have is as unknown as any other.
             Err(error) if error.code() == Grpc::InvalidArgument => None,
             Err(error) if error.code() == Grpc::NotFound => {

@@ -20,7 +20,6 @@ use axum::body::Bytes;
 use http_body::{Body, Frame};
 use runtime::serve::ConnectionEnd;
 use tinwright::address::v1 as addr;
-use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tokio::runtime::Handle;
 
 use crate::ClientChannel;
@@ -37,14 +36,14 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 /// A grant of which the platform does not know yet. Drop releases it, unless a repeated call may have got it, too.
 #[derive(Debug)]
 pub(super) struct Unknown {
-    grants: Option<GrantServiceClient<ClientChannel>>,
+    grants: Option<ClientChannel>,
     id: String,
     has_key: bool,
 }
 
 impl Unknown {
     /// The grant, which was just created.
-    pub(super) fn new(grants: GrantServiceClient<ClientChannel>, grant: &addr::Grant) -> Self {
+    pub(super) fn new(grants: ClientChannel, grant: &addr::Grant) -> Self {
         Self { grants: Some(grants), id: grant.id.clone(), has_key: !grant.key.is_empty() }
     }
 
@@ -65,7 +64,7 @@ impl Unknown {
 
 impl Drop for Unknown {
     fn drop(&mut self) {
-        let (Some(mut grants), Ok(runtime)) = (self.grants.take(), Handle::try_current()) else {
+        let (Some(grants), Ok(runtime)) = (self.grants.take(), Handle::try_current()) else {
             return;
         };
         if self.has_key {
@@ -74,7 +73,7 @@ impl Drop for Unknown {
         let id = std::mem::take(&mut self.id);
         runtime.spawn(async move {
             let request = addr::ReleaseGrantRequest { id: id.clone(), revision: 0 };
-            match grants.release_grant(request).await {
+            match runtime::call(grants, request).await {
                 Ok(_) => tracing::info!(grant = id, "grant released: its answer was not sent"),
                 // It is released with its machine.
                 Err(error) => tracing::warn!(grant = id, error = error.message(), "not released"),
@@ -83,12 +82,12 @@ impl Drop for Unknown {
     }
 }
 
-async fn confirm(mut grants: GrantServiceClient<ClientChannel>, id: String) {
+async fn confirm(grants: ClientChannel, id: String) {
     let attempts = async {
         let mut delay = FIRST_DELAY;
         loop {
             let request = addr::ConfirmGrantRequest { id: id.clone(), use_only: false };
-            match grants.confirm_grant(request).await {
+            match runtime::call(grants.clone(), request).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_temporary(error.code()) => tokio::time::sleep(delay).await,
                 Err(error) => return Err(error.message().to_owned()),

@@ -153,32 +153,25 @@ fn check_options(options: &ProvisionOptions, offer: &hw::ModelOffer) -> Result<(
 /// several times at once.
 async fn check_hostname(session: &Session, wanted: &Provision) -> Result<(), Fault> {
     let own = external_id(wanted);
-    let mut request = inst::ListInstancesRequest {
+    let request = inst::ListInstancesRequest {
         page_size: 1000,
         labels: [(HUB.to_owned(), session.hub())].into(),
         tenant: session.tenant(),
         name: wanted.hostname.clone(),
         ..Default::default()
     };
-    loop {
-        let page = session.instances().list_instances(request.clone()).await;
-        let page = page.map_err(|error| status::fault(&error, &mismatch()))?.into_inner();
-        let is_same = |it: &inst::Instance| {
-            // A server of an earlier version does not know the filter.
-            it.hostname == wanted.hostname
-                && own.as_ref() != Some(&it.external_id)
-                && it.tenant == session.tenant()
-                && it.annotations.get(LOCATION) == Some(&wanted.location)
-                && !view::is_ending(it)
-        };
-        if page.instances.iter().any(is_same) {
-            return Err(hostname_in_use());
-        }
-        if page.next_page_token.is_empty() {
-            return Ok(());
-        }
-        request.page_token = page.next_page_token;
-    }
+    let page = |page_token| inst::ListInstancesRequest { page_token, ..request.clone() };
+    let found = runtime::list_all(session.channel::<inst::ListInstancesRequest>(), page).await;
+    let found = found.map_err(|error| status::fault(&error, &mismatch()))?;
+    let is_same = |it: &inst::Instance| {
+        // A server of an earlier version does not know the filter.
+        it.hostname == wanted.hostname
+            && own.as_ref() != Some(&it.external_id)
+            && it.tenant == session.tenant()
+            && it.annotations.get(LOCATION) == Some(&wanted.location)
+            && !view::is_ending(it)
+    };
+    if found.iter().any(is_same) { Err(hostname_in_use()) } else { Ok(()) }
 }
 
 fn hostname_in_use() -> Fault {
@@ -263,7 +256,7 @@ impl Order<'_> {
         let Self { session, wanted, location, model } = self;
         let instance = Some(instance(session, wanted, external_id, location, model));
         let request = inst::CreateInstanceRequest { instance, ..Default::default() };
-        let created = session.instances().create_instance(request).await?.into_inner().instance;
+        let created = session.call(request).await?.instance;
         created.ok_or_else(|| Status::internal("no instance was created"))
     }
 }

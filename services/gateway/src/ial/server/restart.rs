@@ -36,7 +36,7 @@ pub(in crate::ial) async fn restart(
     let latest = latest.map_or_else(|| "first".to_owned(), |job| job.id);
     let request_id = format!("ial-restart-{latest}");
     let request = inst::RestartInstanceRequest { id: instance.id, force: false, request_id };
-    let restarted = session.instances().restart_instance(request).await;
+    let restarted = session.call(request).await;
     restarted.map_err(|error| status::fault(&error, &unknown_server()))?;
     Ok(success(&true))
 }
@@ -46,19 +46,12 @@ async fn latest_restart(
     instance: &inst::Instance,
 ) -> Result<Option<PowerJob>, Fault> {
     let hardware_id = instance.hardware_id.clone();
-    let mut request = ListPowerJobsRequest { page_size: 1000, hardware_id, ..Default::default() };
-    let mut latest: Option<PowerJob> = None;
-    loop {
-        let page = session.power().list_power_jobs(request.clone()).await;
-        let page = page.map_err(|error| status::fault(&error, &unknown_server()))?.into_inner();
-        let restarts = page.power_jobs.into_iter();
-        let restarts = restarts.filter(|it| it.instance_id == instance.id && is_restart(it));
-        latest = restarts.chain(latest).max_by_key(created);
-        if page.next_page_token.is_empty() {
-            return Ok(latest);
-        }
-        request.page_token = page.next_page_token;
-    }
+    let request = ListPowerJobsRequest { page_size: 1000, hardware_id, ..Default::default() };
+    let page = |page_token| ListPowerJobsRequest { page_token, ..request.clone() };
+    let jobs = runtime::list_all(session.channel::<ListPowerJobsRequest>(), page).await;
+    let jobs = jobs.map_err(|error| status::fault(&error, &unknown_server()))?.into_iter();
+    let restarts = jobs.filter(|it| it.instance_id == instance.id && is_restart(it));
+    Ok(restarts.max_by_key(created))
 }
 
 /// True if the job is one of `RestartInstance`, unlike the one that boots the machine first.

@@ -56,15 +56,7 @@ pub(super) fn is_provisioned(instance: &inst::Instance) -> bool {
 
 /// True if the instance is being deleted, or is deleted.
 pub(crate) fn is_ending(instance: &inst::Instance) -> bool {
-    match instance.state() {
-        State::Deprovisioning | State::DeprovisionFailed | State::Deleted => true,
-        State::Unspecified
-        | State::Queued
-        | State::Provisioning
-        | State::Active
-        | State::Failed
-        | State::Reinstalling => false,
-    }
+    matches!(instance.state(), State::Deprovisioning | State::DeprovisionFailed | State::Deleted)
 }
 
 /// Refuses a machine that is being built, has failed, or is given back.
