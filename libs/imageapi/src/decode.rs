@@ -1,11 +1,11 @@
 //! Requests of the ImageAPI as calls of the contract.
 
 use http::{HeaderMap, Method};
+use tinwright::node::v1::ImageCall;
 use tinwright::node::v1::image_call::{
     Call as Message, DeleteContainer, DeleteObject, ListAttachments, ListContainers, ListMounts,
     SetContainerState,
 };
-use tinwright::node::v1::{AttachmentKind, ImageCall, MountKind};
 
 use crate::convert::{
     attachment_kind, container_state, mount_kind, new_attachment, new_container, new_mount,
@@ -100,21 +100,15 @@ fn read_body(
 /// With an id, other filters are ignored.
 fn list_attachments(mut query: Fields) -> ListAttachments {
     let id = query.integer("id");
-    let kind = match id {
-        Some(_) => AttachmentKind::Unspecified,
-        None => attachment_kind(&query.text("kind").unwrap_or_default()),
-    };
-    ListAttachments { id, kind: kind.into() }
+    let kind = query.text("kind").filter(|_| id.is_none()).unwrap_or_default();
+    ListAttachments { id, kind: attachment_kind(&kind).into() }
 }
 
 /// As [`list_attachments`].
 fn list_mounts(mut query: Fields) -> ListMounts {
     let id = query.integer("id");
-    let kind = match id {
-        Some(_) => MountKind::Unspecified,
-        None => mount_kind(&query.text("kind").unwrap_or_default()),
-    };
-    ListMounts { id, kind: kind.into() }
+    let kind = query.text("kind").filter(|_| id.is_none()).unwrap_or_default();
+    ListMounts { id, kind: mount_kind(&kind).into() }
 }
 
 /// With an id or a name, the state is ignored.

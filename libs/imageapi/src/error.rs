@@ -89,12 +89,7 @@ impl From<ImageError> for ApiError {
 
 impl From<ApiError> for Response<Bytes> {
     fn from(error: ApiError) -> Self {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            code: u16,
-            message: &'a str,
-        }
-        let body = Body { code: error.code, message: &error.message };
+        let body = serde_json::json!({"code": error.code, "message": error.message});
         let mut response = json_response(error.status, &body);
         if let Some(methods) = error.allow {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));

@@ -152,46 +152,24 @@ pub(crate) trait IntoValue {
     fn into_value(self) -> Option<Value>;
 }
 
-impl IntoValue for bool {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Boolean(self))
-    }
+macro_rules! into_value {
+    ($($type:ty: $value:expr,)*) => {
+        $(impl IntoValue for $type {
+            fn into_value(self) -> Option<Value> {
+                Some(($value)(self))
+            }
+        })*
+    };
 }
 
-impl IntoValue for i64 {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Integer(self))
-    }
-}
-
-impl IntoValue for &String {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Text(self.clone()))
-    }
-}
-
-impl IntoValue for String {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Text(self))
-    }
-}
-
-impl IntoValue for Vec<String> {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Texts(self))
-    }
-}
-
-impl IntoValue for Fields {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Object(self))
-    }
-}
-
-impl IntoValue for Vec<Fields> {
-    fn into_value(self) -> Option<Value> {
-        Some(Value::Objects(self.into_iter().map(Some).collect()))
-    }
+into_value! {
+    bool: Value::Boolean,
+    i64: Value::Integer,
+    &String: |text: &String| Value::Text(text.clone()),
+    String: Value::Text,
+    Vec<String>: Value::Texts,
+    Fields: Value::Object,
+    Vec<Fields>: |objects: Vec<Fields>| Value::Objects(objects.into_iter().map(Some).collect()),
 }
 
 impl<T: IntoValue> IntoValue for Option<T> {

@@ -47,18 +47,9 @@ impl Operation {
 
     /// Returns the HTTP status of success: 201 for creations, else 200.
     pub fn success_status(self) -> StatusCode {
-        match self {
-            Self::CreateAttachment | Self::CreateMount | Self::CreateContainer => {
-                StatusCode::CREATED
-            }
-            Self::ListAttachments
-            | Self::DeleteAttachment
-            | Self::ListMounts
-            | Self::DeleteMount
-            | Self::ListContainers
-            | Self::DeleteContainer
-            | Self::SetContainerState => StatusCode::OK,
-        }
+        let creates =
+            matches!(self, Self::CreateAttachment | Self::CreateMount | Self::CreateContainer);
+        if creates { StatusCode::CREATED } else { StatusCode::OK }
     }
 }
 

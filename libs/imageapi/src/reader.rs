@@ -74,25 +74,13 @@ impl<'de> Visitor<'de> for Expected<'_> {
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        match self.value {
-            ValueType::Boolean => Ok(Some(Value::Boolean(value))),
-            ValueType::Integer
-            | ValueType::Text(_)
-            | ValueType::Texts(_)
-            | ValueType::Object(_)
-            | ValueType::Objects(_) => self.mismatch(),
-        }
+        let ValueType::Boolean = self.value else { return self.mismatch() };
+        Ok(Some(Value::Boolean(value)))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
-        match self.value {
-            ValueType::Integer => Ok(Some(Value::Integer(value))),
-            ValueType::Boolean
-            | ValueType::Text(_)
-            | ValueType::Texts(_)
-            | ValueType::Object(_)
-            | ValueType::Objects(_) => self.mismatch(),
-        }
+        let ValueType::Integer = self.value else { return self.mismatch() };
+        Ok(Some(Value::Integer(value)))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
@@ -105,14 +93,8 @@ impl<'de> Visitor<'de> for Expected<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        match self.value {
-            ValueType::Text(_) => Ok(Some(Value::Text(text.to_owned()))),
-            ValueType::Boolean
-            | ValueType::Integer
-            | ValueType::Texts(_)
-            | ValueType::Object(_)
-            | ValueType::Objects(_) => self.mismatch(),
-        }
+        let ValueType::Text(_) = self.value else { return self.mismatch() };
+        Ok(Some(Value::Text(text.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Value, A::Error> {
@@ -126,14 +108,8 @@ impl<'de> Visitor<'de> for Expected<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        match self.value {
-            ValueType::Object(object) => properties(object, map),
-            ValueType::Boolean
-            | ValueType::Integer
-            | ValueType::Text(_)
-            | ValueType::Texts(_)
-            | ValueType::Objects(_) => self.mismatch(),
-        }
+        let ValueType::Object(object) = self.value else { return self.mismatch() };
+        properties(object, map)
     }
 }
 
