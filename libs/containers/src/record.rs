@@ -100,6 +100,13 @@ pub struct Fault {
     pub cause: String,
 }
 
+impl Fault {
+    /// A fault in a start with a valid specification.
+    pub(crate) fn new(step: &str, cause: impl std::fmt::Display) -> Self {
+        Self { invalid: false, step: step.to_owned(), cause: cause.to_string() }
+    }
+}
+
 /// Names the step of a start that an error belongs to.
 pub(crate) trait InStep<T> {
     /// The result with the error as the fault of `step`.
@@ -108,11 +115,7 @@ pub(crate) trait InStep<T> {
 
 impl<T, E: std::fmt::Display> InStep<T> for Result<T, E> {
     fn in_step(self, step: &str) -> Result<T, Fault> {
-        self.map_err(|error| Fault {
-            invalid: false,
-            step: step.to_owned(),
-            cause: error.to_string(),
-        })
+        self.map_err(|error| Fault::new(step, error))
     }
 }
 

@@ -80,8 +80,7 @@ impl Run {
     /// [`Error::Invalid`] for a bad command or program, [`Error::InUse`], or what else went wrong.
     pub async fn start(launcher: &Launcher, directory: &Path, spec: &Spec) -> Result<Self, Error> {
         if let Err(error) = split_command(&spec.command, spec.quotes) {
-            let step = "command".to_owned();
-            let fault = Fault { invalid: true, step, cause: error.to_string() };
+            let fault = Fault { invalid: true, ..Fault::new("command", error) };
             log_failure(spec, &fault);
             return Err(Error::Invalid(fault));
         }
@@ -109,11 +108,10 @@ impl Run {
         Err(match outcome?.end {
             End::NotStarted(fault) if fault.invalid => Error::Invalid(fault),
             End::NotStarted(fault) => Error::Failed(fault),
-            end @ (End::Exited(_) | End::Signaled(_) | End::Lost) => Error::Failed(Fault {
-                invalid: false,
-                step: "supervisor".to_owned(),
-                cause: format!("ended during the start: {end:?}"),
-            }),
+            end @ (End::Exited(_) | End::Signaled(_) | End::Lost) => {
+                let cause = format!("ended during the start: {end:?}");
+                Error::Failed(Fault::new("supervisor", cause))
+            }
         })
     }
 

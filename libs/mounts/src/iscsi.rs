@@ -35,10 +35,6 @@ use crate::{
 pub const DEFAULT_PORT: u16 = 3260;
 /// Outstanding commands of a session, if nothing else is asked for.
 pub const DEFAULT_MAX_COMMANDS: u16 = 128;
-/// Outstanding commands of a device, if nothing else is asked for.
-pub const DEFAULT_QUEUE_DEPTH: u16 = 16;
-/// Block scheduler, if nothing else is asked for.
-pub const DEFAULT_SCHEDULER: &str = "mq-deadline";
 
 /// Time for logging out of what a failed attachment has left, beyond its deadline.
 const UNDO_LIMIT: Duration = Duration::from_secs(5);

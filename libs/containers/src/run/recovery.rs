@@ -29,14 +29,10 @@ pub(super) fn recover(directory: &RunDirectory) -> io::Result<Option<RunOutcome>
     {
         end_processes(record);
     }
-    let outcome = RunOutcome {
-        end: lost(record.as_ref()),
-        stop_requested: matches!(
-            record.as_ref().map(|record| &record.phase),
-            Some(Phase::Stopping(_))
-        ),
-        ended_at: unix_seconds(SystemTime::now()),
-    };
+    let phase = record.as_ref().map(|record| &record.phase);
+    let stop_requested = matches!(phase, Some(Phase::Stopping(_)));
+    let ended_at = unix_seconds(SystemTime::now());
+    let outcome = RunOutcome { end: lost(record.as_ref()), stop_requested, ended_at };
     flush_and_log(directory, &outcome)?;
     let cgroup = record.map(|record| record.cgroup).unwrap_or_default();
     directory.write_record(&RunDirectory::new_record(cgroup, Phase::Ended(outcome.clone()))?)?;
@@ -57,11 +53,10 @@ fn end_processes(record: &Record) {
 fn lost(record: Option<&Record>) -> End {
     match record.map(|record| &record.phase) {
         Some(Phase::Running(_) | Phase::Stopping(_)) => End::Lost,
-        Some(Phase::Starting | Phase::Ended(_)) | None => End::NotStarted(Fault {
-            invalid: false,
-            step: "supervisor".to_owned(),
-            cause: "ended before the program was executed".to_owned(),
-        }),
+        Some(Phase::Starting | Phase::Ended(_)) | None => {
+            let cause = "ended before the program was executed";
+            End::NotStarted(Fault::new("supervisor", cause))
+        }
     }
 }
 

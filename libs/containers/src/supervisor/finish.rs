@@ -92,13 +92,7 @@ fn describe(end: &End) -> String {
 
 /// Returns the state of the container after the end, as the API names it: a requested stop ends in `exited` whatever the status is.
 fn state(end: &End, stop_requested: bool) -> &'static str {
-    match end {
-        End::Exited(0) => "exited",
-        End::Exited(_) | End::Signaled(_) | End::NotStarted(_) | End::Lost if stop_requested => {
-            "exited"
-        }
-        End::Exited(_) | End::Signaled(_) | End::NotStarted(_) | End::Lost => "dead",
-    }
+    if stop_requested || *end == End::Exited(0) { "exited" } else { "dead" }
 }
 
 fn write_last_record(directory: &RunDirectory, record: &Record) -> io::Result<()> {

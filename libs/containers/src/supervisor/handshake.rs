@@ -117,7 +117,7 @@ impl Handshake {
 }
 
 fn fault(cause: &str) -> Fault {
-    Fault { invalid: false, step: "container process".to_owned(), cause: cause.to_owned() }
+    Fault::new("container process", cause)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
 use super::control::Clients;
 use super::event_loop::Supervisor;
 use super::handshake::{Assignment, Handshake};
-use super::stop::StopPlan;
 use super::{INIT, finish, own_program};
 use crate::cgroup::Cgroup;
 use crate::command::split_command;
@@ -51,7 +50,27 @@ pub(super) fn run(subcommand: &[OsString], path: PathBuf, report: UnixStream) ->
     let start =
         Start { subcommand, directory: &directory, spec: &spec, log: &log, record: &record };
     match start.perform(cgroup) {
-        Ok(parts) => parts.into_supervisor(spec, directory, lock, record, report).run(),
+        Ok(Parts { image, cgroup, clients, terminate, init, handshake, output }) => {
+            let (handshake, report) = (Some(handshake), Some(report));
+            let (stop, fault) = Default::default();
+            let supervisor = Supervisor {
+                spec,
+                directory,
+                lock,
+                record,
+                image,
+                cgroup,
+                init,
+                handshake,
+                report,
+                output,
+                clients,
+                terminate,
+                stop,
+                fault,
+            };
+            supervisor.run()
+        }
         Err(fault) => finish::not_started(&log, &directory, record, &report, fault),
     }
 }
@@ -149,37 +168,8 @@ impl Start<'_> {
     }
 }
 
-impl Parts {
-    fn into_supervisor(
-        self,
-        spec: Spec,
-        directory: RunDirectory,
-        lock: File,
-        record: Record,
-        report: UnixStream,
-    ) -> Supervisor {
-        let Self { image, cgroup, clients, terminate, init, handshake, output } = self;
-        Supervisor {
-            spec,
-            directory,
-            lock,
-            record,
-            image,
-            cgroup,
-            init,
-            handshake: Some(handshake),
-            report: Some(report),
-            output,
-            clients,
-            terminate,
-            stop: StopPlan::default(),
-            fault: None,
-        }
-    }
-}
-
 fn invalid(error: impl std::fmt::Display) -> Fault {
-    Fault { invalid: true, step: "command".to_owned(), cause: error.to_string() }
+    Fault { invalid: true, ..Fault::new("command", error) }
 }
 
 /// Opens the image for the check of its program and for the flush at the end.

@@ -2,11 +2,8 @@
 
 use std::path::Path;
 
-use super::RbdImage;
+use super::options::{NO_SNAPSHOT, RbdImage};
 use crate::{Result, sysfs};
-
-/// In place of a snapshot's name: the image itself.
-const NO_SNAPSHOT: &str = "-";
 
 /// A mapped image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +28,7 @@ impl RbdDevice {
             pool: image.pool.clone(),
             namespace: image.options.namespace.clone(),
             image: image.image.clone(),
-            snapshot: snapshot(image).to_owned(),
+            snapshot: image.kernel_snapshot().to_owned(),
         }
     }
 
@@ -53,11 +50,6 @@ impl RbdDevice {
         }
         format!("rbd image {pool}/{image}@{snapshot}")
     }
-}
-
-/// Returns the snapshot's name as the kernel has it.
-pub(super) fn snapshot(image: &RbdImage) -> &str {
-    if image.snapshot.is_empty() { NO_SNAPSHOT } else { &image.snapshot }
 }
 
 /// Returns the mapped images by number.

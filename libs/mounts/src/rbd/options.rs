@@ -5,7 +5,6 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::devices;
 use crate::{Error, Result};
 
 /// A text that is shown nowhere.
@@ -31,6 +30,9 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// In place of a snapshot's name: the image itself.
+pub(super) const NO_SNAPSHOT: &str = "-";
+
 /// An image, or a snapshot of one, to map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RbdImage {
@@ -44,6 +46,13 @@ pub struct RbdImage {
     pub snapshot: String,
     /// Options of the client.
     pub options: RbdOptions,
+}
+
+impl RbdImage {
+    /// Returns the snapshot's name as the kernel has it.
+    pub(super) fn kernel_snapshot(&self) -> &str {
+        if self.snapshot.is_empty() { NO_SNAPSHOT } else { &self.snapshot }
+    }
 }
 
 /// Options of the kernel's client. Those that are empty, zero or false are left out.
@@ -108,7 +117,7 @@ pub(super) fn add_line(image: &RbdImage) -> Result<Secret> {
     check_value("snapshot", &image.snapshot)?;
     let options = option_list(&image.options)?;
     let RbdImage { pool, image: name, .. } = image;
-    let snapshot = devices::snapshot(image);
+    let snapshot = image.kernel_snapshot();
     Ok(Secret(format!("{monitors} {options} {pool} {name} {snapshot}")))
 }
 
