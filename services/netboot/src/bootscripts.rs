@@ -121,6 +121,15 @@ impl ScriptRequest {
     }
 }
 
+/// A request for a script while it is answered.
+struct Asked<'a> {
+    request: &'a ScriptRequest,
+    /// The time of the request.
+    now: SystemTime,
+    /// Warnings for the log.
+    warnings: &'a mut Vec<Warning>,
+}
+
 /// Effects of a response that the server applies.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -264,9 +273,9 @@ impl BootScripts {
     fn respond(&self, request: &ScriptRequest, now: SystemTime) -> (BootResult<Script>, Effects) {
         let mut effects = Effects::default();
         let (mac, source) = (request.mac, Some(request.source));
-        let selected = self.select(request, now, &mut effects.warnings);
-        let reply = selected.and_then(|(machine, fact, script)| {
-            self.delay_boot_loop(machine.as_deref(), now, &mut effects.warnings)?;
+        let mut asked = Asked { request, now, warnings: &mut effects.warnings };
+        let reply = self.select(&mut asked).and_then(|(machine, fact, script)| {
+            self.delay_boot_loop(machine.as_deref(), &mut asked)?;
             let step = BootStep::script(script.kind, fact);
             effects.event = match &machine {
                 Some(machine) => Some(Event::of(machine, step, source, now)),
@@ -317,28 +326,23 @@ impl BootScripts {
     fn delay_boot_loop(
         &self,
         machine: Option<&MachineView>,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
+        asked: &mut Asked<'_>,
     ) -> BootResult<()> {
-        let Some(machine) = machine.filter(|machine| self.is_boot_loop(machine, now)) else {
+        let Some(machine) = machine.filter(|machine| self.is_boot_loop(machine, asked.now)) else {
             return Ok(());
         };
         let held = self.site.serving.hold_boot_loops;
-        warnings.push(Warning::BootLoop { hardware: machine.id, held });
+        asked.warnings.push(Warning::BootLoop { hardware: machine.id, held });
         match held {
             true => Err(BootRefusal::Later { retry: BOOT_LOOP_HOLD, why: BOOT_LOOP.into() }),
             false => Ok(()),
         }
     }
 
-    /// Finds the machine that `request` is from, and renders its script. Leases are consulted only where no record owns the
+    /// Finds the machine that a request is from, and renders its script. Leases are consulted only where no record owns the
     /// source address.
-    fn select(
-        &self,
-        request: &ScriptRequest,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
-    ) -> BootResult<SelectedScript> {
+    fn select(&self, asked: &mut Asked<'_>) -> BootResult<SelectedScript> {
+        let (request, now) = (asked.request, asked.now);
         let (source, feed) = (request.source, self.index.feed());
         if feed == Freshness::NeverSynced {
             return Err(BootRefusal::later(Fact::FeedIncomplete));
@@ -349,26 +353,27 @@ impl BootScripts {
             None => self.index.at(source, holder),
         };
         let Some(machine) = machine else {
-            let (fact, script) = self.select_unknown(request, feed, holder(), now, warnings)?;
+            let (fact, script) = self.select_unknown(asked, feed, holder())?;
             return Ok((None, fact, script));
         };
         let presented = (request.mac, request.uuid.as_deref(), source);
-        let selected = self.select_for(&machine, request, holder, now, warnings);
+        let selected = self.select_for(&machine, asked, holder);
         selected
-            .inspect_err(|refusal| warnings.extend(gate_warning(&machine, presented, refusal)))
+            .inspect_err(|refusal| {
+                asked.warnings.extend(gate_warning(&machine, presented, refusal))
+            })
             .map(|(fact, script)| (Some(machine), fact, script))
     }
 
-    /// Renders the script of `machine` for `request`, if it is from that machine. `holder` returns the interface that the source is leased
-    /// to.
+    /// Renders the script of `machine`, if the request is from it. `holder` returns the interface
+    /// that the source is leased to.
     fn select_for(
         &self,
         machine: &Arc<MachineView>,
-        request: &ScriptRequest,
+        asked: &mut Asked<'_>,
         holder: impl FnOnce() -> Option<Mac>,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
     ) -> BootResult<(Fact, Script)> {
+        let request = asked.request;
         let (source, feed) = (request.source, self.index.feed());
         let is_its_own = self.is_mac_only(request)
             || machine.has(source)
@@ -381,11 +386,12 @@ impl BootScripts {
         }
         let decision = self.decision(Some(machine), feed, None);
         let seen = self.check_evidence(machine, &decision, request);
-        seen.inspect_err(|_| warnings.push(Warning::UnseenBoot { hardware: machine.id, source }))?;
+        let unseen = Warning::UnseenBoot { hardware: machine.id, source };
+        seen.inspect_err(|_| asked.warnings.push(unseen))?;
         let (fact, uuid) = (decision.fact, request.uuid.as_deref());
         let script = match self.gate_asks_uuid(machine, &decision, uuid, source)? {
             true => self.ask_uuid(machine.mac, request)?,
-            false => self.render(Some(machine), decision, request, now, warnings)?,
+            false => self.render(Some(machine), decision, asked)?,
         };
         Ok((fact, script))
     }
@@ -395,20 +401,14 @@ impl BootScripts {
         &self,
         machine: Option<&MachineView>,
         decision: Decision,
-        request: &ScriptRequest,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
+        asked: &mut Asked<'_>,
     ) -> BootResult<Script> {
         let Decision { boot, fact } = decision;
-        let pxelinux = request.format == ScriptFormat::Pxelinux;
+        let pxelinux = asked.request.format == ScriptFormat::Pxelinux;
         let (kind, text) = match (boot, machine) {
             (BootTarget::Later, _) => return Err(BootRefusal::later(fact)),
-            (BootTarget::Worker, _) => {
-                (ScriptKind::Worker, self.worker(machine, request, None, now, warnings)?)
-            }
-            (BootTarget::Node, Some(machine)) => {
-                (ScriptKind::Node, self.node(machine, request, now, warnings)?)
-            }
+            (BootTarget::Worker, _) => (ScriptKind::Worker, self.worker(machine, asked, None)?),
+            (BootTarget::Node, Some(machine)) => (ScriptKind::Node, self.node(machine, asked)?),
             (BootTarget::LocalDisk, _) => {
                 let sanboot = machine.is_some_and(MachineView::wants_sanboot);
                 let ipxe = ipxe::local_disk(sanboot);
@@ -419,15 +419,13 @@ impl BootScripts {
             {
                 return Err(no_pxelinux());
             }
-            (BootTarget::Generic, _) => {
-                (ScriptKind::Generic, self.worker(None, request, None, now, warnings)?)
-            }
+            (BootTarget::Generic, _) => (ScriptKind::Generic, self.worker(None, asked, None)?),
             (BootTarget::Shell, _) => (ScriptKind::Shell, ipxe::SHELL.into()),
             (BootTarget::CustomScript(script), Some(machine)) => {
                 let owner = ScriptOwner::of(fact, machine.mac);
                 let once = owner == ScriptOwner::OneShot;
                 let kind = if once { ScriptKind::CustomOnce } else { ScriptKind::Custom };
-                (kind, self.custom(machine, owner, script, request.source, now)?)
+                (kind, self.custom(machine, owner, script, asked.request.source, asked.now)?)
             }
             (BootTarget::CustomScript(_) | BootTarget::Node, None)
             | (BootTarget::Refused | BootTarget::Unknown, _) => {

@@ -7,15 +7,12 @@
 //! The token is for the client that leases the address, which is also the owner of the address on our link, and for the UUID that it
 //! presented. Everything else gets the generic script without a token, if the site has one for all machines.
 
-use std::time::SystemTime;
-
 use fleet::Freshness;
 use runtime::boot_token::EnrolmentClaims;
 use tinwright::HardwareId;
 use uuid::Uuid;
 
-use super::warning::Warning;
-use super::{BootRefusal, BootResult, BootScripts, Script, ScriptFormat, ScriptRequest, broken};
+use super::{Asked, BootRefusal, BootResult, BootScripts, Script, ScriptFormat, broken};
 use crate::Mac;
 use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Fact};
@@ -25,12 +22,11 @@ impl BootScripts {
     /// Renders the script of a machine without a record, whose address `holder` leases.
     pub(super) fn select_unknown(
         &self,
-        request: &ScriptRequest,
+        asked: &mut Asked<'_>,
         feed: Freshness,
         holder: Option<Mac>,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
     ) -> BootResult<(Fact, Script)> {
+        let request = asked.request;
         let (named, source) = (request.mac, request.source);
         let in_pool = |allocator: &Allocator| allocator.boots_unknown(named, source, holder);
         let subnet = self.allocator.as_deref().and_then(in_pool);
@@ -41,7 +37,7 @@ impl BootScripts {
             && request.format == ScriptFormat::Ipxe
             && !self.is_mac_only(request);
         let Some((mac, network)) = enrols.filter(|_| has_identity) else {
-            return Ok((fact, self.render(None, decision, request, now, warnings)?));
+            return Ok((fact, self.render(None, decision, asked)?));
         };
         let owner = self.site.serving.source_check.admits([mac], request.neighbour);
         owner.map_err(|_| {
@@ -62,9 +58,9 @@ impl BootScripts {
             // Without a UUID a machine cannot enrol. Its worker says so on the console.
             Ok(_) | Err(_) => None,
         };
-        let token = enrolment.map(|claims| self.tokens.mint_for_enrolment(claims, now));
+        let token = enrolment.map(|claims| self.tokens.mint_for_enrolment(claims, asked.now));
         let token = token.transpose().map_err(broken)?;
-        let text = self.worker(None, request, token, now, warnings)?;
+        let text = self.worker(None, asked, token)?;
         Ok((fact, Script { kind: ScriptKind::Generic, text }))
     }
 }
@@ -74,7 +70,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::net::IpAddr;
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use runtime::SiteKey;
     use runtime::boot_token::{BootTokens, Purpose, VerifiedToken};
@@ -82,6 +78,7 @@ mod tests {
 
     use super::*;
     use crate::allocation::tests::{FIRST_POOL_ADDRESS, Site, UNKNOWN_CLIENT, site};
+    use crate::bootscripts::ScriptRequest;
     use crate::leases::Claim;
     use crate::pool::Unknown;
 

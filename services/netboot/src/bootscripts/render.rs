@@ -10,7 +10,7 @@ use tinwright::hardware::v1::{Netboot, Osie};
 
 use super::custom::ScriptOwner;
 use super::warning::Warning;
-use super::{BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
+use super::{Asked, BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
 use crate::decision::{BootTarget, ScriptSource};
 use crate::environments::{NODE_FILES, WORKER_FILES};
@@ -33,13 +33,11 @@ impl BootScripts {
     pub(super) fn worker(
         &self,
         machine: Option<&MachineView>,
-        request: &ScriptRequest,
+        asked: &mut Asked<'_>,
         enrolment: Option<String>,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
         let purpose = machine.map(|_| Purpose::Identity);
-        let mut boot = self.environment_urls(machine, request, purpose, now)?;
+        let mut boot = self.environment_urls(machine, asked, purpose)?;
         if let Some(token) = enrolment.filter(|_| machine.is_none()) {
             boot.identity = token;
         }
@@ -48,51 +46,43 @@ impl BootScripts {
         }
         let files = machine.map(worker_files);
         let files = files.as_ref().map(|files| files.each_ref().map(AsRef::as_ref));
-        self.environment(machine, request, &boot, files, now, warnings)
+        self.environment(machine, asked, &boot, files)
     }
 
     /// Renders the environment of the node `machine`, which always is the site's: the record's own is an installation environment.
-    pub(super) fn node(
-        &self,
-        machine: &MachineView,
-        request: &ScriptRequest,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
-    ) -> BootResult<String> {
-        let boot = self.environment_urls(Some(machine), request, Some(Purpose::Node), now)?;
+    pub(super) fn node(&self, machine: &MachineView, asked: &mut Asked<'_>) -> BootResult<String> {
+        let boot = self.environment_urls(Some(machine), asked, Some(Purpose::Node))?;
         let files = node_files(machine);
         let files = Some(files.each_ref().map(AsRef::as_ref));
-        self.environment(Some(machine), request, &boot, files, now, warnings)
+        self.environment(Some(machine), asked, &boot, files)
     }
 
     /// Mints the tokens of a boot into an environment. It has no identity where the client may be another machine behind the same address.
     fn environment_urls(
         &self,
         machine: Option<&MachineView>,
-        request: &ScriptRequest,
+        asked: &Asked<'_>,
         purpose: Option<Purpose>,
-        now: SystemTime,
     ) -> BootResult<BootUrls> {
         let unknown = || (HardwareId::from_bytes(NO_HARDWARE), 0);
         let id = machine.map_or_else(unknown, |machine| (machine.id, machine.boot_epoch()));
-        let purpose = purpose.filter(|_| !self.is_mac_only(request));
-        self.boot_urls(id, request.source, purpose, now)
+        let purpose = purpose.filter(|_| !self.is_mac_only(asked.request));
+        self.boot_urls(id, asked.request.source, purpose, asked.now)
     }
 
     /// Renders the script that loads `files`, which iPXE names itself if there are none.
     fn environment(
         &self,
         machine: Option<&MachineView>,
-        request: &ScriptRequest,
+        asked: &mut Asked<'_>,
         boot: &BootUrls,
         files: Option<[&str; 2]>,
-        now: SystemTime,
-        warnings: &mut Vec<Warning>,
     ) -> BootResult<String> {
-        let arguments = self.arguments(machine, boot, "", now)?;
+        let request = asked.request;
+        let arguments = self.arguments(machine, boot, "", asked.now)?;
         // The arguments of machines without a record are the site's. They are not logged at each request of a stranger.
         if let Some(machine) = machine {
-            warnings.extend(Warning::left_out(machine.id, &arguments));
+            asked.warnings.extend(Warning::left_out(machine.id, &arguments));
         }
         let script_url = self.script_url(machine.map(|machine| machine.mac).or(request.mac));
         let environment = Environment {
@@ -228,25 +218,14 @@ impl BootScripts {
 /// Returns the files of the site's environments that `machine` loads if it boots `target`.
 pub(crate) fn environment_files(machine: Option<&MachineView>, target: &BootTarget) -> Vec<String> {
     match (target, machine) {
-        (BootTarget::Worker, Some(machine)) => match own_base_url(machine) {
-            Some(_) => Vec::new(),
-            None => worker_files(machine).map(Cow::into_owned).into(),
-        },
+        (BootTarget::Worker, Some(machine)) if own_base_url(machine).is_some() => Vec::new(),
+        (BootTarget::Worker, Some(machine)) => worker_files(machine).map(Cow::into_owned).into(),
         (BootTarget::Node, Some(machine)) => node_files(machine).into(),
         // The architecture is known to its iPXE only. Environments are built for this one.
         (BootTarget::Worker | BootTarget::Generic, _) => {
             WORKER_FILES.map(|kind| [kind, "x86_64"].concat()).into()
         }
-        (
-            BootTarget::Node
-            | BootTarget::CustomScript(_)
-            | BootTarget::LocalDisk
-            | BootTarget::Shell
-            | BootTarget::Refused
-            | BootTarget::Unknown
-            | BootTarget::Later,
-            _,
-        ) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
