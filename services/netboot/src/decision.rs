@@ -233,13 +233,8 @@ impl Decision {
 
     /// True if it lets a machine run something other than its disk. Only live feeds may.
     pub fn opens_a_boot(&self) -> bool {
-        use BootTarget::{
-            CustomScript, Generic, Later, LocalDisk, Node, Refused, Shell, Unknown, Worker,
-        };
-        match self.boot {
-            Worker | Node | CustomScript(_) | Shell | Generic => true,
-            LocalDisk | Refused | Unknown | Later => false,
-        }
+        use BootTarget::{Later, LocalDisk, Refused, Unknown};
+        !matches!(self.boot, LocalDisk | Refused | Unknown | Later)
     }
 
     /// Returns the boot offer of DHCP. A machine that must wait is also offered a loader: a loader opens nothing by itself, and
@@ -303,18 +298,9 @@ impl MachineFacts {
     /// True if the machine loads the environment of nodes while nothing else is due.
     fn boots_node(&self) -> bool {
         self.instance.as_ref().is_some_and(|instance| {
-            let is_in_use = match instance.state {
-                InstanceState::Provisioning
-                | InstanceState::Reinstalling
-                | InstanceState::Active
-                | InstanceState::Unspecified => true,
-                InstanceState::Queued
-                | InstanceState::Failed
-                | InstanceState::Deprovisioning
-                | InstanceState::DeprovisionFailed
-                | InstanceState::Deleted => false,
-            };
-            instance.is_node && is_in_use
+            let is_active =
+                matches!(instance.state, InstanceState::Active | InstanceState::Unspecified);
+            instance.is_node && (is_active || is_being_installed(instance.state))
         })
     }
 

@@ -157,7 +157,7 @@ impl Server {
 
     async fn send(&self, socket: &Socket, reply: &[u8], to: SocketAddrV4, interface: u32) {
         if let Err(error) = socket.send(reply, to, self.view.link.id, interface).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, %to, "DHCP reply not sent");
+            tracing::warn!(error = runtime::cause(&error), %to, "DHCP reply not sent");
         }
     }
 

@@ -196,7 +196,7 @@ impl Leases {
         match self.write(address, bound, Terms { at_port, withheld_for: "" }, now).await {
             Ok(()) => ClaimResult::Granted(duration),
             Err(records::Error::Store(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, lease.addr = %address, "lease not stored");
+                tracing::warn!(error = runtime::cause(&error), lease.addr = %address, "lease not stored");
                 // A lease of no seconds would be none.
                 let left = committed.map(|left| left.as_secs()).filter(|left| *left > 0);
                 left.map_or(ClaimResult::StoreUnavailable, |left| {
@@ -246,7 +246,7 @@ impl Leases {
         let returned = stream::poll_fn(|cx| receiver.poll_recv(cx));
         let store = async |one: ReturnedAddress| {
             if let Err(error) = self.give_back(one).await {
-                let error = &error as &dyn std::error::Error;
+                let error = runtime::cause(&error);
                 tracing::debug!(error, lease.addr = %one.address, "release or decline not stored");
             }
         };
@@ -328,10 +328,7 @@ impl Leases {
                 // Changed: another process has deleted or replaced it.
                 Ok(()) | Err(records::Error::Changed { .. }) => {}
                 Err(error) => {
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        "expired leases not deleted"
-                    );
+                    tracing::debug!(error = runtime::cause(&error), "expired leases not deleted");
                     return;
                 }
             }

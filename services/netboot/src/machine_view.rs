@@ -91,14 +91,8 @@ impl MachineView {
         if address.is_none() {
             reservation.address = None;
         }
-        Some(Self {
-            machine: machine.clone(),
-            mac,
-            position,
-            address,
-            facts: convert::machine_facts(machine, interface),
-            reservation,
-        })
+        let (machine, facts) = (machine.clone(), convert::machine_facts(machine, interface));
+        Some(Self { machine, mac, position, address, facts, reservation })
     }
 
     /// Returns the machine's name for the log, or its id if it has none.

@@ -134,18 +134,14 @@ impl BootScripts {
         let seen = seen.filter(|_| asks);
         // Firmware that reads PXELINUX configurations (U-Boot, OPAL) needs no loader.
         let has_loader = request.format == ScriptFormat::Pxelinux;
-        match seen.is_none_or(|seen| seen.has_exchange && (seen.has_loader || has_loader)) {
-            true => Ok(()),
-            false => Err(BootRefusal::Unseen),
-        }
+        let is_seen = seen.is_none_or(|it| it.has_exchange && (it.has_loader || has_loader));
+        is_seen.then_some(()).ok_or(BootRefusal::Unseen)
     }
 
     /// Refuses the image of `machine` to its own address, unless its firmware was seen: an installed system may fetch it, too.
     pub(super) fn check_exchange(&self, machine: &MachineView) -> BootResult<()> {
-        match self.evidence(machine).is_none_or(|seen| seen.has_exchange) {
-            true => Ok(()),
-            false => Err(BootRefusal::Unseen),
-        }
+        let is_seen = self.evidence(machine).is_none_or(|seen| seen.has_exchange);
+        is_seen.then_some(()).ok_or(BootRefusal::Unseen)
     }
 
     /// The evidence of the present boot epoch of `machine`; none if none is asked for: where another server answers DHCP, nothing is

@@ -154,14 +154,11 @@ impl BootHistory {
 
     /// Removes what no longer has a record: a deleted machine, or the interfaces that were removed from one.
     fn evict(&self, MachineChange { id, after, .. }: &MachineChange) {
-        match after {
-            None => drop(self.all().remove(id)),
-            Some(machine) => {
-                if let Some(boots) = self.all().get_mut(id) {
-                    let macs: HashSet<Mac> = machine.macs().collect();
-                    boots.dhcp_uuids.retain(|mac, _| macs.contains(mac));
-                }
-            }
+        let mut all = self.all();
+        let Some(machine) = after else { return drop(all.remove(id)) };
+        if let Some(boots) = all.get_mut(id) {
+            let macs: HashSet<Mac> = machine.macs().collect();
+            boots.dhcp_uuids.retain(|mac, _| macs.contains(mac));
         }
     }
 

@@ -26,6 +26,15 @@ impl Kind for LeaseKind {
     }
 }
 
+/// The states of stored leases. An offer is not stored.
+const STATES: [(State, StoredState); 5] = [
+    (State::Bound, StoredState::Bound),
+    (State::Released, StoredState::Released),
+    (State::Expired, StoredState::Expired),
+    (State::Declined, StoredState::Declined),
+    (State::Withheld, StoredState::Withheld),
+];
+
 /// Returns the record of `lease` that replaces `old`; none for an offer, which is not stored.
 pub(super) fn write(
     address: Ipv4Addr,
@@ -33,14 +42,7 @@ pub(super) fn write(
     old: Option<&pb::Lease>,
     now: SystemTime,
 ) -> Option<pb::Lease> {
-    let state = match lease.state {
-        State::Offered => return None,
-        State::Bound => StoredState::Bound,
-        State::Released => StoredState::Released,
-        State::Expired => StoredState::Expired,
-        State::Declined => StoredState::Declined,
-        State::Withheld => StoredState::Withheld,
-    };
+    let (_, state) = *STATES.iter().find(|(state, _)| *state == lease.state)?;
     let is_client = lease.state != State::Withheld;
     let mac = if is_client { lease.mac.to_string() } else { String::new() };
     let created = old.filter(|old| old.mac == mac).and_then(|old| old.create_time);
@@ -58,14 +60,7 @@ pub(super) fn write(
 
 /// Reads a record; none if only a newer server knows its state.
 pub(super) fn read(record: &pb::Lease) -> Option<(Ipv4Addr, Lease)> {
-    let state = match record.state() {
-        StoredState::Bound => State::Bound,
-        StoredState::Released => State::Released,
-        StoredState::Expired => State::Expired,
-        StoredState::Declined => State::Declined,
-        StoredState::Withheld => State::Withheld,
-        StoredState::Unspecified => return None,
-    };
+    let (state, _) = *STATES.iter().find(|(_, stored)| *stored == record.state())?;
     let mac = if state == State::Withheld { Mac([0; 6]) } else { record.mac.parse().ok()? };
     let ends = record.expire_time.and_then(|at: Timestamp| at.try_into().ok())?;
     Some((record.address.parse().ok()?, Lease { state, mac, ends }))

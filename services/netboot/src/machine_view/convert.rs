@@ -58,12 +58,7 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
         Some(occ::instance::Os::CustomIpxe(ipxe)) => {
             (script(ipxe.url.clone(), ipxe.contents.clone()), ipxe.always_pxe)
         }
-        Some(
-            occ::instance::Os::OperatingSystem(_)
-            | occ::instance::Os::Platform(_)
-            | occ::instance::Os::ImageStack(_),
-        )
-        | None => (None, false),
+        Some(_) | None => (None, false),
     };
     let platform = match &instance.os {
         Some(occ::instance::Os::Platform(boot)) => Some(platform_system(instance, boot)),
@@ -157,12 +152,8 @@ pub(super) fn relay_port(interface: &hw::Interface) -> Option<RelayPort> {
     let circuit_id = parse_hex(&record.circuit_id).filter(|circuit| !circuit.is_empty())?;
     let link = Some(record.link_address.as_str()).filter(|link| !link.is_empty());
     let link = link.map(str::parse).transpose().ok()?;
-    Some(RelayPort {
-        circuit_id,
-        remote_id: parse_hex(&record.remote_id)?,
-        link,
-        pinned: record.pinned,
-    })
+    let remote_id = parse_hex(&record.remote_id)?;
+    Some(RelayPort { circuit_id, remote_id, link, pinned: record.pinned })
 }
 
 /// Returns the octets that `hex` writes.

@@ -229,14 +229,9 @@ impl LinkServer {
         let (index, metrics) = (index.clone(), metrics.clone());
         if let Some(socket) = sockets.syslog {
             let debug = boots.site.syslog.is_some_and(|syslog| syslog.debug);
-            let server = syslog::server::Server {
-                index: index.clone(),
-                allocator: allocator.clone(),
-                lines: lines.clone(),
-                metrics: metrics.clone(),
-                debug,
-                clock: clock.clone(),
-            };
+            let (index, allocator, lines) = (index.clone(), allocator.clone(), lines.clone());
+            let (metrics, clock) = (metrics.clone(), clock.clone());
+            let server = syslog::server::Server { index, allocator, lines, metrics, debug, clock };
             tasks.set.spawn(server.run(socket, stop.clone()));
         }
         if let Some(socket) = sockets.advertisements {
@@ -275,9 +270,9 @@ fn serve_tftp(
         settings.limits = admission::Limits::NONE;
     }
     let clock = settings.clock.clone();
-    let (tftp, boots, own_clock) = (shared.served.tftp.clone(), boots.clone(), clock.clone());
-    let files: Arc<dyn FileSource> =
-        Arc::new(TftpFiles { files: tftp, boots: boots.clone(), clock: own_clock });
+    let (files, boots) = (shared.served.tftp.clone(), boots.clone());
+    let files = TftpFiles { files, boots: boots.clone(), clock: clock.clone() };
+    let files: Arc<dyn FileSource> = Arc::new(files);
     let metrics = shared.metrics.clone();
     let observer = Arc::new(move |request: FinishedRequest| {
         metrics.transfers.get_or_create(&[("result", request.result.label())]).inc();
@@ -322,15 +317,14 @@ fn serve_http(
 /// Opens the socket for router advertisements. Machines boot without them, but later.
 fn advertising(site: &Site) -> Option<socket2::Socket> {
     let opened = ra::open(&site.interface);
-    opened
-        .inspect_err(|error| {
-            let error = error as &dyn std::error::Error;
-            tracing::warn!(
-                error,
-                "no router advertisements, which need CAP_NET_RAW: iPXE waits 16 s longer at each boot"
-            );
-        })
-        .ok()
+    let opened = opened.inspect_err(|error| {
+        let error = runtime::cause(error);
+        tracing::warn!(
+            error,
+            "no router advertisements, which need CAP_NET_RAW: iPXE waits 16 s longer at each boot"
+        );
+    });
+    opened.ok()
 }
 
 #[cfg(test)]

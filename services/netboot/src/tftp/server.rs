@@ -213,8 +213,7 @@ impl Server {
                     session.serve(&request, files.as_ref(), &settings).await
                 }
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "transfer refused: no socket");
+                    tracing::error!(error = runtime::cause(&error), "transfer refused: no socket");
                     (RequestResult::Failed, 0)
                 }
             };
@@ -229,7 +228,7 @@ impl Server {
     async fn send_error(&self, arrival: Arrival, error: Vec<u8>) {
         let Arrival { source, local, interface, .. } = arrival;
         if let Err(error) = self.socket.send(&error, source, local, interface).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "error packet not sent");
+            tracing::debug!(error = runtime::cause(&error), "error packet not sent");
         }
     }
 }

@@ -60,8 +60,7 @@ impl Session {
             Ok(opened) => opened,
             Err(error) => {
                 if let FileError::Unreadable(source) = &error {
-                    let error = source as &dyn std::error::Error;
-                    tracing::error!(error, "file cannot be read");
+                    tracing::error!(error = runtime::cause(source), "file cannot be read");
                 }
                 self.send_error(error.code(), &error.to_string()).await;
                 return (RequestResult::Refused(error.code().0), 0);
@@ -80,7 +79,7 @@ impl Session {
             }
             Err(error) => {
                 tracing::error!(
-                    error = &error as &dyn std::error::Error,
+                    error = runtime::cause(&error),
                     "transfer ended: file cannot be read"
                 );
                 self.send_error(ErrorCode::UNDEFINED, "file cannot be read").await;
@@ -160,7 +159,7 @@ impl Session {
             }
         };
         if let Err(error) = send_all(socket, bytes, packet_bytes, self.client, source).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "packet not sent");
+            tracing::debug!(error = runtime::cause(&error), "packet not sent");
         }
     }
 }

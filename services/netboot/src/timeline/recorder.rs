@@ -121,7 +121,7 @@ impl Recorder {
 /// Logs a failure to delete old boots. The next eviction deletes them.
 fn log_failure(done: Result<(), Error>) {
     if let Err(error) = done {
-        tracing::debug!(error = &error as &dyn std::error::Error, "old boots not deleted");
+        tracing::debug!(error = runtime::cause(&error), "old boots not deleted");
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use runtime::clock::sleep_until;
 use runtime::retry::is_final;
 use runtime::{Channel, Clock};
 use tinwright::HardwareId;
@@ -67,22 +68,20 @@ impl StepObserver {
 
 /// Describes a step that a machine takes on its way to the worker; none for other events.
 fn description(step: &BootStep) -> Option<String> {
-    let name = match step.kind {
-        Kind::DhcpAck => "DHCP",
-        Kind::BinaryServed => "loader",
-        Kind::ScriptServed => "script",
-        Kind::KernelServed => "kernel",
-        Kind::InitrdServed => "initramfs",
-        Kind::Started => "started",
-        Kind::Unspecified
-        | Kind::DhcpDiscover
-        | Kind::Failed
-        | Kind::GateRefused
-        | Kind::PhoneHome
-        | Kind::Declined
-        | Kind::UnknownMachine => return None,
-    };
-    Some(if step.detail.is_empty() { name.to_owned() } else { format!("{name}: {}", step.detail) })
+    const NAMES: [(Kind, &str); 6] = [
+        (Kind::DhcpAck, "DHCP"),
+        (Kind::BinaryServed, "loader"),
+        (Kind::ScriptServed, "script"),
+        (Kind::KernelServed, "kernel"),
+        (Kind::InitrdServed, "initramfs"),
+        (Kind::Started, "started"),
+    ];
+    let (_, name) = NAMES.iter().find(|(kind, _)| *kind == step.kind)?;
+    Some(if step.detail.is_empty() {
+        (*name).to_owned()
+    } else {
+        format!("{name}: {}", step.detail)
+    })
 }
 
 /// Delivers `reports` to the workflow service, until their sender is dropped.
@@ -124,13 +123,6 @@ async fn deliver(client: &mut WorkflowServiceClient<Channel>, report: &StepRepor
             tracing::debug!("boot step not reported: no answer in time");
             false
         }
-    }
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
     }
 }
 
