@@ -82,8 +82,11 @@ fn with_secrets(message: &MessageDescriptor, depth: usize) -> Option<DynamicMess
 
 /// Returns a value of `field` that has a secret.
 fn secret_value(field: &FieldDescriptor, depth: usize) -> Option<Value> {
-    let one = match field.kind() {
-        _ if field.is_map() => Value::String(SECRET.into()),
+    let kind = match field.kind() {
+        FieldKind::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
+        kind => kind,
+    };
+    let one = match kind {
         FieldKind::Message(inner) if depth > 0 => Value::Message(with_secrets(&inner, depth - 1)?),
         FieldKind::String => Value::String(SECRET.into()),
         FieldKind::Bytes => Value::Bytes(SECRET.into()),
