@@ -6,10 +6,9 @@ use std::collections::HashSet;
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _, future, stream};
-use tinwright::Stored as _;
-use tinwright::check;
 use tinwright::status::{self, Violations};
 use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
+use tinwright::{Stored, check};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
@@ -17,7 +16,7 @@ use tracing::Instrument as _;
 
 use self::stored_watch::StoredWatch;
 use crate::events::{current_origin, with_origin};
-use crate::mirror::{Mirror, TooSlow, Watcher};
+use crate::mirror::{Mirror, Watcher};
 use crate::records::requests::IdempotentRequest;
 use crate::records::{self, Kind, Listing, RecordSource};
 
@@ -84,11 +83,7 @@ pub fn watch_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'stati
     stop: &CancellationToken,
     show: impl Fn(K::Record) -> K::Record + Send + 'static,
 ) -> Result<Response<Events<W>>, Status> {
-    let watcher = match id {
-        "" => mirror.watch(),
-        one => mirror.watch_one(&Violations::parse::<K::Id>("id", one)?.to_string()),
-    };
-    Ok(Response::new(Box::pin(watch(watcher, stop.clone(), show))))
+    watch_filtered(mirror, id, stop, None, show)
 }
 
 /// A filter of records.
@@ -103,8 +98,7 @@ pub fn watch_filtered<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'st
     filter: Option<Filter<K::Record>>,
     show: impl Fn(K::Record) -> K::Record + Send + 'static,
 ) -> Result<Response<Events<W>>, Status> {
-    let Some(filter) = filter else { return watch_by_id(mirror, id, stop, show) };
-    Ok(visible::<K, W>(watch_by_id(mirror, id, stop, |record| record)?, filter, show))
+    Ok(visible(StoredWatch::held(mirror, id)?, stop, filter, show))
 }
 
 /// Does the same for a kind whose mirror holds a part of the records: the others are read from the store before the watch is synced.
@@ -114,82 +108,51 @@ pub fn watch_stored<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'stat
     stop: &CancellationToken,
     filter: Option<Filter<K::Record>>,
     show: impl Fn(K::Record) -> K::Record + Send + 'static,
-) -> Result<Response<Events<W>>, Status>
-where
-    K::Record: Send + Sync,
-{
-    let Some(filter) = filter else { return watch_stored_by_id(mirror, id, stop, show) };
-    Ok(visible::<K, W>(watch_stored_by_id(mirror, id, stop, |record| record)?, filter, show))
+) -> Result<Response<Events<W>>, Status> {
+    Ok(visible(StoredWatch::all(mirror, id)?, stop, filter, show))
 }
 
-/// Returns the events of the records that pass `filter`.
+/// Responds with the events of the records that pass `filter`, if there is one.
 fn visible<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
-    events: Response<Events<Event<K>>>,
-    filter: Filter<K::Record>,
+    watch: StoredWatch<K>,
+    stop: &CancellationToken,
+    filter: Option<Filter<K::Record>>,
     show: impl Fn(K::Record) -> K::Record + Send + 'static,
 ) -> Response<Events<W>> {
     let mut shown = HashSet::new();
-    let events = events.into_inner().filter_map(move |event| {
-        let event = event.map(|Event(event)| match event {
-            WatchEvent::Put(record) if filter(&record) => {
-                shown.insert(record.id().to_owned());
-                Some(WatchEvent::Put(show(record)))
-            }
-            WatchEvent::Put(record) => {
-                let id = record.id().to_owned();
-                shown.remove(&id).then_some(WatchEvent::Deleted(id))
-            }
-            WatchEvent::Deleted(id) => shown.remove(&id).then_some(WatchEvent::Deleted(id)),
-            WatchEvent::Synced => Some(WatchEvent::Synced),
+    let events = events(watch, stop.clone()).filter_map(move |event| {
+        let event = event.map(|event| match &filter {
+            Some(filter) => passing(event, filter, &mut shown),
+            None => Some(event),
         });
-        future::ready(event.map(|event| event.map(W::from)).transpose())
+        let event = event.map(|event| event.map(|event| W::from(changed(event, &show))));
+        future::ready(event.transpose())
     });
     Response::new(Box::pin(events))
 }
 
-/// Streams the events of the record `id`, or of all, with those that the mirror does not hold.
-fn watch_stored_by_id<K: Kind, W: WatchResponse<Object = K::Record> + Send + 'static>(
-    mirror: &Mirror<K>,
-    id: &str,
-    stop: &CancellationToken,
-    show: impl Fn(K::Record) -> K::Record + Send + 'static,
-) -> Result<Response<Events<W>>, Status>
-where
-    K::Record: Send + Sync,
-{
-    let id = match id {
-        "" => String::new(),
-        one => Violations::parse::<K::Id>("id", one)?.to_string(),
-    };
-    let watch = StoredWatch::new(mirror, id);
-    let events = stream::unfold((Some((watch, stop.clone())), show), |(open, show)| async move {
-        let (mut watch, stop) = open?;
-        let confirmation = watch.confirmation();
-        match until(&stop, confirmation, watch.next()).await.unwrap_or_else(Err) {
-            Ok(WatchEvent::Put(record)) => {
-                Some((Ok(WatchEvent::Put(show(record)).into()), (Some((watch, stop)), show)))
-            }
-            Ok(event) => Some((Ok(event.into()), (Some((watch, stop)), show))),
-            Err(status) => Some((Err(status), (None, show))),
+/// Returns the event for a caller who sees the records that pass `filter`, the ids of which are `shown`.
+fn passing<R: Stored>(
+    event: WatchEvent<R>,
+    filter: &Filter<R>,
+    shown: &mut HashSet<String>,
+) -> Option<WatchEvent<R>> {
+    let id = match event {
+        WatchEvent::Put(record) if filter(&record) => {
+            shown.insert(record.id().to_owned());
+            return Some(WatchEvent::Put(record));
         }
-    });
-    Ok(Response::new(Box::pin(events)))
+        WatchEvent::Put(record) => record.id().to_owned(),
+        WatchEvent::Deleted(id) => id,
+        WatchEvent::Synced => return Some(WatchEvent::Synced),
+    };
+    shown.remove(&id).then_some(WatchEvent::Deleted(id))
 }
 
-/// An event that is not a response yet.
-struct Event<K: Kind>(WatchEvent<K::Record>);
-
-impl<K: Kind> From<WatchEvent<K::Record>> for Event<K> {
-    fn from(event: WatchEvent<K::Record>) -> Self {
-        Self(event)
-    }
-}
-
-impl<K: Kind> WatchResponse for Event<K> {
-    type Object = K::Record;
-
-    fn into_event(self) -> Option<WatchEvent<K::Record>> {
-        Some(self.0)
+fn changed<R>(event: WatchEvent<R>, show: impl Fn(R) -> R) -> WatchEvent<R> {
+    match event {
+        WatchEvent::Put(record) => WatchEvent::Put(show(record)),
+        WatchEvent::Deleted(_) | WatchEvent::Synced => event,
     }
 }
 
@@ -215,18 +178,20 @@ pub fn watch<K: Kind, W: WatchResponse<Object = K::Record>>(
     stop: CancellationToken,
     show: impl Fn(K::Record) -> K::Record,
 ) -> impl Stream<Item = Result<W, Status>> {
-    stream::unfold((Some((watcher, stop)), show), |(open, show)| async move {
-        let (mut watcher, stop) = open?;
-        let confirmation = watcher.confirmation();
-        let event = match until(&stop, confirmation, watcher.next()).await {
-            Ok(Ok(WatchEvent::Put(record))) => WatchEvent::Put(show(record)),
-            Ok(Ok(event)) => event,
-            Ok(Err(TooSlow)) => {
-                return Some((Err(Status::out_of_range(TooSlow.to_string())), (None, show)));
-            }
-            Err(status) => return Some((Err(status), (None, show))),
-        };
-        Some((Ok(event.into()), (Some((watcher, stop)), show)))
+    let events = events(StoredWatch::of(watcher), stop);
+    events.map(move |event| event.map(|event| W::from(changed(event, &show))))
+}
+
+fn events<K: Kind>(
+    watch: StoredWatch<K>,
+    stop: CancellationToken,
+) -> impl Stream<Item = Result<WatchEvent<K::Record>, Status>> {
+    stream::unfold(Some((watch, stop)), |open| async move {
+        let (mut watch, stop) = open?;
+        let confirmation = watch.confirmation();
+        let event = until(&stop, confirmation, watch.next()).await.unwrap_or_else(Err);
+        let open = event.is_ok().then_some((watch, stop));
+        Some((event, open))
     })
 }
 

@@ -1,7 +1,8 @@
-//! A watch of all records of a kind whose mirror holds a part of them.
+//! A watch of records that the mirror holds, and of those that it does not hold.
 
 use std::collections::VecDeque;
 
+use tinwright::status::Violations;
 use tinwright::watch::WatchEvent;
 use tokio::sync::watch;
 use tonic::Status;
@@ -19,9 +20,8 @@ const PART_RECORDS: usize = 100;
 #[derive(Debug)]
 pub(super) struct StoredWatch<K: Kind> {
     watcher: Watcher<K>,
-    records: Records<K>,
-    /// The record to follow; empty for all.
-    id: String,
+    /// The records in the store, and the one to follow; empty for all. None if what the mirror holds is sent only.
+    stored: Option<(Records<K>, String)>,
     /// The listing, while it is read.
     listing: Option<Part<K::Record>>,
 }
@@ -33,10 +33,27 @@ struct Part<R> {
 }
 
 impl<K: Kind> StoredWatch<K> {
+    /// Sends what `watcher` does.
+    pub(super) fn of(watcher: Watcher<K>) -> Self {
+        Self { watcher, stored: None, listing: None }
+    }
+
+    /// Follows the record `id`, or all if it is empty, as far as the mirror holds them.
+    pub(super) fn held(mirror: &Mirror<K>, id: &str) -> Result<Self, Violations> {
+        Ok(Self { stored: None, ..Self::all(mirror, id)? })
+    }
+
     /// Follows the record `id`, or all if it is empty.
-    pub(super) fn new(mirror: &Mirror<K>, id: String) -> Self {
-        let watcher = if id.is_empty() { mirror.watch() } else { mirror.watch_one(&id) };
-        Self { watcher, records: mirror.records().clone(), id, listing: None }
+    pub(super) fn all(mirror: &Mirror<K>, id: &str) -> Result<Self, Violations> {
+        let (watcher, id) = match id {
+            "" => (mirror.watch(), String::new()),
+            one => {
+                let id = Violations::parse::<K::Id>("id", one)?.to_string();
+                (mirror.watch_one(&id), id)
+            }
+        };
+        let stored = Some((mirror.records().clone(), id));
+        Ok(Self { stored, ..Self::of(watcher) })
     }
 
     /// Follows whether the mirror is confirmed.
@@ -48,11 +65,12 @@ impl<K: Kind> StoredWatch<K> {
     pub(super) async fn next(&mut self) -> Result<WatchEvent<K::Record>, Status> {
         loop {
             let Some(part) = &mut self.listing else {
-                match self.watcher.next().await {
-                    Ok(WatchEvent::Synced) => self.listing = Some(self.part("").await?),
-                    Ok(event) => return Ok(event),
-                    Err(TooSlow) => return Err(Status::out_of_range(TooSlow.to_string())),
+                let slow = |slow: TooSlow| Status::out_of_range(slow.to_string());
+                let event = self.watcher.next().await.map_err(slow)?;
+                if event != WatchEvent::Synced || self.stored.is_none() {
+                    return Ok(event);
                 }
+                self.listing = self.part("").await?;
                 continue;
             };
             if let Some(record) = part.records.pop_front() {
@@ -62,18 +80,19 @@ impl<K: Kind> StoredWatch<K> {
                 self.listing = None;
                 return Ok(WatchEvent::Synced);
             };
-            self.listing = Some(self.part(&next).await?);
+            self.listing = self.part(&next).await?;
         }
     }
 
     /// Reads the records after the id `after` that the mirror does not hold.
-    async fn part(&self, after: &str) -> Result<Part<K::Record>, records::Error> {
+    async fn part(&self, after: &str) -> Result<Option<Part<K::Record>>, records::Error> {
+        let Some((records, id)) = &self.stored else { return Ok(None) };
         let is_unheld = |record: &K::Record| !K::MIRRORED.holds::<K>(record);
-        if self.id.is_empty() {
-            let listing = self.records.list(after, PART_RECORDS, is_unheld).await?;
-            return Ok(Part { records: listing.records.into(), next: listing.next });
+        if id.is_empty() {
+            let listing = records.list(after, PART_RECORDS, is_unheld).await?;
+            return Ok(Some(Part { records: listing.records.into(), next: listing.next }));
         }
-        let found = self.records.get(&self.id).await?.filter(is_unheld);
-        Ok(Part { records: found.into_iter().collect(), next: None })
+        let found = records.get(id).await?.filter(is_unheld);
+        Ok(Some(Part { records: found.into_iter().collect(), next: None }))
     }
 }

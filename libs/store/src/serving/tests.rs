@@ -91,10 +91,9 @@ async fn watches_end_when_the_store_was_silent_for_too_long_and_begin_with_what_
     let (mirror, stop) = (Mirror::new(notes.clone()), CancellationToken::new());
     let (running, until) = (mirror.clone(), stop.clone());
     tokio::spawn(async move { running.run(until).await });
-    let watch =
-        || Box::pin(watch::<Notes, Event<Notes>>(mirror.watch(), stop.clone(), |note| note));
+    let watch = || Box::pin(events(StoredWatch::of(mirror.watch()), stop.clone()));
     let (mut open, other) = (watch(), watch());
-    assert!(matches!(open.next().await, Some(Ok(Event(WatchEvent::Synced)))));
+    assert!(matches!(open.next().await, Some(Ok(WatchEvent::Synced))));
     drop(other);
     let quiet = timeout(MAX_UNCONFIRMED * 4, open.next()).await;
     assert!(quiet.is_err(), "a store that answers is confirmed, though nothing changes");
@@ -117,8 +116,8 @@ async fn watches_end_when_the_store_was_silent_for_too_long_and_begin_with_what_
     store.silent.store(false, Ordering::Relaxed);
     sleep(Duration::from_secs(10)).await;
     let mut again = watch();
-    let Some(Ok(Event(WatchEvent::Put(note)))) = again.next().await else { panic!() };
+    let Some(Ok(WatchEvent::Put(note))) = again.next().await else { panic!() };
     assert_eq!(note.id, "a");
-    assert!(matches!(again.next().await, Some(Ok(Event(WatchEvent::Synced)))));
+    assert!(matches!(again.next().await, Some(Ok(WatchEvent::Synced))));
     stop.cancel();
 }
