@@ -74,6 +74,11 @@ impl Kind for HardwareKind {
 }
 
 impl Served for HardwareKind {
+    /// The calls ask the instance service which machines a tenant uses.
+    fn is_visible(_viewer: &Viewer, _machine: &pb::Hardware) -> bool {
+        true
+    }
+
     fn show(viewer: &Viewer, machine: pb::Hardware) -> pb::Hardware {
         match viewer.tenant {
             Some(_) => tenant::view(machine),
