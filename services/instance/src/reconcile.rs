@@ -131,8 +131,10 @@ impl Reconciler {
             let Some(instance) = found else { return Ok(Outcome::Done) };
             tracing::Span::current().record("hardware.id", &instance.hardware_id);
             match State::try_from(&instance).map_err(instances::Error::from)? {
-                State::Queued => self.provision(&instance).await,
-                State::Reinstalling if needs_workflow(&instance) => self.provision(&instance).await,
+                State::Queued => Box::pin(self.provision(&instance)).await,
+                State::Reinstalling if needs_workflow(&instance) => {
+                    Box::pin(self.provision(&instance)).await
+                }
                 State::Provisioning | State::Reinstalling => self.install(&instance).await,
                 State::Deprovisioning => self.deprovision(&instance).await,
                 State::Active

@@ -162,7 +162,11 @@ mod tests {
             let made: BTreeSet<_> = contract
                 .iter()
                 .filter(|(_, noun, name)| noun != service && name != not_followed)
-                .filter(|(_, _, name)| text.contains(&format!(".{name}(")))
+                .filter(|(path, _, name)| {
+                    let (_, call) = path.rsplit_once('/').unwrap();
+                    let has = |part: &str| text.contains(part);
+                    has(&format!(".{name}(")) || has(&format!("::{call}Request {{"))
+                })
                 .map(|(path, ..)| path.as_str())
                 .collect();
             let calls = CALLS.iter().filter(|call| call.services.contains(service));
