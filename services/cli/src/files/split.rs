@@ -49,24 +49,21 @@ fn is_empty(text: &str) -> bool {
 pub(super) fn values(text: &str) -> Result<Vec<Value>, yaml_serde::Error> {
     let mut objects = Vec::new();
     for document in yaml_serde::Deserializer::from_str(text) {
-        match Value::deserialize(document)? {
-            Value::Array(elements) => objects.extend(elements),
-            Value::Null => {}
-            Value::Object(mut list) if is_list(&list) => {
-                if let Some(Value::Array(items)) = list.remove("items") {
-                    objects.extend(items);
-                }
-            }
-            value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-                objects.push(value);
-            }
+        let mut value = Value::deserialize(document)?;
+        if is_list(&value) {
+            value = value["items"].take();
+        }
+        if let Value::Array(elements) = value {
+            objects.extend(elements);
+        } else if !value.is_null() {
+            objects.push(value);
         }
     }
     Ok(objects)
 }
 
 /// True for the list that `kubectl get -o yaml` prints.
-fn is_list(object: &serde_json::Map<String, Value>) -> bool {
+fn is_list(object: &Value) -> bool {
     object.get("kind").and_then(Value::as_str) == Some("List")
         && object.get("items").is_none_or(Value::is_array)
 }

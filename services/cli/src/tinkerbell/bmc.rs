@@ -1,13 +1,11 @@
 //! Machines of rufio, and the connections in Hardware of v1alpha2.
 
-use std::collections::HashMap;
-
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::Fields;
+use super::fields::{Fields, put};
 use super::{MACHINE, SECRET, Site};
 
 /// Returns user name and password of a Secret; empty texts if it has none.
@@ -53,26 +51,28 @@ pub(super) fn connection(
     site.check_unique(SECRET, &secret)?;
     let (username, password) = site.secrets.get(&secret).with_context(missing)?.clone();
     let host = fields.text(&at("host"))?;
-    let mut bmc = Map::from_iter([
-        ("kind".to_owned(), Value::from("Bmc")),
-        ("hardware_id".to_owned(), hardware.into()),
-        ("username".to_owned(), username.into()),
-        ("password".to_owned(), password.into()),
-    ]);
+    let mut bmc = json!({
+        "kind": "Bmc", "hardware_id": hardware, "username": username, "password": password,
+    });
     if wants_ipmi(fields, &at("providerOptions")) {
         let port = fields.first_text(&[&at("providerOptions/ipmitool/port"), &at("port")])?;
         let suite = fields.text(&at("providerOptions/ipmitool/cipherSuite"))?;
-        bmc.insert("ipmi".into(), ipmi(host, &port, &suite)?);
+        put(&mut bmc, "ipmi/host", host);
+        for (name, text) in [("ipmi/port", port), ("ipmi/cipher_suite", suite)] {
+            let number = number(&text)?;
+            if number != 0 {
+                put(&mut bmc, name, number);
+            }
+        }
     } else {
         let port: u16 = fields.take(&at("providerOptions/redfish/port"))?;
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let port = if port == 0 { String::new() } else { format!(":{port}") };
-        let mut redfish =
-            Map::from_iter([("url".to_owned(), format!("https://{host}{port}").into())]);
-        fields.copy(&at("providerOptions/redfish/systemName"), &mut redfish, "system_id");
-        bmc.insert("redfish".into(), redfish.into());
+        put(&mut bmc, "redfish/url", format!("https://{host}{port}"));
+        let options = at("providerOptions/redfish");
+        fields.move_to(&mut bmc, &options, &[("systemName", "redfish/system_id")]);
     }
-    Ok(Value::Object(bmc))
+    Ok(bmc)
 }
 
 /// Returns true for a machine that is controlled over IPMI. Of the order of providers it takes one whose first is known here.
@@ -89,19 +89,10 @@ fn wants_ipmi(fields: &mut Fields, options: &str) -> bool {
     has("ipmitool") && !has("redfish")
 }
 
-fn ipmi(host: String, port: &str, cipher_suite: &str) -> anyhow::Result<Value> {
-    /// The suites of rufio have names or numbers.
-    fn number(text: &str) -> anyhow::Result<u32> {
-        if text.is_empty() {
-            Ok(0)
-        } else {
-            text.parse().with_context(|| format!("{text:?} is not a number"))
-        }
+/// Parses a port, or a suite of rufio, which may have the form of a text; 0 for none.
+fn number(text: &str) -> anyhow::Result<u32> {
+    match text {
+        "" => Ok(0),
+        _ => text.parse().with_context(|| format!("{text:?} is not a number")),
     }
-    let names = HashMap::from([("port", number(port)?), ("cipher_suite", number(cipher_suite)?)]);
-    let mut ipmi = json!({ "host": host });
-    for (name, value) in names.into_iter().filter(|(_, value)| *value != 0) {
-        ipmi[name] = value.into();
-    }
-    Ok(ipmi)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Fields that Kubernetes keeps for itself.
 const BOOKKEEPING: [&str; 9] = [
@@ -75,11 +75,23 @@ impl Fields {
         Ok(String::new())
     }
 
-    /// Moves what is at `from` to the key `to` of `object`, unless it is empty.
-    pub(super) fn copy(&mut self, from: &str, object: &mut Map<String, Value>, to: &str) {
-        if let Some(value) = self.take_value(from).filter(|value| !is_empty(value)) {
-            object.insert(to.to_owned(), value);
+    /// Moves the fields below `at` to their places in `object`, unless they are empty.
+    pub(super) fn move_to(&mut self, object: &mut Value, at: &str, places: &[(&str, &str)]) {
+        for (from, to) in places {
+            if let Some(value) = self.take_value(&format!("{at}/{from}")).filter(|it| !is_empty(it))
+            {
+                put(object, to, value);
+            }
         }
+    }
+
+    /// Returns what `convert` makes of each element of the list at `path`. It gets the path of an element.
+    pub(super) fn each<T>(
+        &mut self,
+        path: &str,
+        mut convert: impl FnMut(&mut Self, &str) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<T>> {
+        (0..self.count(path)).map(|index| convert(self, &format!("{path}/{index}"))).collect()
     }
 
     /// Returns the text at `path`, without taking it; empty if there is none.
@@ -111,26 +123,29 @@ impl Fields {
     }
 }
 
+/// Puts `value` at `place` in `object`, such as `dhcp/hostname`.
+pub(super) fn put(object: &mut Value, place: &str, value: impl Into<Value>) {
+    let place = place.split('/').fold(object, |object, key| &mut object[key]);
+    *place = value.into();
+}
+
 fn collect(value: &Value, path: &str, paths: &mut Vec<String>) {
-    match value {
-        value if is_empty(value) => {}
-        Value::Object(object) if !WHOLE.contains(&path) => {
+    if is_empty(value) {
+        return;
+    }
+    match (value.as_object(), value.as_array()) {
+        (Some(object), _) if !WHOLE.contains(&path) => {
             for (key, value) in object {
                 let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 collect(value, &inner, paths);
             }
         }
-        Value::Array(elements) if elements.iter().any(Value::is_object) => {
+        (_, Some(elements)) if elements.iter().any(Value::is_object) => {
             for (index, element) in elements.iter().enumerate() {
                 collect(element, &format!("{path}[{index}]"), paths);
             }
         }
-        Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => paths.push(path.to_owned()),
+        _ => paths.push(path.to_owned()),
     }
 }
 

@@ -22,30 +22,17 @@ pub(super) fn is_hardware(object: &Value) -> bool {
 
 /// Returns the paths of what has no place here: unknown keys, and the instance in the metadata.
 pub(super) fn leftovers(object: &Value) -> Vec<String> {
-    const NETWORK: &str = "network.interfaces";
     /// Known keys, by the path of the object that they are in.
-    const KNOWN: [(&str, &[&str]); 6] = [
-        ("", &["id", "version", "metadata", "network"]),
-        ("network", &["interfaces"]),
-        (NETWORK, &["dhcp", "netboot"]),
+    const KNOWN: [(&str, &str); 6] = [
+        ("", "id version metadata network"),
+        ("network", "interfaces"),
+        ("network.interfaces", "dhcp netboot"),
         (
             "network.interfaces.dhcp",
-            &[
-                "mac",
-                "hostname",
-                "lease_time",
-                "name_servers",
-                "time_servers",
-                "arch",
-                "iface_name",
-                "ip",
-            ],
+            "mac hostname lease_time name_servers time_servers arch iface_name ip",
         ),
-        (
-            "network.interfaces.dhcp.ip",
-            &["address", "netmask", "gateway", "family", "address_family"],
-        ),
-        ("network.interfaces.netboot", &["allow_pxe", "allow_workflow", "ipxe", "osie"]),
+        ("network.interfaces.dhcp.ip", "address netmask gateway family address_family"),
+        ("network.interfaces.netboot", "allow_pxe allow_workflow ipxe osie"),
     ];
     fn collect(value: &Value, place: &str, path: &str, found: &mut Vec<String>) {
         match value {
@@ -59,7 +46,7 @@ pub(super) fn leftovers(object: &Value) -> Vec<String> {
                 for (key, value) in object.iter().filter(|(_, value)| !is_empty(value)) {
                     let join =
                         |to: &str| if to.is_empty() { key.clone() } else { format!("{to}.{key}") };
-                    if known.iter().any(|it| key.eq_ignore_ascii_case(it)) {
+                    if known.split(' ').any(|it| key.eq_ignore_ascii_case(it)) {
                         collect(value, &join(place).to_lowercase(), &join(path), found);
                     } else {
                         found.push(join(path));
@@ -80,20 +67,19 @@ pub(super) fn leftovers(object: &Value) -> Vec<String> {
 
 /// Converts `object` to our record.
 pub(super) fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
+    let interfaces = at(object, &["network", "interfaces"]).and_then(Value::as_array);
+    let interfaces = interfaces.map_or(&[][..], Vec::as_slice);
     let object = object.as_object().context("hardware is not an object")?;
     let metadata = metadata(object)?;
-    let interfaces = find(object, "network").and_then(Value::as_object);
-    let interfaces = interfaces.and_then(|network| find(network, "interfaces"));
-    let interfaces = interfaces.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let converted: anyhow::Result<Vec<_>> = interfaces
-        .iter()
-        .enumerate()
-        .map(|(n, value)| interface(value).with_context(|| format!("network.interfaces[{n}]")))
-        .collect();
-    let mut converted = converted?;
-    let architecture = interfaces
-        .iter()
-        .find_map(|value| find(find(value.as_object()?, "dhcp")?.as_object()?, "arch")?.as_str());
+    let convert = |(n, value)| interface(value).with_context(|| format!("network.interfaces[{n}]"));
+    let converted = interfaces.iter().enumerate().map(convert);
+    let mut converted = converted.collect::<anyhow::Result<Vec<_>>>()?;
+    let mode = field(&metadata, "bonding_mode", "a number from 0 to 6")?;
+    let bond = bond(mode, converted.len())?;
+    for (bond, interface) in bond.iter().cycle().zip(&mut converted) {
+        interface.bond.clone_from(&bond.name);
+    }
+    let architecture = interfaces.iter().find_map(|it| at(it, &["dhcp", "arch"])?.as_str());
     Ok(pb::Hardware {
         id: text(object, "id")?,
         name: name(interfaces),
@@ -101,7 +87,7 @@ pub(super) fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
         facility: text_at(&metadata, "facility", "facility_code")?,
         plan: text_at(&metadata, "facility", "plan_slug")?,
         manufacturer: text_at(&metadata, "manufacturer", "slug")?,
-        bonds: bonds(&metadata, &mut converted)?,
+        bonds: bond.into_iter().collect(),
         interfaces: converted,
         extra: extra(metadata)?,
         ..pb::Hardware::default()
@@ -111,10 +97,8 @@ pub(super) fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
 /// Returns the host name of the first interface that has one, without its domain. The format has no name of a machine.
 fn name(interfaces: &[Value]) -> String {
     let hostname = |value: &Value| {
-        let hostname =
-            find(find(value.as_object()?, "dhcp")?.as_object()?, "hostname")?.as_str()?;
-        let name = check::label(hostname.split('.').next()?).ok()?;
-        Some(name)
+        let hostname = at(value, &["dhcp", "hostname"])?.as_str()?;
+        check::label(hostname.split('.').next()?).ok()
     };
     interfaces.iter().find_map(hostname).unwrap_or_default()
 }
@@ -130,26 +114,17 @@ fn metadata(object: &Object) -> anyhow::Result<Object> {
     Ok(metadata)
 }
 
-/// Returns the bond of all `interfaces`, if `metadata` has a bonding mode. The mode is a number there; 0 means none, since Go
-/// writes it for an absent mode.
-pub(super) fn bonds(
-    metadata: &Object,
-    interfaces: &mut [pb::Interface],
-) -> anyhow::Result<Vec<pb::Bond>> {
-    const BOND: &str = "bond0";
-    // Numbered like the modes of Linux's bonding driver, from 1.
-    const MODES: [&str; 6] =
-        ["active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
-    let number: usize = field(metadata, "bonding_mode", "a number from 0 to 6")?;
-    anyhow::ensure!(number <= MODES.len(), "bonding_mode is {number}, not a number from 0 to 6");
-    let Some(mode) = number.checked_sub(1).and_then(|number| MODES.get(number)) else {
-        return Ok(Vec::new());
-    };
-    if interfaces.len() < 2 {
-        return Ok(Vec::new());
-    }
-    interfaces.iter_mut().for_each(|interface| interface.bond = BOND.into());
-    Ok(vec![pb::Bond { name: BOND.into(), mode: (*mode).into() }])
+/// Returns the bond of `count` interfaces with the bonding mode `number`; none of fewer than two. Modes are numbers there; 0 means
+/// none, since Go writes it for an absent mode.
+pub(super) fn bond(number: u64, count: usize) -> anyhow::Result<Option<pb::Bond>> {
+    // Numbered like the modes of Linux's bonding driver.
+    const MODES: [&str; 7] =
+        ["", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
+    let mode = usize::try_from(number).ok().and_then(|number| MODES.get(number));
+    let mode =
+        mode.with_context(|| format!("bonding_mode is {number}, not a number from 0 to 6"))?;
+    let is_bonded = !mode.is_empty() && count > 1;
+    Ok(is_bonded.then(|| pb::Bond { name: "bond0".into(), mode: (*mode).into() }))
 }
 
 /// Returns the metadata that has no field, as the bytes of one JSON object.
@@ -216,6 +191,11 @@ fn osie(netboot: &Object) -> anyhow::Result<Option<pb::Osie>> {
     let (kernel, initrd) = (text(osie, "kernel")?, text(osie, "initrd")?);
     let present = [&base_url, &kernel, &initrd].iter().any(|text| !text.is_empty());
     Ok(present.then(|| pb::Osie { base_url, kernel, initrd, kernel_params: Vec::new() }))
+}
+
+/// Returns what is at `path` of `value`, whose keys are in any case.
+fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, key| find(value.as_object()?, key))
 }
 
 /// Returns the value of `key` in any case; an exact match is preferred.

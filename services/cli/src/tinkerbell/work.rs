@@ -3,69 +3,57 @@
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 
-use super::fields::Fields;
+use super::fields::{Fields, put};
 
 /// The label by which a Workflow that was taken over is found again.
 pub(crate) const LABEL: &str = "tinkerbell.org/workflow";
 
+/// Fields of an action and their places in a template here.
+const ACTION: [(&str, &str); 9] = [
+    ("name", "name"),
+    ("image", "image"),
+    ("timeoutSeconds", "timeout"),
+    ("if", "if"),
+    ("retries", "retries"),
+    ("background", "background"),
+    ("env", "environment"),
+    ("volumes", "volumes"),
+    ("namespaces/pid", "pid"),
+];
+
 /// Converts a Template: its data is the template.
 pub(super) fn template(fields: &mut Fields) -> anyhow::Result<Value> {
-    let mut template = Map::from_iter([("kind".to_owned(), Value::from("Template"))]);
-    fields.copy("/metadata/name", &mut template, "name");
-    fields.copy("/metadata/labels", &mut template, "labels");
-    fields.copy("/spec/data", &mut template, "data");
-    anyhow::ensure!(template.contains_key("data"), "spec.data is empty: no template");
-    Ok(Value::Object(template))
+    let mut template = json!({"kind": "Template"});
+    fields.move_to(&mut template, "/metadata", &[("name", "name"), ("labels", "labels")]);
+    fields.move_to(&mut template, "/spec", &[("data", "data")]);
+    anyhow::ensure!(template.get("data").is_some(), "spec.data is empty: no template");
+    Ok(template)
 }
 
 /// Converts a Task of v1alpha2: a template with one task.
 pub(super) fn task(fields: &mut Fields) -> anyhow::Result<Value> {
     let name = fields.text("/metadata/name")?;
-    let mut task = Map::from_iter([
-        ("name".to_owned(), Value::from(name.as_str())),
-        ("worker".to_owned(), "{{ .device_1 }}".into()),
-    ]);
-    fields.copy("/spec/env", &mut task, "environment");
-    fields.copy("/spec/volumes", &mut task, "volumes");
-    let mut actions = Vec::new();
-    for index in 0..fields.count("/spec/actions") {
-        actions.push(action(fields, &format!("/spec/actions/{index}"))?);
-    }
-    task.insert("actions".into(), actions.into());
+    let mut task = json!({"name": name, "worker": "{{ .device_1 }}"});
+    fields.move_to(&mut task, "/spec", &[("env", "environment"), ("volumes", "volumes")]);
+    put(&mut task, "actions", fields.each("/spec/actions", action)?);
     let template = json!({"version": "0.1", "name": name, "tasks": [task]});
-    let mut converted = Map::from_iter([
-        ("kind".to_owned(), Value::from("Template")),
-        ("name".to_owned(), name.into()),
-        ("data".to_owned(), yaml_serde::to_string(&template)?.into()),
-    ]);
-    fields.copy("/metadata/labels", &mut converted, "labels");
-    Ok(Value::Object(converted))
+    let data = yaml_serde::to_string(&template)?;
+    let mut converted = json!({"kind": "Template", "name": name, "data": data});
+    fields.move_to(&mut converted, "/metadata", &[("labels", "labels")]);
+    Ok(converted)
 }
 
 fn action(fields: &mut Fields, path: &str) -> anyhow::Result<Value> {
-    let at = |key: &str| format!("{path}/{key}");
-    let mut action = Map::new();
-    for (from, to) in [
-        ("name", "name"),
-        ("image", "image"),
-        ("timeoutSeconds", "timeout"),
-        ("if", "if"),
-        ("retries", "retries"),
-        ("background", "background"),
-        ("env", "environment"),
-        ("volumes", "volumes"),
-        ("namespaces/pid", "pid"),
-    ] {
-        fields.copy(&at(from), &mut action, to);
-    }
-    let command = fields.text(&at("command"))?;
-    let arguments: Vec<String> = fields.take(&at("args"))?;
-    let words: Vec<_> =
-        Some(command).filter(|it| !it.is_empty()).into_iter().chain(arguments).collect();
+    let mut action = json!({});
+    fields.move_to(&mut action, path, &ACTION);
+    let command = fields.text(&format!("{path}/command"))?;
+    let arguments: Vec<String> = fields.take(&format!("{path}/args"))?;
+    let command = Some(command).filter(|it| !it.is_empty());
+    let words: Vec<_> = command.into_iter().chain(arguments).collect();
     if !words.is_empty() {
-        action.insert("command".into(), words.into());
+        put(&mut action, "command", words);
     }
-    Ok(Value::Object(action))
+    Ok(action)
 }
 
 /// Converts a Workflow of v1alpha1.
