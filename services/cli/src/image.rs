@@ -127,24 +127,22 @@ pub async fn run(command: ImageCommand, out: &mut dyn Write) -> anyhow::Result<(
 
 /// Renders the table of the images that can be fetched.
 fn list(options: &ListOptions) -> anyhow::Result<String> {
-    let row = |image: &catalogue::PublishedImage| -> anyhow::Result<Vec<String>> {
+    let row = |image: &catalogue::PublishedImage| {
         let publisher = image.base.trim_start_matches("https://").split('/').next();
-        let mut row = vec![image.name, image.system, publisher.unwrap_or_default()];
-        let stored = match &options.files {
-            Some(files) => stored::Target::new(files, image.name).stored_bytes()?,
-            None => None,
-        };
-        let stored = stored.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
         let file = stored::file_name(image.name);
-        row.push(&file);
-        let mut row: Vec<_> = row.into_iter().map(str::to_owned).collect();
-        row.extend(options.files.is_some().then_some(stored));
-        Ok(row)
+        [image.name, image.system, publisher.unwrap_or_default(), &file].map(str::to_owned).into()
     };
-    let rows: anyhow::Result<Vec<_>> = catalogue::IMAGES.iter().map(row).collect();
-    let columns = ["NAME", "SYSTEM", "PUBLISHER", "FILE", "STORED"];
-    let shown = if options.files.is_some() { &columns[..] } else { &columns[..4] };
-    Ok(Table::new(shown, rows?.into_iter()).render(false, true))
+    let columns = ["NAME", "SYSTEM", "PUBLISHER", "FILE"];
+    let mut table = Table::new(&columns, catalogue::IMAGES.iter().map(row));
+    if let Some(files) = &options.files {
+        let stored = |image: &catalogue::PublishedImage| {
+            let bytes = stored::Target::new(files, image.name).stored_bytes()?;
+            Ok(vec![bytes.map_or_else(String::new, |bytes| HumanBytes(bytes).to_string())])
+        };
+        let cells: anyhow::Result<Vec<_>> = catalogue::IMAGES.iter().map(stored).collect();
+        table = table.with_columns(&["STORED"], cells?.into_iter());
+    }
+    Ok(table.render(false, true))
 }
 
 /// Parses a URL with `https` or `http`.

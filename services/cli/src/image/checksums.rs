@@ -8,31 +8,18 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha512};
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A checksum of a file.
+/// A checksum of a file: hexadecimal digits in lower case, whose number tells the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Checksum {
-    algorithm: Algorithm,
-    /// Hexadecimal digits, in lower case.
-    hex: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
-    Sha256,
-    Sha512,
-}
+pub(super) struct Checksum(String);
 
 /// A checksum that is being computed.
-#[derive(Clone, Debug)]
-pub(super) enum Sum {
-    Sha256(Sha256),
-    Sha512(Box<Sha512>),
-}
+pub(super) struct Sum(Box<dyn DynDigest>);
 
 /// A checksum file does not give the checksum of a file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -45,73 +32,50 @@ pub(super) enum Error {
     Invalid(String),
 }
 
-impl Algorithm {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sha256 => "sha256",
-            Self::Sha512 => "sha512",
-        }
-    }
-}
-
 impl Checksum {
-    /// Parses hexadecimal digits, whose number tells the algorithm. `name` is that in a line of the form of BSD.
+    /// Parses hexadecimal digits. `name` is that of the algorithm in a line of the form of BSD.
     fn parse(hex: &str, name: Option<&str>) -> Option<Self> {
-        let algorithm = match hex.len() {
-            64 => Algorithm::Sha256,
-            128 => Algorithm::Sha512,
-            _ => return None,
-        };
-        let is_named = name.is_none_or(|name| name.eq_ignore_ascii_case(algorithm.name()));
+        let checksum = Self(hex.to_ascii_lowercase());
+        let is_named = name.is_none_or(|name| name.eq_ignore_ascii_case(checksum.algorithm()));
         let is_hex = hex.bytes().all(|digit| digit.is_ascii_hexdigit());
-        (is_named && is_hex).then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
+        (is_named && is_hex && [64, 128].contains(&hex.len())).then_some(checksum)
+    }
+
+    fn algorithm(&self) -> &'static str {
+        if self.0.len() == 64 { "sha256" } else { "sha512" }
     }
 
     /// Begins a sum with the same algorithm.
     pub(super) fn sum(&self) -> Sum {
-        match self.algorithm {
-            Algorithm::Sha256 => Sum::sha256(),
-            Algorithm::Sha512 => Sum::Sha512(Box::default()),
-        }
+        if self.0.len() == 64 { Sum::sha256() } else { Sum(Box::<Sha512>::default()) }
     }
 
     /// Returns the hexadecimal digits.
     pub(super) fn hex(&self) -> &str {
-        &self.hex
+        &self.0
     }
 }
 
 impl fmt::Display for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.algorithm.name(), self.hex)
+        write!(f, "{}:{}", self.algorithm(), self.0)
     }
 }
 
 impl Sum {
     /// Begins a sum with SHA-256.
     pub(super) fn sha256() -> Self {
-        Self::Sha256(Sha256::new())
+        Self(Box::<Sha256>::default())
     }
 
     /// Adds `bytes`.
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Sha256(sum) => sum.update(bytes),
-            Self::Sha512(sum) => sum.update(bytes),
-        }
+        self.0.update(bytes);
     }
 
     /// Returns the checksum of all bytes.
     pub(super) fn finish(self) -> Checksum {
-        let hex = |digest: &[u8]| digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        match self {
-            Self::Sha256(sum) => {
-                Checksum { algorithm: Algorithm::Sha256, hex: hex(&sum.finalize()) }
-            }
-            Self::Sha512(sum) => {
-                Checksum { algorithm: Algorithm::Sha512, hex: hex(&sum.finalize()) }
-            }
-        }
+        Checksum(self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 

@@ -196,7 +196,6 @@ impl Downloader {
 }
 
 /// The beginning of a file that is downloaded.
-#[derive(Debug)]
 pub(super) struct Part {
     path: PathBuf,
     file: File,

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use imago::file::File as Storage;
 use imago::qcow2::Qcow2;
+use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder as _};
 use indicatif::{HumanBytes, ProgressBar};
 
@@ -22,47 +23,22 @@ const HOLE_BYTES: usize = 64 << 10;
 /// The largest disk that is unpacked, in bytes. Images of distributions have some GiB.
 const MAX_DISK_BYTES: u64 = 256 << 30;
 
-/// Reads an image at any position.
-enum Source {
-    Qcow2(Box<FormatAccess<Storage>>),
-    Raw(File, u64),
-}
-
-impl Source {
-    /// Opens the image at `path`. An image that refers to other files, such as a backing file, is refused.
-    fn open(path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        let mut head = Vec::new();
-        (&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
-        if head != MAGIC {
-            let length = file.metadata()?.len();
-            return Ok(Self::Raw(file, length));
-        }
-        file.rewind()?;
-        let image = Qcow2::<Storage>::builder(Storage::try_from(file)?);
-        let image = image.open(DenyImplicitOpenGate::default())?;
-        Ok(Self::Qcow2(Box::new(FormatAccess::new(image))))
-    }
-
-    /// Returns the size of the disk in bytes.
-    fn size(&self) -> u64 {
-        match self {
-            Self::Qcow2(image) => image.size(),
-            Self::Raw(_, length) => *length,
-        }
-    }
-
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        match self {
-            Self::Qcow2(image) => image.read(buffer, offset),
-            Self::Raw(file, _) => file.read_exact_at(buffer, offset),
-        }
-    }
+/// Opens the image at `path`. An image that refers to other files, such as a backing file, is refused.
+fn open(path: &Path) -> io::Result<FormatAccess<Storage>> {
+    let mut file = File::open(path)?;
+    let mut head = Vec::new();
+    (&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
+    file.rewind()?;
+    let (storage, gate) = (Storage::try_from(file)?, DenyImplicitOpenGate::default());
+    Ok(match head == MAGIC {
+        true => FormatAccess::new(Qcow2::<Storage>::builder(storage).open(gate)?),
+        false => FormatAccess::new(Raw::builder(storage).open(gate)?),
+    })
 }
 
 /// Writes the raw image of the image at `from` to a new file at `to`, and shows progress in `bar`.
 pub(super) fn to_raw(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<()> {
-    let source = Source::open(from).context(
+    let source = open(from).context(
         "the image cannot be read (convert it by qemu-img, and give the server the raw image)",
     )?;
     let size = source.size();
@@ -76,7 +52,7 @@ pub(super) fn to_raw(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Resul
     while position < size {
         let length = usize::try_from(size - position).map_or(CHUNK_BYTES, |it| it.min(CHUNK_BYTES));
         let chunk = buffer.get_mut(..length).unwrap_or_default();
-        source.read(chunk, position).context("reading the downloaded image")?;
+        source.read(&mut *chunk, position).context("reading the downloaded image")?;
         write_sparse(&raw, chunk, position).with_context(|| format!("writing {}", to.display()))?;
         position += length as u64;
         bar.set_position(position);
