@@ -56,22 +56,12 @@ pub struct AddArguments {
     /// Name of the context: letters, digits and ._-
     name: String,
     /// Connect to the first of these URLs that answers
-    #[arg(
-        id = "context_server",
-        long = "server",
-        value_name = "URL",
-        value_delimiter = ',',
-        required_unless_present = "bundle"
-    )]
-    servers: Vec<String>,
+    #[arg(long = "server", value_name = "URL", value_delimiter = ',')]
+    #[arg(required_unless_present = "bundle")]
+    context_server: Vec<String>,
     /// Use ca.pem, client.pem and client-key.pem (else admin.pem and admin-key.pem) in this directory
-    #[arg(
-        id = "context_secrets",
-        long = "secrets",
-        value_name = "DIR",
-        required_unless_present_any = ["ca", "bundle"]
-    )]
-    secrets: Option<PathBuf>,
+    #[arg(long = "secrets", value_name = "DIR", required_unless_present_any = ["ca", "bundle"])]
+    context_secrets: Option<PathBuf>,
     /// Take server and certificate from this bundle of `tinwright identity issue`, whose parts are stored beside the contexts; - for
     /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["context_secrets", "ca"])]
@@ -177,23 +167,21 @@ impl AddArguments {
     /// Returns the new context, with absolute paths. Fails if a file cannot be used. Parts of a bundle are stored in `folder`.
     fn site(self, folder: &Path) -> anyhow::Result<Site> {
         if let Some(bundle) = &self.bundle {
-            return unpack(Bundle::read(bundle)?, self.servers, folder);
+            return unpack(Bundle::read(bundle)?, self.context_server, folder);
         }
         let named = self.ca.zip(self.certificate).zip(self.key);
-        let site = match (named, self.secrets) {
+        let mut site = match (named, self.context_secrets) {
             (Some(((ca, certificate), key)), _) => {
-                Site { servers: self.servers, ca, certificate, key }
+                Site { servers: self.context_server, ca, certificate, key }
             }
             (None, secrets) => {
                 let secrets = secrets.context("neither --secrets nor --ca is given")?;
-                Site { servers: self.servers, ..Site::in_directory(&secrets) }
+                Site { servers: self.context_server, ..Site::in_directory(&secrets) }
             }
         };
-        let absolute =
-            |path: PathBuf| std::path::absolute(&path).with_context(|| path.display().to_string());
-        let Site { servers, ca, certificate, key } = site;
-        let (ca, certificate, key) = (absolute(ca)?, absolute(certificate)?, absolute(key)?);
-        let site = Site { servers, ca, certificate, key };
+        for path in [&mut site.ca, &mut site.certificate, &mut site.key] {
+            *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
+        }
         site.server()?;
         Ok(site)
     }

@@ -1,7 +1,5 @@
 //! Errors in one line, with a hint.
 
-use std::fmt;
-
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -14,7 +12,8 @@ const MAX_LINE_BYTES: usize = 700;
 pub struct Missing(pub String);
 
 /// The errors of a command on several objects.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{} of {total} objects failed", .printed + .errors.len())]
 pub struct Failures {
     errors: Vec<anyhow::Error>,
     /// The number of errors that were printed before.
@@ -60,14 +59,6 @@ impl Failures {
         }
     }
 }
-
-impl fmt::Display for Failures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} objects failed", self.printed + self.errors.len(), self.total)
-    }
-}
-
-impl std::error::Error for Failures {}
 
 /// True if `error` says that there is no such object.
 pub fn is_not_found(error: &anyhow::Error) -> bool {
@@ -147,30 +138,23 @@ fn hint(status: &Status) -> Option<String> {
 }
 
 /// Returns the command that lists the objects that messages call `noun`.
-fn list_command(noun: &str) -> Option<&'static str> {
-    Some(match noun {
-        "hardware" | "machine" => "hardware list",
+fn list_command(noun: &str) -> Option<String> {
+    const LISTS: [&str; 13] = [
+        "hardware", "location", "model", "instance", "template", "workflow", "node", "stack",
+        "subnet", "range", "lease", "boot", "tenant",
+    ];
+    let command = match noun {
+        "machine" => "hardware list",
         "unknown machine" => "hardware discover",
-        "location" => "location list",
-        "model" => "model list",
-        "instance" => "instance list",
-        "template" => "template list",
-        "workflow" => "workflow list",
         "BMC" => "power bmc list",
         "power job" => "power job list",
-        "node" => "node list",
-        "stack" => "stack list",
-        "subnet" => "subnet list",
-        "range" => "range list",
         "grant" => "address list",
         "location binding" => "address binding list",
-        "lease" => "lease list",
-        "boot" => "boot list",
-        "tenant" => "tenant list",
         "certificate" => "identity list",
         "credential" => "identity credential list",
-        _ => return None,
-    })
+        _ => return LISTS.contains(&noun).then(|| format!("{noun} list")),
+    };
+    Some(command.to_owned())
 }
 
 fn general_hint(code: Code) -> Option<&'static str> {

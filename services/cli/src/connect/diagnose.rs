@@ -245,21 +245,21 @@ fn of_tls(error: &Error, site: &Site, url: &str, host: &str) -> Option<String> {
                 "the server at {url} belongs to another site: {ca} has not signed its certificate; give the right --context or --secrets"
             )
         }
-        Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            format!("the server at {url} refuses the certificate {own}: it has expired")
+        Error::AlertReceived(alert) => {
+            let reason = match alert {
+                AlertDescription::CertificateExpired => "it has expired",
+                AlertDescription::CertificateRevoked => "it was revoked",
+                AlertDescription::UnknownCA
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::DecryptError
+                | AlertDescription::AccessDenied => {
+                    "it was revoked, or its authority was dropped, or it is of another site: have another one issued with `tinwright identity issue`"
+                }
+                _ => return None,
+            };
+            format!("the server at {url} refuses the certificate {own}: {reason}")
         }
-        Error::AlertReceived(AlertDescription::CertificateRevoked) => {
-            format!("the server at {url} refuses the certificate {own}: it was revoked")
-        }
-        Error::AlertReceived(
-            AlertDescription::UnknownCA
-            | AlertDescription::BadCertificate
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::DecryptError
-            | AlertDescription::AccessDenied,
-        ) => format!(
-            "the server at {url} refuses the certificate {own}: it was revoked, or its authority was dropped, or it is of another site: have another one issued with `tinwright identity issue`"
-        ),
         _ => return None,
     })
 }

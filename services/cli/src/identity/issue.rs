@@ -142,25 +142,23 @@ impl NewFiles {
     /// Returns the names of the files for a certificate of `role`. For an edge and a door the directory `place` is created, if it is
     /// missing.
     fn names(&mut self, role: Role, place: &Path) -> anyhow::Result<FileNames> {
-        if !matches!(role, Role::Edge | Role::Door) {
-            let with = |end: &str| {
-                let mut path = place.to_owned().into_os_string();
-                path.push(end);
-                PathBuf::from(path)
-            };
-            let (certificate, key) = (with(".pem"), with("-key.pem"));
-            return Ok(FileNames { certificate, key, authority: with("-ca.pem"), edge: None });
-        }
-        if !place.exists() {
+        let is_directory = matches!(role, Role::Edge | Role::Door);
+        if is_directory && !place.exists() {
             let created = DirBuilder::new().recursive(true).mode(0o700).create(place);
             created.with_context(|| format!("creating {}", place.display()))?;
             self.directory = Some(place.to_owned());
         }
         let name = if role == Role::Edge { "edge" } else { "door" };
+        let prefix = if is_directory { place.join(name) } else { place.to_owned() };
+        let with = |end: &str| {
+            let mut path = prefix.clone().into_os_string();
+            path.push(end);
+            PathBuf::from(path)
+        };
         Ok(FileNames {
-            certificate: place.join(format!("{name}.pem")),
-            key: place.join(format!("{name}-key.pem")),
-            authority: place.join("ca.pem"),
+            certificate: with(".pem"),
+            key: with("-key.pem"),
+            authority: if is_directory { place.join("ca.pem") } else { with("-ca.pem") },
             edge: (role == Role::Edge).then(|| place.join("edge.key")),
         })
     }

@@ -105,25 +105,16 @@ impl Inputs {
     fn add_static_programs(&self, tree: &mut Archive) -> anyhow::Result<()> {
         let (busybox, program) = (self.busybox.display(), self.program.display());
         anyhow::ensure!(self.busybox.exists(), "{busybox} is missing: install busybox-static");
-        let programs = [
-            (
-                &self.busybox,
-                "busybox",
-                format!("{busybox} needs a loader and libraries: install busybox-static"),
-            ),
-            (
-                &self.program,
-                self.flavour.program(),
-                format!(
-                    "{} {program} needs a loader and libraries: give one that is linked statically",
-                    self.flavour.program_noun()
-                ),
-            ),
-        ];
-        for (path, name, error) in programs {
+        let (name, noun) = (self.flavour.program(), self.flavour.program_noun());
+        let named = format!("{noun} {program}");
+        for (path, place, subject, hint) in [
+            (&self.busybox, "busybox", busybox.to_string(), "install busybox-static"),
+            (&self.program, name, named, "give one that is linked statically"),
+        ] {
             let content = read(path)?;
-            anyhow::ensure!(!program::needs_loader(&content), error);
-            tree.program(&format!("bin/{name}"), content);
+            let is_static = !program::needs_loader(&content);
+            anyhow::ensure!(is_static, "{subject} needs a loader and libraries: {hint}");
+            tree.program(&format!("bin/{place}"), content);
         }
         Ok(())
     }
