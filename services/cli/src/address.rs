@@ -16,7 +16,7 @@ use crate::failure::{self, Missing};
 use crate::input;
 use crate::output::{Format, ListOutput, Row};
 use crate::range::subnet_id;
-use crate::resource::{self, ListQuery, Query, Resource, required};
+use crate::resource::{self, ListQuery, Query, Resource, Target, required};
 
 /// Commands on grants of addresses.
 #[derive(Debug, clap::Subcommand)]
@@ -47,14 +47,7 @@ pub enum AddressCommand {
         names: Vec<String>,
     },
     /// Get one grant
-    Get {
-        /// The grant
-        #[arg(value_name = "ADDRESS|ID")]
-        name: String,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Get(Target<pb::Grant>),
     /// List grants
     List {
         /// Options of the list
@@ -174,7 +167,7 @@ pub async fn run(command: AddressCommand, io: &mut Io<'_>) -> anyhow::Result<()>
             };
             for_each(&names, release, io).await
         }
-        AddressCommand::Get { name, output } => {
+        AddressCommand::Get(Target { name, output, .. }) => {
             resource::get::<pb::Grant>(&name, View::Basic, &output, io).await
         }
         AddressCommand::List { query, output } => {
@@ -258,7 +251,8 @@ async fn confirm(channel: &Channel, grant: &pb::Grant) -> anyhow::Result<pb::Gra
 }
 
 impl Row for pb::Grant {
-    const COLUMNS: &'static str = "ID:id,BLOCK:block,STATE:state,INSTANCE:attachment.instance_id,TENANT:tenant,KEY:key,AGE:create_time,ENDS:due_time";
+    const COLUMNS: &'static str = "ID:id,BLOCK:block,STATE:state,INSTANCE:attachment.instance_id,\
+        TENANT:tenant,KEY:key,AGE:create_time,ENDS:due_time";
 }
 
 impl Resource for pb::Grant {
@@ -280,18 +274,12 @@ impl Resource for pb::Grant {
         required(call(channel, request).await?.grant)
     }
 
-    async fn select(
-        channel: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
+    async fn select(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
         let GrantFilter { tenant, subnet, pending } = &query.filter;
-        request.tenant.clone_from(tenant);
-        request.subnet_id = subnet_id(channel, subnet.as_deref()).await?;
-        if *pending {
-            request.set_state(pb::GrantState::Pending);
-        }
-        Ok(())
+        let state = if *pending { pb::GrantState::Pending } else { pb::GrantState::Unspecified };
+        let subnet_id = subnet_id(channel, subnet.as_deref()).await?;
+        let (tenant, state) = (tenant.clone(), state.into());
+        Ok(pb::ListGrantsRequest { tenant, subnet_id, state, ..Default::default() })
     }
 }
 

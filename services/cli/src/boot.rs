@@ -16,7 +16,7 @@ use tonic::Status;
 
 use crate::connect::{Io, call};
 use crate::output::{self, Format, List, ListOutput, Row, Table, print_one};
-use crate::resource::{list_all, required};
+use crate::resource::{list_all, machine_names, required};
 use crate::{failure, hardware};
 
 /// Commands on network boot.
@@ -67,13 +67,8 @@ pub enum BootCommand {
         #[arg(short, long)]
         follow: bool,
         /// Print this number of the latest lines [default: all]
-        #[arg(
-            short = 'n',
-            long,
-            value_name = "NUMBER",
-            default_value = "0",
-            hide_default_value = true
-        )]
+        #[arg(short = 'n', long, value_name = "NUMBER")]
+        #[arg(default_value = "0", hide_default_value = true)]
         lines: u32,
     },
 }
@@ -143,7 +138,7 @@ pub async fn run(command: BootCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
             let boots = boots(channel, &hardware_id, unknown).await?;
             let table = async |now| {
                 let machines = boots.iter().map(|boot| boot.hardware_id.as_str());
-                Table::of(&boots, now).with_names(hardware::names(channel, machines).await)
+                Table::of(&boots, now).with_names(machine_names(channel, machines).await)
             };
             let empty = "no boot from the network in the last week";
             List::new(&boots, |boot| &boot.id, empty).print(&output, table, io.out).await
@@ -273,8 +268,8 @@ fn add_hint(status: Status) -> Status {
 }
 
 impl Row for pb::Boot {
-    const COLUMNS: &'static str =
-        "BOOT:id,HARDWARE:hardware_id,MAC:mac,SCRIPT,LAST STEP,WHY:fact,AGE:create_time";
+    const COLUMNS: &'static str = "BOOT:id,HARDWARE:hardware_id,MAC:mac,SCRIPT,LAST STEP,WHY:fact,\
+        AGE:create_time";
 
     fn cell(&self, column: &str) -> String {
         match (column, self.events.last()) {

@@ -33,8 +33,9 @@ const DEFAULT_SERVER: &str = "https://127.0.0.1:42113";
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// The parts of an object to return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum View {
+    #[default]
     /// All but secrets and user data
     Basic = common::View::Basic as isize,
     /// Everything; for administrators
@@ -43,10 +44,7 @@ pub enum View {
 
 impl From<View> for common::View {
     fn from(view: View) -> Self {
-        match view {
-            View::Basic => Self::Basic,
-            View::Full => Self::Full,
-        }
+        Self::try_from(view as i32).unwrap_or_default()
     }
 }
 
@@ -115,8 +113,8 @@ impl FromArgMatches for Connection {
     /// A context on the command line precedes variables of the environment, which would replace parts of it. One in a variable precedes those
     /// that name other certificates.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let ConnectionOptions { context, server, secrets, data } =
-            ConnectionOptions::from_arg_matches(matches)?;
+        let options = ConnectionOptions::from_arg_matches(matches)?;
+        let ConnectionOptions { context, server, connection_secrets, connection_data } = options;
         let is = |id: &str, source| matches.value_source(id) == Some(source);
         let is_named = is("context", ValueSource::CommandLine);
         for (id, option) in [("connection_secrets", "--secrets"), ("connection_data", "--data")] {
@@ -131,8 +129,8 @@ impl FromArgMatches for Connection {
         Ok(Self {
             context,
             server: if is_named && is_preceded("server") { Vec::new() } else { server },
-            secrets: secrets.filter(|_| !is_preceded("connection_secrets")),
-            data: data.filter(|_| !is_preceded("connection_data")),
+            secrets: connection_secrets.filter(|_| !is_preceded("connection_secrets")),
+            data: connection_data.filter(|_| !is_preceded("connection_data")),
         })
     }
 
@@ -151,34 +149,17 @@ struct ConnectionOptions {
     #[arg(long, global = true, env = "TINWRIGHT_CONTEXT", value_name = "NAME")]
     context: Option<String>,
     /// Connect to the first of these URLs that answers; http:// for a server without TLS [default: https://127.0.0.1:42113]
-    #[arg(
-        long,
-        global = true,
-        env = "TINWRIGHT_SERVER",
-        value_name = "URL",
-        value_delimiter = ','
-    )]
+    #[arg(long, global = true, env = "TINWRIGHT_SERVER", value_name = "URL")]
+    #[arg(value_delimiter = ',')]
     server: Vec<String>,
     /// Read ca.pem, client.pem and client-key.pem (else admin.pem and admin-key.pem) from this directory [default: secrets in the
     /// server's data directory]
-    #[arg(
-        id = "connection_secrets",
-        long = "secrets",
-        global = true,
-        env = "TINWRIGHT_SECRETS",
-        value_name = "DIR"
-    )]
-    secrets: Option<PathBuf>,
+    #[arg(long = "secrets", global = true, env = "TINWRIGHT_SECRETS", value_name = "DIR")]
+    connection_secrets: Option<PathBuf>,
     /// Read the secrets of the server with this data directory
     // An id of its own: the values of global arguments are passed up to the program, whose own `--data` has another type.
-    #[arg(
-        id = "connection_data",
-        long = "data",
-        global = true,
-        env = "TINWRIGHT_DATA",
-        value_name = "DIR"
-    )]
-    data: Option<PathBuf>,
+    #[arg(long = "data", global = true, env = "TINWRIGHT_DATA", value_name = "DIR")]
+    connection_data: Option<PathBuf>,
 }
 
 /// The options of [`Connection`], each of which has a value.

@@ -144,7 +144,8 @@ fn notes(enrolled: &pb::EnrolBmcResponse) -> String {
 }
 
 impl Row for pb::EnrolBmcResponse {
-    const COLUMNS: &'static str = "HARDWARE:hardware_id,RESULT,BMC,SERIAL:inventory.serial,UUID:inventory.uuid,MAC:inventory.interfaces.mac,NOTES";
+    const COLUMNS: &'static str = "HARDWARE:hardware_id,RESULT,BMC,SERIAL:inventory.serial,\
+        UUID:inventory.uuid,MAC:inventory.interfaces.mac,NOTES";
 
     fn cell(&self, column: &str) -> String {
         match column {

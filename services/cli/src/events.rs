@@ -154,7 +154,8 @@ fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> 
 }
 
 impl Row for pb::Event {
-    const COLUMNS: &'static str = "TIME,KIND:kind,CALLER,NOUN:noun,OBJECT:object_id,NAME:object_name,STATE,CALL:call,TEXT:text";
+    const COLUMNS: &'static str = "TIME,KIND:kind,CALLER,NOUN:noun,OBJECT:object_id,\
+        NAME:object_name,STATE,CALL:call,TEXT:text";
 
     fn cell(&self, column: &str) -> String {
         match column {

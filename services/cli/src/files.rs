@@ -171,24 +171,20 @@ pub fn read_all(paths: &[PathBuf]) -> Vec<anyhow::Result<Object>> {
 fn converted(read: Vec<anyhow::Result<Object>>) -> Vec<anyhow::Result<Object>> {
     let values: Vec<_> = read.iter().flatten().map(|object| &object.value).collect();
     let mut conversions = tinkerbell::convert_all(&values).into_iter();
-    let mut objects = Vec::new();
-    for object in read {
+    let ours = |object: anyhow::Result<Object>| {
         let object = match object {
             Ok(object) => object,
-            Err(error) => {
-                objects.push(Err(error));
-                continue;
-            }
+            Err(error) => return vec![Err(error)],
         };
         match conversions.next() {
-            Some(Err(error)) => objects.push(Err(error.context(object.position))),
+            Some(Err(error)) => vec![Err(error.context(object.position))],
             Some(Ok(Conversion::Converted(all))) => {
-                objects.extend(all.into_iter().map(|it| Ok(object.replaced(it))));
+                all.into_iter().map(|it| Ok(object.replaced(it))).collect()
             }
-            Some(Ok(Conversion::Own)) | None => objects.push(Ok(object)),
+            Some(Ok(Conversion::Own)) | None => vec![Ok(object)],
         }
-    }
-    objects
+    };
+    read.into_iter().flat_map(ours).collect()
 }
 
 /// Reads all objects in the file at `path`; standard input for `-`.

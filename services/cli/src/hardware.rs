@@ -21,7 +21,7 @@ use crate::resource::{
     self, ApplyOptions, FileOptions, FromFiles, Names, Query, Resource, ResourceCommand, Targets,
     required,
 };
-pub(crate) use lookup::{address, known_id, machines, names};
+pub(crate) use lookup::{address, known_id};
 
 /// Commands on machines.
 #[derive(Debug, clap::Subcommand)]
@@ -162,7 +162,8 @@ pub async fn run(command: HardwareCommand, io: &mut Io<'_>) -> anyhow::Result<()
 }
 
 impl Row for pb::Hardware {
-    const COLUMNS: &'static str = "ID:id,NAME:name,STATE,MAC:interfaces.0.mac,ADDRESS:interfaces.0.dhcp.address.address,AGE:create_time";
+    const COLUMNS: &'static str = "ID:id,NAME:name,STATE,MAC:interfaces.0.mac,\
+        ADDRESS:interfaces.0.dhcp.address.address,AGE:create_time";
 
     fn cell(&self, _: &str) -> String {
         output::with_protection(output::state(self), self.protect)
@@ -181,18 +182,16 @@ impl Resource for pb::Hardware {
         required(call(channel, request).await?.hardware)
     }
 
-    async fn select(
-        channel: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
+    async fn select(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
         let HardwareFilter { state, location, zone, model } = &query.filter;
-        request.view = query.view as i32;
-        request.state = state.map_or(0, |state| state as i32);
-        request.zone = zone.clone().unwrap_or_default();
-        request.location_id = pb::Location::find_optional_id(channel, location.as_deref()).await?;
-        request.model_id = pb::Model::find_optional_id(channel, model.as_deref()).await?;
-        Ok(())
+        Ok(pb::ListHardwareRequest {
+            view: query.view as i32,
+            state: state.map_or(0, |state| state as i32),
+            zone: zone.clone().unwrap_or_default(),
+            location_id: pb::Location::find_optional_id(channel, location.as_deref()).await?,
+            model_id: pb::Model::find_optional_id(channel, model.as_deref()).await?,
+            ..Default::default()
+        })
     }
 
     // People get effective states. Programs get the machines themselves, and can request instances.

@@ -154,7 +154,8 @@ async fn print(
 }
 
 impl Row for pb::Certificate {
-    const COLUMNS: &'static str = "SERIAL:serial,ROLE:role,SUBJECT:subject,TENANT:tenant,AGE:create_time,EXPIRES IN:expire_time,STATE";
+    const COLUMNS: &'static str = "SERIAL:serial,ROLE:role,SUBJECT:subject,TENANT:tenant,\
+        AGE:create_time,EXPIRES IN:expire_time,STATE";
 
     fn cell(&self, _: &str) -> String {
         match state_of(self) {

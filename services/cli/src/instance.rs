@@ -14,14 +14,13 @@ use tinwright::hardware::v1::{Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::workflow::v1::Template;
-use tonic::{Code, Status};
 
 use crate::connect::{Io, View, call};
 use crate::failure::Missing;
-use crate::output::{self, Format, Row, Table};
+use crate::output::{self, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, DeleteOptions, FromFiles, Names, Query, Resource, ResourceCommand, Targets,
-    UpdateOptions, required,
+    self, ApplyOptions, DeleteOptions, FromFiles, Names, Query, Resource, ResourceCommand, Target,
+    Targets, UpdateOptions,
 };
 use crate::{failure, hardware, input};
 pub use wait::Goal;
@@ -36,14 +35,7 @@ pub enum InstanceCommand {
     /// Replace instances from files; each must have its id
     Update(UpdateOptions),
     /// Repeat the step that failed: provisioning or deprovisioning
-    Retry {
-        /// The instance
-        #[arg(value_name = pb::Instance::NAMES)]
-        name: String,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Retry(Target<pb::Instance>),
     /// Install the machine of an active or failed instance again; what the installation overwrites is lost
     Reinstall(Box<reinstall::ReinstallInstance>),
     /// Restart the machine of an active instance, which keeps its system
@@ -130,7 +122,7 @@ pub async fn run(command: InstanceCommand, io: &mut Io<'_>) -> anyhow::Result<()
         InstanceCommand::Create(create) => Box::pin(create::run(*create, io)).await,
         InstanceCommand::Plan(plan) => Box::pin(create::plan(*plan, io)).await,
         InstanceCommand::Update(options) => resource::update::<pb::Instance>(options, io).await,
-        InstanceCommand::Retry { name, output } => {
+        InstanceCommand::Retry(Target { name, output, .. }) => {
             let id = pb::Instance::find(io.channel, &name, View::Basic).await?.id;
             let retried = io.call(pb::RetryInstanceRequest { id }).await?;
             resource::print(retried.instance.as_slice(), output, io).await
@@ -153,7 +145,8 @@ pub async fn run(command: InstanceCommand, io: &mut Io<'_>) -> anyhow::Result<()
 }
 
 impl Row for pb::Instance {
-    const COLUMNS: &'static str = "ID:id,HOSTNAME:hostname,STATE,HARDWARE:hardware_id,ADDRESS,AGE:create_time,REASON:state_reason";
+    const COLUMNS: &'static str = "ID:id,HOSTNAME:hostname,STATE,HARDWARE:hardware_id,ADDRESS,\
+        AGE:create_time,REASON:state_reason";
 
     fn cell(&self, column: &str) -> String {
         match column {
@@ -193,9 +186,8 @@ impl Resource for pb::Instance {
             (Err(_), Err(_)) => Vec::new(),
         };
         for by in own {
-            match get(channel, by, view).await {
-                Err(status) if status.code() == Code::NotFound => {}
-                other => return required(other?),
+            if let Some(found) = get(channel, by, view).await? {
+                return Ok(found);
             }
         }
         if name.parse::<InstanceId>().is_ok() {
@@ -207,12 +199,9 @@ impl Resource for pb::Instance {
                 false => error,
             }
         })?;
-        match get(channel, By::HardwareId(machine.id.clone()), view).await {
-            Err(status) if status.code() == Code::NotFound => {
-                Err(Missing(format!("machine {} has no instance", machine.title())).into())
-            }
-            other => required(other?),
-        }
+        let found = get(channel, By::HardwareId(machine.id.clone()), view).await?;
+        let none = || Missing(format!("machine {} has no instance", machine.title()));
+        found.ok_or_else(|| none().into())
     }
 
     /// Its id: another instance may be on a machine whose name is its host name.
@@ -223,7 +212,7 @@ impl Resource for pb::Instance {
     /// Shows the host name and the address of the machine where the instance has none of its own.
     async fn table(channel: &Channel, instances: &[Self], now: SystemTime, _: bool) -> Table {
         let ids = instances.iter().map(|it| it.hardware_id.as_str());
-        let machines = hardware::machines(channel, ids).await;
+        let machines = resource::machines(channel, ids).await;
         let or = |own: String, it: &Self, value: fn(&Hardware) -> String| match own.is_empty() {
             true => machines.get(&it.hardware_id).map(value).unwrap_or_default(),
             false => own,
@@ -235,17 +224,15 @@ impl Resource for pb::Instance {
         table.with_names(machines.into_iter().map(|(id, machine)| (id, machine.name)).collect())
     }
 
-    async fn select(
-        _: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
+    async fn select(_: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
         let InstanceFilter { tenant, show_deleted, state } = &query.filter;
-        request.view = query.view as i32;
-        request.tenant = tenant.clone().unwrap_or_default();
-        request.show_deleted = *show_deleted;
-        request.state = state.map_or(0, |state| state as i32);
-        Ok(())
+        Ok(pb::ListInstancesRequest {
+            view: query.view as i32,
+            tenant: tenant.clone().unwrap_or_default(),
+            show_deleted: *show_deleted,
+            state: state.map_or(0, |state| state as i32),
+            ..Default::default()
+        })
     }
 }
 
@@ -305,13 +292,13 @@ impl FromFiles for pb::Instance {
                 "without hardware_id it needs an external_id: each apply would take another machine"
             );
         };
-        let found = get(channel, by, view).await.map_err(Into::into);
-        Ok(resource::optional(found)?.flatten())
+        get(channel, by, view).await
     }
 }
 
-/// Returns the instance of an id, an address or a machine.
-pub async fn get(channel: &Channel, by: By, view: View) -> Result<Option<pb::Instance>, Status> {
+/// Returns the instance of an id, an address or a machine, if there is one.
+pub async fn get(channel: &Channel, by: By, view: View) -> anyhow::Result<Option<pb::Instance>> {
     let request = pb::GetInstanceRequest { by: Some(by), view: view as i32, show_deleted: false };
-    Ok(call(channel, request).await?.instance)
+    let found = call(channel, request).await.map_err(Into::into);
+    Ok(resource::optional(found)?.and_then(|found| found.instance))
 }

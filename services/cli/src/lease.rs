@@ -9,9 +9,9 @@ use tinwright::netboot::v1::lease::State;
 use tonic::Status;
 
 use crate::connect::{Io, call};
+use crate::failure;
 use crate::output::{self, List, ListOutput, Row, Table};
-use crate::resource::{list_all, required};
-use crate::{failure, hardware};
+use crate::resource::{list_all, machine_names, required};
 
 /// Commands on leases.
 #[derive(Debug, clap::Subcommand)]
@@ -60,7 +60,7 @@ pub async fn run(command: LeaseCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
             leases.retain(|lease| state.is_none_or(|state| state as i32 == lease.state));
             let table = async |now| {
                 let machines = leases.iter().map(|lease| lease.hardware_id.as_str());
-                Table::of(&leases, now).with_names(hardware::names(channel, machines).await)
+                Table::of(&leases, now).with_names(machine_names(channel, machines).await)
             };
             let empty = match state {
                 Some(_) => "no lease matches",
@@ -121,8 +121,8 @@ fn holder(lease: &pb::Lease) -> &str {
 }
 
 impl Row for pb::Lease {
-    const COLUMNS: &'static str =
-        "ADDRESS:address,STATE:state,HOLDER,MACHINE:hardware_id,ENDS:expire_time";
+    const COLUMNS: &'static str = "ADDRESS:address,STATE:state,HOLDER,MACHINE:hardware_id,\
+        ENDS:expire_time";
 
     fn cell(&self, _: &str) -> String {
         holder(self).to_owned()

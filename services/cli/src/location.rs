@@ -45,7 +45,8 @@ pub async fn run(command: LocationCommand, io: &mut Io<'_>) -> anyhow::Result<()
 }
 
 impl Row for pb::Location {
-    const COLUMNS: &'static str = "ID:id,NAME:name,ZONES:zones.name,CITY:geography.city,COUNTRY:geography.country,AGE:create_time";
+    const COLUMNS: &'static str = "ID:id,NAME:name,ZONES:zones.name,CITY:geography.city,\
+        COUNTRY:geography.country,AGE:create_time";
 }
 
 impl Resource for pb::Location {

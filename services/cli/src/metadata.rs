@@ -8,6 +8,7 @@ use tinwright::metadata::v1::explain_metadata_request::By;
 
 use crate::connect::Io;
 use crate::output::{self, Format, print_one};
+use crate::resource::machine_names;
 use crate::{failure, hardware};
 
 /// The error of a server without the service.
@@ -43,7 +44,7 @@ pub async fn run(command: MetadataCommand, io: &mut Io<'_>) -> anyhow::Result<()
     let response = io.call(pb::ExplainMetadataRequest { by: Some(by) }).await;
     let response =
         response.map_err(|status| failure::if_unimplemented(status, WITHOUT_METADATA))?;
-    let names = hardware::names(channel, std::iter::once(response.hardware_id.as_str())).await;
+    let names = machine_names(channel, std::iter::once(response.hardware_id.as_str())).await;
     let name = names.get(&response.hardware_id).map(String::as_str).unwrap_or_default();
     print_one(io.out, &response, &output, |response| explanation(response, name))
 }

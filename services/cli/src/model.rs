@@ -13,6 +13,7 @@ use crate::connect::{Io, View, call};
 use crate::output::{Row, Table};
 use crate::resource::{
     self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand,
+    UpdateOptions,
 };
 use crate::{failure, files};
 
@@ -41,7 +42,7 @@ pub async fn run(command: ModelCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         ModelCommand::Create(options) => create(options, io).await,
         ModelCommand::Apply(options) => resource::apply::<pb::Model>(options, io).await,
-        ModelCommand::Update(options) => update(options.split()?, io).await,
+        ModelCommand::Update(options) => update(options, io).await,
         ModelCommand::Offers(options) => offers::list(options, io).await,
         ModelCommand::Resource(command) => resource::run(command, io).await,
     }
@@ -55,12 +56,13 @@ async fn create(options: settings::CreateModel, io: &mut Io<'_>) -> anyhow::Resu
     created.await?.into_result()
 }
 
-async fn update(update: settings::Update, io: &mut Io<'_>) -> anyhow::Result<()> {
-    let (name, settings, no_accept_enrolled, output) = match update {
-        settings::Update::Files(files) => return resource::update::<pb::Model>(files, io).await,
-        settings::Update::Settings { name, settings, no_accept_enrolled, output } => {
-            (name, settings, no_accept_enrolled, output)
-        }
+async fn update(options: settings::UpdateModel, io: &mut Io<'_>) -> anyhow::Result<()> {
+    let settings::UpdateModel { name, files, fields, settings, no_accept_enrolled, output } =
+        options;
+    let Some(name) = name else {
+        anyhow::ensure!(settings.is_empty(), "with --file, give the settings in the file");
+        let options = UpdateOptions { fields, files: FileOptions { files, output } };
+        return resource::update::<pb::Model>(options, io).await;
     };
     let mut model = pb::Model::find(io.channel, &name, View::Basic).await?;
     let mut paths = settings.write(io.channel, &mut model).await?;

@@ -34,7 +34,8 @@ pub enum StackState {
 }
 
 impl Row for pb::Node {
-    const COLUMNS: &'static str = "ID:id,NAME:name,CONNECTED:connected,STACK:stack_id,VERSION,STATE:state,CONTAINERS,SEEN:last_seen_time,REASON:state_reason";
+    const COLUMNS: &'static str = "ID:id,NAME:name,CONNECTED:connected,STACK:stack_id,VERSION,\
+        STATE:state,CONTAINERS,SEEN:last_seen_time,REASON:state_reason";
 
     fn cell(&self, column: &str) -> String {
         match column {
@@ -63,14 +64,10 @@ impl Resource for pb::Node {
         resource::all_names::<pb::Stack>(channel).await
     }
 
-    async fn select(
-        channel: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
+    async fn select(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
         let NodeFilter { stack, state } = &query.filter;
-        request.stack_id = pb::Stack::find_optional_id(channel, stack.as_deref()).await?;
-        request.state = state.map_or(0, |state| state as i32);
-        Ok(())
+        let stack_id = pb::Stack::find_optional_id(channel, stack.as_deref()).await?;
+        let state = state.map_or(0, |state| state as i32);
+        Ok(pb::ListNodesRequest { stack_id, state, ..Default::default() })
     }
 }

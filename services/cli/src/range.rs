@@ -89,7 +89,8 @@ pub async fn run(command: RangeCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
 }
 
 impl Row for pb::Range {
-    const COLUMNS: &'static str = "ID:id,NAME:name,SUBNET:subnet_id,FIRST:first,LAST:last,KIND:kind,BITS:prefix_length,AGE:create_time";
+    const COLUMNS: &'static str = "ID:id,NAME:name,SUBNET:subnet_id,FIRST:first,LAST:last,\
+        KIND:kind,BITS:prefix_length,AGE:create_time";
 }
 
 impl Resource for pb::Range {
@@ -105,13 +106,9 @@ impl Resource for pb::Range {
         resource::all_names::<pb::Subnet>(channel).await
     }
 
-    async fn select(
-        channel: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
-        request.subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
-        Ok(())
+    async fn select(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
+        let subnet_id = subnet_id(channel, query.filter.subnet.as_deref()).await?;
+        Ok(pb::ListRangesRequest { subnet_id, ..Default::default() })
     }
 }
 

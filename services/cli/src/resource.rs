@@ -5,12 +5,13 @@
 //!
 //! - `from_files`: creating, replacing and applying the objects of files. `names`: the ids of other objects that they name.
 //! - `compare`: the fields in which an object differs from the stored one.
-//! - `delete`, `list`: these commands.
+//! - `delete`, `list`: these commands. `machines`: names of machines in tables.
 
 pub mod compare;
 mod delete;
 pub mod from_files;
 mod list;
+mod machines;
 mod names;
 
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ pub use from_files::{
     ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, create_objects, update,
 };
 pub use list::{ListQuery, list};
+pub(crate) use machines::{machine_names, machines};
 pub use names::Names;
 
 /// Objects per page of a list: few enough that a page of the largest ones fits a message.
@@ -62,22 +64,18 @@ pub trait Resource: Watchable + HasList + Row {
     /// Returns the object with exactly the name `name`. The error is [`failure::is_not_found`] if there is none.
     async fn get(channel: &Channel, name: &str, view: View) -> anyhow::Result<Self>;
 
-    /// Completes the request for the objects that `query` selects, by their labels already.
-    async fn select(
-        _channel: &Channel,
-        _request: &mut Self::List,
-        _query: &Query<Self>,
-    ) -> anyhow::Result<()> {
-        Ok(())
+    /// Returns a request with the values by which `query` selects objects, besides labels.
+    async fn select(_: &Channel, _query: &Query<Self>) -> anyhow::Result<Self::List> {
+        Ok(Self::List::of(0, String::new(), Labels::new()))
     }
 
     /// Returns all objects that `query` selects.
     async fn all(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Vec<Self>> {
-        let mut filter = Self::List::of(PAGE_SIZE, String::new(), query.labels());
-        Self::select(channel, &mut filter, query).await?;
-        let filter = filter.encode_to_vec();
-        // An encoded request can be decoded.
-        let select = |request: &mut Self::List| drop(request.merge(filter.as_slice()));
+        let labels = Self::List::of(0, String::new(), query.labels()).encode_to_vec();
+        let filter = Self::select(channel, query).await?.encode_to_vec();
+        let both = [labels, filter].concat();
+        // Encoded requests can be decoded, also one after the other.
+        let select = |request: &mut Self::List| drop(request.merge(both.as_slice()));
         Ok(list_all(channel, select).await?)
     }
 
@@ -110,6 +108,15 @@ pub trait Resource: Watchable + HasList + Row {
         }
     }
 
+    /// Returns the ids of the objects with these names, all of which exist.
+    async fn find_all(channel: &Channel, names: &[String]) -> anyhow::Result<Vec<String>> {
+        let mut ids = Vec::new();
+        for name in names {
+            ids.push(Self::find(channel, name, View::Basic).await?.id().to_owned());
+        }
+        Ok(ids)
+    }
+
     /// Returns its name for people: its id if it has none.
     fn title(&self) -> String {
         let name = self.name();
@@ -131,9 +138,9 @@ pub trait Resource: Watchable + HasList + Row {
         Table::of(objects, now).with_names(Self::names(channel, objects).await)
     }
 
-    /// Returns names for the ids of other objects in a table of `objects`.
-    async fn names(_: &Channel, _objects: &[Self]) -> HashMap<String, String> {
-        HashMap::new()
+    /// Returns names for the ids of other objects in a table of `objects`: of their machines.
+    async fn names(channel: &Channel, objects: &[Self]) -> HashMap<String, String> {
+        machine_names(channel, objects.iter().map(|object| object.hardware_id())).await
     }
 }
 
@@ -195,6 +202,18 @@ where
 /// No options.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct NoOptions {}
+
+/// An object that a command finds or changes, and then prints.
+#[derive(Debug, clap::Args)]
+pub struct Target<R: Resource> {
+    #[arg(value_name = R::NAMES, help = format!("The {}", R::SINGULAR))]
+    pub(crate) name: String,
+    /// Print in this format
+    #[arg(short, long, default_value = "table")]
+    pub(crate) output: Format,
+    #[arg(skip)]
+    _resource: PhantomData<R>,
+}
 
 /// Objects that a command changes and then prints.
 #[derive(Debug, clap::Args)]
@@ -318,12 +337,8 @@ pub async fn set_fields<R: FromFiles + Clone>(
     output: Format,
     io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
-    let mut ids = Vec::new();
-    for name in names {
-        ids.push(R::find(io.channel, name, View::Basic).await?.id().to_owned());
-    }
     let mut updated = Vec::new();
-    for id in ids {
+    for id in R::find_all(io.channel, names).await? {
         let mask = FieldMask { paths: fields.iter().map(ToString::to_string).collect() };
         updated.push(new.clone().with_id(id).update(io.channel, Some(mask)).await?);
     }

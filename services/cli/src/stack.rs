@@ -150,9 +150,9 @@ fn stopped(stack: &pb::Stack, reason: &str) -> anyhow::Error {
 }
 
 impl Row for pb::Stack {
-    const COLUMNS: &'static str = "ID:id,NAME:name,VERSION,ROLLOUT:rollout.version,STATE:rollout.state,\
-        NODES:rollout.counts.nodes,RUNNING:rollout.counts.running,FAILED:rollout.counts.failed,\
-        AGE:create_time,REASON:rollout.state_reason";
+    const COLUMNS: &'static str = "ID:id,NAME:name,VERSION,ROLLOUT:rollout.version,\
+        STATE:rollout.state,NODES:rollout.counts.nodes,RUNNING:rollout.counts.running,\
+        FAILED:rollout.counts.failed,AGE:create_time,REASON:rollout.state_reason";
 
     /// Returns the newest version.
     fn cell(&self, _: &str) -> String {

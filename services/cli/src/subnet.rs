@@ -151,8 +151,8 @@ fn changed(
 }
 
 impl Row for pb::Subnet {
-    const COLUMNS: &'static str =
-        "ID:id,NAME:name,NETWORK:cidr,GATEWAY:gateway,PROTECTED:protect,AGE:create_time";
+    const COLUMNS: &'static str = "ID:id,NAME:name,NETWORK:cidr,GATEWAY:gateway,PROTECTED:protect,\
+        AGE:create_time";
 }
 
 impl Resource for pb::Subnet {

@@ -125,13 +125,8 @@ impl Resource for pb::Template {
         resource::by_name(channel, name, view).await
     }
 
-    async fn select(
-        _: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
-        request.view = query.view as i32;
-        Ok(())
+    async fn select(_: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
+        Ok(pb::ListTemplatesRequest { view: query.view as i32, ..Default::default() })
     }
 
     /// Returns the YAML as its author wrote it.

@@ -4,8 +4,6 @@ mod logs;
 mod progress;
 mod table;
 
-use std::collections::HashMap;
-
 use anyhow::Context as _;
 use prost::Name as _;
 use runtime::Channel;
@@ -18,11 +16,11 @@ use tinwright::workflow::v1::Template;
 use crate::connect::{Io, View, call};
 use crate::failure::Missing;
 use crate::files::Object;
+use crate::input;
 use crate::output::{Format, Row};
 use crate::resource::from_files::{Applied, Apply};
-use crate::resource::{self, NoOptions, Query, Resource, ResourceCommand, required};
+use crate::resource::{self, NoOptions, Query, Resource, ResourceCommand, Target, required};
 use crate::tinkerbell::LABEL;
-use crate::{hardware, input};
 
 /// Commands on workflows.
 #[derive(Debug, clap::Subcommand)]
@@ -30,14 +28,7 @@ pub enum WorkflowCommand {
     /// Create a workflow from a template, on a machine
     Create(CreateWorkflow),
     /// End a workflow early; a running action is stopped first
-    Cancel {
-        /// The workflow
-        #[arg(value_name = pb::Workflow::NAMES)]
-        id: String,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Cancel(Target<pb::Workflow>),
     /// Confirm that a machine was restarted by hand: workers of its earlier boots are refused
     ConfirmRestart {
         /// The machine
@@ -130,8 +121,8 @@ pub struct WatchWorkflowOptions {
 pub async fn run(command: WorkflowCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
         WorkflowCommand::Create(options) => create(options, io).await,
-        WorkflowCommand::Cancel { id, output } => {
-            let id = pb::Workflow::find(io.channel, &id, View::Basic).await?.id;
+        WorkflowCommand::Cancel(Target { name, output, .. }) => {
+            let id = pb::Workflow::find(io.channel, &name, View::Basic).await?.id;
             let cancelled = io.call(pb::CancelWorkflowRequest { id }).await?;
             resource::print(cancelled.workflow.as_slice(), output, io).await
         }
@@ -217,7 +208,8 @@ async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied
 }
 
 impl Row for pb::Workflow {
-    const COLUMNS: &'static str = "ID:id,TEMPLATE:template_name,STATE:state,HARDWARE:hardware_id,ACTIONS,AGE:create_time,REASON:state_reason";
+    const COLUMNS: &'static str = "ID:id,TEMPLATE:template_name,STATE:state,HARDWARE:hardware_id,\
+        ACTIONS,AGE:create_time,REASON:state_reason";
 
     fn cell(&self, _: &str) -> String {
         let done = self.actions.iter().filter(|action| action.state() == pb::ActionState::Success);
@@ -238,20 +230,11 @@ impl Resource for pb::Workflow {
         required(call(channel, request).await?.workflow)
     }
 
-    async fn select(
-        channel: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
+    async fn select(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
         let WorkflowFilter { hardware, state } = &query.filter;
-        request.hardware_id = Hardware::find_optional_id(channel, hardware.as_deref()).await?;
-        request.view = query.view as i32;
-        request.state = state.map_or(0, |state| state as i32);
-        Ok(())
-    }
-
-    async fn names(channel: &Channel, workflows: &[Self]) -> HashMap<String, String> {
-        hardware::names(channel, workflows.iter().map(|it| it.hardware_id.as_str())).await
+        let hardware_id = Hardware::find_optional_id(channel, hardware.as_deref()).await?;
+        let (view, state) = (query.view as i32, state.map_or(0, |state| state as i32));
+        Ok(pb::ListWorkflowsRequest { hardware_id, view, state, ..Default::default() })
     }
 
     async fn describe(&self, _: &Channel) -> anyhow::Result<String> {

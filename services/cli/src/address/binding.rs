@@ -10,12 +10,11 @@ use tinwright::{LocationBindingId, Stored as _};
 use tonic::Code;
 
 use crate::connect::{Io, View, call};
-use crate::failure;
-use crate::input;
 use crate::output::{self, Format, Row};
 use crate::resource::{
     self, ApplyOptions, FromFiles, Names, Query, Resource, ResourceCommand, required,
 };
+use crate::{failure, input};
 
 /// Commands on bindings of locations.
 #[derive(Debug, clap::Subcommand)]
@@ -115,17 +114,12 @@ impl Bound {
         binding: &mut pb::LocationBinding,
     ) -> anyhow::Result<Vec<String>> {
         let mut paths = Vec::new();
-        for name in &self.subnets {
-            let subnet = pb::Subnet::find(channel, name, View::Basic).await?;
-            binding.subnet_ids.push(subnet.id);
-        }
-        for name in &self.ranges {
-            binding.range_ids.push(pb::Range::find(channel, name, View::Basic).await?.id);
-        }
         if !self.subnets.is_empty() {
+            binding.subnet_ids = pb::Subnet::find_all(channel, &self.subnets).await?;
             paths.push("subnet_ids".into());
         }
         if !self.ranges.is_empty() {
+            binding.range_ids = pb::Range::find_all(channel, &self.ranges).await?;
             paths.push("range_ids".into());
         }
         if let Some(configuration) = self.configuration {
@@ -137,7 +131,8 @@ impl Bound {
 }
 
 impl Row for pb::LocationBinding {
-    const COLUMNS: &'static str = "ID:id,LOCATION:location_id,TENANT:tenant,GROUP:group,SUBNETS,RANGES,VERSION:version,AGE:create_time";
+    const COLUMNS: &'static str = "ID:id,LOCATION:location_id,TENANT:tenant,GROUP:group,SUBNETS,\
+        RANGES,VERSION:version,AGE:create_time";
 
     fn cell(&self, column: &str) -> String {
         let ids = if column == "SUBNETS" { &self.subnet_ids } else { &self.range_ids };
@@ -167,14 +162,10 @@ impl Resource for pb::LocationBinding {
         resource::all_names::<Location>(channel).await
     }
 
-    async fn select(
-        channel: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
+    async fn select(channel: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
         let location = query.filter.location.as_deref();
-        request.location_id = Location::find_optional_id(channel, location).await?;
-        Ok(())
+        let location_id = Location::find_optional_id(channel, location).await?;
+        Ok(pb::ListLocationBindingsRequest { location_id, ..Default::default() })
     }
 }
 

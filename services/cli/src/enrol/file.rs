@@ -14,9 +14,8 @@ use tokio::task::JoinSet;
 use super::{EnrolHardware, discovery, notes, result};
 use crate::connect::{Io, call};
 use crate::csv::{self, CsvLine};
-use crate::output;
 use crate::resource::Resource as _;
-use crate::{bmc_address, failure, input};
+use crate::{bmc_address, failure, input, output};
 
 /// The columns that a file may have, besides `label:KEY`.
 const COLUMNS: [&str; 8] =

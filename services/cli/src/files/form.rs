@@ -140,25 +140,21 @@ impl Form {
     }
 
     fn field(&mut self, field: &FieldDescriptor, value: Value) -> Value {
-        match value {
-            Value::Null => Value::Null,
-            value if field.is_map() => self.map(field, value),
-            Value::Array(elements) if field.is_list() => {
-                let convert = |(index, element)| {
-                    self.inside(Step::Index(index), |form| form.one(field, &field.kind(), element))
-                };
-                Value::Array(elements.into_iter().enumerate().map(convert).collect())
-            }
-            value if field.is_list() => {
-                self.problem(format!("is {}, not a list", scalar::describe(&value)));
-                value
-            }
-            Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)
-            | Value::Object(_) => self.one(field, &field.kind(), value),
+        if value.is_null() {
+            return value;
+        } else if field.is_map() {
+            return self.map(field, value);
+        } else if !field.is_list() {
+            return self.one(field, &field.kind(), value);
         }
+        let Value::Array(elements) = value else {
+            self.problem(format!("is {}, not a list", scalar::describe(&value)));
+            return value;
+        };
+        let convert = |(index, element)| {
+            self.inside(Step::Index(index), |form| form.one(field, &field.kind(), element))
+        };
+        Value::Array(elements.into_iter().enumerate().map(convert).collect())
     }
 
     fn map(&mut self, field: &FieldDescriptor, value: Value) -> Value {
@@ -175,31 +171,18 @@ impl Form {
     }
 
     fn one(&mut self, field: &FieldDescriptor, kind: &Kind, value: Value) -> Value {
-        match kind {
-            Kind::Message(message) => self.message(message, value),
-            Kind::Enum(values) => self.word(values, value),
-            Kind::Bytes if value.is_object() && is_set(field, "json_object") => value,
-            Kind::Double
-            | Kind::Float
-            | Kind::Int32
-            | Kind::Int64
-            | Kind::Uint32
-            | Kind::Uint64
-            | Kind::Sint32
-            | Kind::Sint64
-            | Kind::Fixed32
-            | Kind::Fixed64
-            | Kind::Sfixed32
-            | Kind::Sfixed64
-            | Kind::Bool
-            | Kind::String
-            | Kind::Bytes => scalar::check(field.name(), kind, value).unwrap_or_else(|wrong| {
-                let (value, text) = wrong;
-                let is_hidden = value.is_number() && is_set(field, "secret");
-                self.problem(if is_hidden { NUMBER_FOR_SECRET.into() } else { text });
-                value
-            }),
+        if let Kind::Message(message) = kind {
+            return self.message(message, value);
+        } else if let Kind::Enum(values) = kind {
+            return self.word(values, value);
+        } else if *kind == Kind::Bytes && value.is_object() && is_set(field, "json_object") {
+            return value;
         }
+        scalar::check(field.name(), kind, value).unwrap_or_else(|(value, text)| {
+            let is_hidden = value.is_number() && is_set(field, "secret");
+            self.problem(if is_hidden { NUMBER_FOR_SECRET.into() } else { text });
+            value
+        })
     }
 
     fn word(&mut self, values: &EnumDescriptor, value: Value) -> Value {
@@ -224,30 +207,18 @@ impl Form {
 
     fn duration(&mut self, value: Value) -> Value {
         let wrong = "not a duration such as 1d, 12h, 45m or 90s";
-        match &value {
-            Value::String(text) => match input::duration(text) {
-                Ok(duration) => format!("{}s", duration.as_secs()).into(),
-                Err(_) if scalar::is_seconds(text) => value,
-                Err(_) => {
-                    self.problem(format!("is {:?}, {wrong}", input::short(text)));
-                    value
-                }
-            },
-            Value::Number(number) if number.is_u64() => {
-                self.problem(format!(
-                    "is {number} without a unit, {wrong}: did you mean {number}s?"
-                ));
-                value
+        if let Some(text) = value.as_str() {
+            match input::duration(text) {
+                Ok(duration) => return format!("{}s", duration.as_secs()).into(),
+                Err(_) if scalar::is_seconds(text) => {}
+                Err(_) => self.problem(format!("is {:?}, {wrong}", input::short(text))),
             }
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::Array(_)
-            | Value::Object(_) => {
-                self.problem(format!("is {}, {wrong}", scalar::describe(&value)));
-                value
-            }
+        } else if let Some(number) = value.as_u64() {
+            self.problem(format!("is {number} without a unit, {wrong}: did you mean {number}s?"));
+        } else {
+            self.problem(format!("is {}, {wrong}", scalar::describe(&value)));
         }
+        value
     }
 
     fn address(&mut self, text: &str) -> Value {

@@ -38,16 +38,12 @@ pub(crate) fn word(values: &EnumDescriptor, name: &str) -> String {
 
 /// Returns the JSON `value` of `message` as people write it.
 pub(crate) fn value(message: &MessageDescriptor, value: Value) -> Value {
-    let name = message.full_name();
-    match value {
-        Value::String(text) if name == "google.protobuf.Duration" => duration(&text).into(),
-        Value::Object(object) if !name.starts_with("google.protobuf.") => fields(message, object),
-        value @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_)) => value,
+    match (message.full_name(), value) {
+        ("google.protobuf.Duration", Value::String(text)) => duration(&text).into(),
+        (name, Value::Object(object)) if !name.starts_with("google.protobuf.") => {
+            fields(message, object)
+        }
+        (_, value) => value,
     }
 }
 

@@ -16,7 +16,6 @@ use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::{Instance, State};
-use tonic::Code;
 
 use crate::connect::View;
 use crate::failure;
@@ -58,7 +57,8 @@ fn wide_cells(machine: &pb::Hardware) -> Vec<String> {
 /// Returns the whole record of `machine`, below a line about its instance if it has one.
 pub(super) async fn describe(channel: &Channel, machine: &pb::Hardware) -> anyhow::Result<String> {
     let record = output::one(machine, &Format::Yaml)?;
-    Ok(match or_print(occupant(channel, &machine.id).await).flatten() {
+    let occupant = get(channel, By::HardwareId(machine.id.clone()), View::Basic);
+    Ok(match or_print(occupant.await).flatten() {
         Some(instance) => {
             let (state, its) =
                 (effective_state(machine, Some(&instance)), output::state(&instance));
@@ -98,14 +98,6 @@ async fn occupants(channel: &Channel) -> anyhow::Result<HashMap<String, Instance
     let all = Instance::all(channel, &Query::<Instance>::default()).await?;
     let occupants = all.into_iter().filter(|instance| !instance.released);
     Ok(occupants.map(|instance| (instance.hardware_id.clone(), instance)).collect())
-}
-
-/// Returns the instance that occupies the machine `id`.
-async fn occupant(channel: &Channel, id: &str) -> anyhow::Result<Option<Instance>> {
-    match get(channel, By::HardwareId(id.to_owned()), View::Basic).await {
-        Err(status) if status.code() == Code::NotFound => Ok(None),
-        other => Ok(other?),
-    }
 }
 
 /// Returns the response of the instance service; prints a note on standard error if there is none.

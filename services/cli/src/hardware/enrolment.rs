@@ -69,8 +69,8 @@ fn describe(machine: &pb::UnknownMachine) -> &str {
 }
 
 impl Row for pb::UnknownMachine {
-    const COLUMNS: &'static str = "MAC:mac,SUBNET:subnet,SERVER:server_address,RELAY:relay,CLASS,ARCH:architectures,WHY,\
-        REQUESTS:requests,FIRST:first_seen_time,LAST:last_seen_time";
+    const COLUMNS: &'static str = "MAC:mac,SUBNET:subnet,SERVER:server_address,RELAY:relay,CLASS,\
+        ARCH:architectures,WHY,REQUESTS:requests,FIRST:first_seen_time,LAST:last_seen_time";
 
     fn cell(&self, column: &str) -> String {
         match column {

@@ -1,52 +1,18 @@
 //! Machines by their names, MACs, addresses and ids.
 
-use std::collections::{BTreeSet, HashMap};
-
 use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::{HardwareId, Mac, check};
 
 use crate::connect::View;
-use crate::failure::{self, Missing};
+use crate::failure::Missing;
 use crate::output;
-use crate::resource::{Query, Resource as _};
+use crate::resource::Resource as _;
 
 /// Returns the id of the machine `name`, if the server knows one. It may have no records of machines.
 pub(crate) async fn known_id(channel: &Channel, name: &str) -> Option<String> {
     pb::Hardware::find(channel, name, View::Basic).await.ok().map(|machine| machine.id)
-}
-
-/// Returns the machines with these ids, by id, without those that cannot be read.
-pub(crate) async fn machines<'a>(
-    channel: &Channel,
-    ids: impl Iterator<Item = &'a str>,
-) -> HashMap<String, pb::Hardware> {
-    /// More are read by pages of the list.
-    const MAX_GETS: usize = 20;
-    let ids: BTreeSet<_> = ids.filter(|id| !id.is_empty()).collect();
-    if ids.len() > MAX_GETS {
-        let all = pb::Hardware::all(channel, &Query::<pb::Hardware>::default()).await;
-        return all.unwrap_or_default().into_iter().map(|it| (it.id.clone(), it)).collect();
-    }
-    let mut machines = HashMap::new();
-    for id in ids {
-        match pb::Hardware::get(channel, id, View::Basic).await {
-            Ok(machine) => drop(machines.insert(machine.id.clone(), machine)),
-            Err(error) if failure::is_not_found(&error) => {}
-            // A caller that may not read machines sees their ids.
-            Err(_) => break,
-        }
-    }
-    machines
-}
-
-/// Returns the names of the machines with these ids. Those that cannot be read have none.
-pub(crate) async fn names<'a>(
-    channel: &Channel,
-    ids: impl Iterator<Item = &'a str>,
-) -> HashMap<String, String> {
-    machines(channel, ids).await.into_iter().map(|(id, machine)| (id, machine.name)).collect()
 }
 
 /// Returns the reserved address of the first interface of `machine`; empty if it has none.

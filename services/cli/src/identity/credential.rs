@@ -15,10 +15,9 @@ use tonic::Status;
 
 use super::beginning_with;
 use crate::connect::{Io, View};
-use crate::failure;
-use crate::input;
 use crate::output::{self, Format, List, ListOutput, Row, Table};
 use crate::resource::{Resource as _, list_all, required};
+use crate::{failure, input};
 
 /// Commands on credentials.
 #[derive(Debug, clap::Subcommand)]
@@ -192,7 +191,8 @@ fn fields(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
 }
 
 impl Row for pb::Credential {
-    const COLUMNS: &'static str = "ID:id,ROLE:role,TENANT:tenant,FIELDS:field_names,AGE:create_time,EXPIRES IN:expire_time,DESCRIPTION:description";
+    const COLUMNS: &'static str = "ID:id,ROLE:role,TENANT:tenant,FIELDS:field_names,\
+        AGE:create_time,EXPIRES IN:expire_time,DESCRIPTION:description";
 }
 
 #[cfg(test)]

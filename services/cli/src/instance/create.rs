@@ -65,12 +65,8 @@ struct Source {
 #[group(id = "order_options", multiple = true)]
 struct Order {
     /// Occupy this machine
-    #[arg(
-        long = "hardware",
-        id = "machine",
-        value_name = "NAME|MAC|ADDRESS|ID",
-        conflicts_with_all = ["model", "location", "zone", "machine_labels", "spread"]
-    )]
+    #[arg(long = "hardware", value_name = Hardware::NAMES)]
+    #[arg(conflicts_with_all = ["model", "location", "zone", "machine_labels", "spread"])]
     machine: Option<String>,
     /// Occupy a free machine of this model
     #[arg(long, value_name = "NAME|ID")]
@@ -82,13 +78,8 @@ struct Order {
     #[arg(long, value_name = "NAME", requires = "location")]
     zone: Option<String>,
     /// Occupy a free machine with these labels
-    #[arg(
-        long = "labels",
-        id = "machine_labels",
-        value_name = "KEY=VALUE,…",
-        value_parser = input::pair,
-        value_delimiter = ','
-    )]
+    #[arg(long = "labels", value_name = "KEY=VALUE,…", value_parser = input::pair)]
+    #[arg(value_delimiter = ',')]
     machine_labels: Vec<(String, String)>,
     /// Spread instances with the same choice of machines evenly over the values of this label of machines, such as rack
     #[arg(long, value_name = "LABEL")]
@@ -241,8 +232,8 @@ fn erasure_text(erasure: &PlannedErasure) -> String {
 }
 
 impl Row for pb::InstancePlan {
-    const COLUMNS: &'static str =
-        "HARDWARE:hardware_id,NAME:hardware_name,TEMPLATE:template_name,DISK:disk,ERASES";
+    const COLUMNS: &'static str = "HARDWARE:hardware_id,NAME:hardware_name,TEMPLATE:template_name,\
+        DISK:disk,ERASES";
 
     fn cell(&self, _: &str) -> String {
         self.erasures.iter().map(erasure_text).collect::<Vec<_>>().join("; ")

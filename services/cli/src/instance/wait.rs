@@ -8,9 +8,8 @@ use tinwright::InstanceId;
 use tinwright::instance::v1 as pb;
 
 use crate::connect::{Io, View};
-use crate::output;
 use crate::resource::Resource as _;
-use crate::{failure, follow, hardware};
+use crate::{failure, follow, hardware, output};
 
 /// States to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

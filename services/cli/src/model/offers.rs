@@ -36,7 +36,8 @@ pub(super) async fn list(
 }
 
 impl Row for pb::ModelOffer {
-    const COLUMNS: &'static str = "MODEL:model_name,LOCATION:location_name,ZONES:zones,AVAILABLE:available,FREE,MACHINES,CORES,MEMORY";
+    const COLUMNS: &'static str = "MODEL:model_name,LOCATION:location_name,ZONES:zones,\
+        AVAILABLE:available,FREE,MACHINES,CORES,MEMORY";
 
     fn cell(&self, column: &str) -> String {
         let parts = self.parts.clone().unwrap_or_default();

@@ -6,7 +6,7 @@ use runtime::Channel;
 use tinwright::hardware::v1 as pb;
 
 use crate::output::Format;
-use crate::resource::{FileOptions, Resource as _, UpdateOptions};
+use crate::resource::{FileOptions, Resource as _};
 
 /// Options of a creation.
 #[derive(Debug, clap::Args)]
@@ -24,40 +24,22 @@ pub struct CreateModel {
 pub struct UpdateModel {
     /// The model whose settings are changed
     #[arg(value_name = pb::Model::NAMES, required_unless_present = "files")]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// Read one or more models from this YAML or JSON file; - for standard input
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "name")]
-    files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
     /// Replace only this field, also if it is absent in the file; may be repeated [default: all fields]
     #[arg(long = "field", value_name = "NAME", requires = "files")]
-    fields: Vec<String>,
+    pub(super) fields: Vec<String>,
     /// The settings
     #[command(flatten)]
-    settings: ModelSettings,
+    pub(super) settings: ModelSettings,
     /// Do not accept enrolled machines: an operator does
     #[arg(long, conflicts_with_all = ["accept_enrolled", "files"])]
-    no_accept_enrolled: bool,
+    pub(super) no_accept_enrolled: bool,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
-    output: Format,
-}
-
-/// An update, of the settings of one model or by files.
-#[derive(Debug)]
-pub(super) enum Update {
-    /// By files.
-    Files(UpdateOptions),
-    /// Of one model.
-    Settings {
-        /// Its name or id.
-        name: String,
-        /// The new settings.
-        settings: ModelSettings,
-        /// True if enrolled machines are no longer accepted.
-        no_accept_enrolled: bool,
-        /// The format of the output.
-        output: Format,
-    },
+    pub(super) output: Format,
 }
 
 /// Settings of a model.
@@ -79,23 +61,8 @@ pub struct ModelSettings {
     boot_step_minutes: Option<u32>,
 }
 
-impl UpdateModel {
-    /// Returns the update.
-    pub(super) fn split(self) -> anyhow::Result<Update> {
-        let Self { name, files, fields, settings, no_accept_enrolled, output } = self;
-        let Some(name) = name else {
-            anyhow::ensure!(settings.is_empty(), "with --file, give the settings in the file");
-            return Ok(Update::Files(UpdateOptions {
-                fields,
-                files: FileOptions { files, output },
-            }));
-        };
-        Ok(Update::Settings { name, settings, no_accept_enrolled, output })
-    }
-}
-
 impl ModelSettings {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let Self { accept_enrolled, accept_locations: _, boot_silent_minutes, boot_step_minutes } =
             self;
         !accept_enrolled && boot_silent_minutes.is_none() && boot_step_minutes.is_none()

@@ -3,7 +3,6 @@
 
 mod change;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use prost_types::FieldMask;
@@ -21,9 +20,9 @@ use crate::connect::{Io, View, call};
 use crate::failure::Missing;
 use crate::output::{self, Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, required,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, Target,
 };
-use crate::{bmc_address, hardware, input, password};
+use crate::{bmc_address, input, password};
 
 /// Commands on BMCs.
 #[derive(Debug, clap::Subcommand)]
@@ -35,23 +34,9 @@ pub enum BmcCommand {
     /// Change the password by which the server logs in to a BMC, after a login with it
     SetPassword(SetPassword),
     /// Log in to a BMC, and show the power state of its machine
-    Test {
-        /// The BMC
-        #[arg(value_name = "ID|MACHINE")]
-        bmc: String,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Test(Target<pb::Bmc>),
     /// Read what a BMC lists of its machine, and store it in the machine's record
-    Inventory {
-        /// The BMC
-        #[arg(value_name = "ID|MACHINE")]
-        bmc: String,
-        /// Print in this format
-        #[arg(short, long, default_value = "table")]
-        output: Format,
-    },
+    Inventory(Target<pb::Bmc>),
     /// Create the BMCs in files, or replace those that have the id or the machine
     Apply(ApplyOptions),
     /// Commands that every resource has
@@ -106,11 +91,11 @@ pub(super) async fn run(command: BmcCommand, io: &mut Io<'_>) -> anyhow::Result<
         BmcCommand::Create(options) => create(options, io).await,
         BmcCommand::Update(options) => change::update(options, io).await,
         BmcCommand::SetPassword(options) => change::set_password(options, io).await,
-        BmcCommand::Test { bmc: name, output } => {
+        BmcCommand::Test(Target { name, output, .. }) => {
             let bmc = pb::Bmc::find(io.channel, &name, View::Basic).await?;
             super::print_state(bmc.hardware_id, &name, &output, io).await
         }
-        BmcCommand::Inventory { bmc: name, output } => {
+        BmcCommand::Inventory(Target { name, output, .. }) => {
             let bmc = pb::Bmc::find(io.channel, &name, View::Basic).await?;
             let request = pb::ReadBmcInventoryRequest { hardware_id: bmc.hardware_id };
             let read = io.call(request).await.map_err(|status| with_hint(status, &name))?;
@@ -153,8 +138,8 @@ async fn create(options: CreateBmc, io: &mut Io<'_>) -> anyhow::Result<()> {
 }
 
 impl Row for pb::Bmc {
-    const COLUMNS: &'static str =
-        "ID:id,HARDWARE:hardware_id,ADDRESS,USERNAME:username,AGE:create_time";
+    const COLUMNS: &'static str = "ID:id,HARDWARE:hardware_id,ADDRESS,USERNAME:username,\
+        AGE:create_time";
 
     fn cell(&self, _: &str) -> String {
         bmc_address::text(self)
@@ -171,22 +156,15 @@ impl Resource for pb::Bmc {
     async fn get(channel: &Channel, name: &str, _: View) -> anyhow::Result<Self> {
         if name.parse::<BmcId>().is_ok() {
             for by in [By::Id(name.into()), By::HardwareId(name.into())] {
-                match get(channel, by).await {
-                    Err(status) if status.code() == Code::NotFound => {}
-                    other => return required(other?),
+                if let Some(found) = get(channel, by).await? {
+                    return Ok(found);
                 }
             }
             return Err(none(name));
         }
         let machine = Hardware::get(channel, name, View::Basic).await?;
-        match get(channel, By::HardwareId(machine.id.clone())).await {
-            Err(status) if status.code() == Code::NotFound => Err(none(&machine.title())),
-            other => required(other?),
-        }
-    }
-
-    async fn names(channel: &Channel, bmcs: &[Self]) -> HashMap<String, String> {
-        hardware::names(channel, bmcs.iter().map(|bmc| bmc.hardware_id.as_str())).await
+        let found = get(channel, By::HardwareId(machine.id.clone())).await?;
+        found.ok_or_else(|| none(&machine.title()))
     }
 }
 
@@ -203,7 +181,7 @@ impl FromFiles for pb::Bmc {
             (true, false) => By::HardwareId(self.hardware_id.clone()),
             (true, true) => anyhow::bail!("it has neither an id nor a machine"),
         };
-        Ok(resource::optional(get(channel, by).await.map_err(Into::into))?.flatten())
+        get(channel, by).await
     }
 
     /// The server pins the certificate of the first login, and finds the only system of a service.
@@ -264,8 +242,10 @@ fn name_machine_in(text: &str, machine: &str) -> String {
     text.replace(PLACEHOLDER, &format!("power bmc update {machine}"))
 }
 
-async fn get(channel: &Channel, by: By) -> Result<Option<pb::Bmc>, Status> {
-    Ok(call(channel, pb::GetBmcRequest { by: Some(by) }).await?.bmc)
+/// Returns the BMC with an id or of a machine, if there is one.
+async fn get(channel: &Channel, by: By) -> anyhow::Result<Option<pb::Bmc>> {
+    let found = call(channel, pb::GetBmcRequest { by: Some(by) }).await.map_err(Into::into);
+    Ok(resource::optional(found)?.and_then(|found| found.bmc))
 }
 
 #[cfg(test)]

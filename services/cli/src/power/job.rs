@@ -1,7 +1,5 @@
 //! Power jobs: creating, listing, waiting, cancelling.
 
-use std::collections::HashMap;
-
 use runtime::Channel;
 use tinwright::PowerJobId;
 use tinwright::hardware::v1::Hardware;
@@ -11,9 +9,9 @@ use tinwright::power::v1::power_job::State;
 use super::{JobOptions, bmc, operation_text};
 use crate::connect::{Io, View, call};
 use crate::failure::Missing;
+use crate::follow;
 use crate::output::{self, Format, Row};
 use crate::resource::{self, Query, Resource, required};
-use crate::{follow, hardware};
 
 /// Creates a job with `operation`, waits for it if requested, and prints it.
 pub(super) async fn start(
@@ -76,18 +74,10 @@ impl Resource for pb::PowerJob {
         required(call(channel, request).await?.power_job)
     }
 
-    async fn select(
-        _: &Channel,
-        request: &mut Self::List,
-        query: &Query<Self>,
-    ) -> anyhow::Result<()> {
-        request.hardware_id.clone_from(&query.filter.hardware_id);
-        request.state = query.filter.state.map_or(0, |state| state as i32);
-        Ok(())
-    }
-
-    async fn names(channel: &Channel, jobs: &[Self]) -> HashMap<String, String> {
-        hardware::names(channel, jobs.iter().map(|it| it.hardware_id.as_str())).await
+    async fn select(_: &Channel, query: &Query<Self>) -> anyhow::Result<Self::List> {
+        let JobFilter { state, hardware_id } = &query.filter;
+        let (hardware_id, state) = (hardware_id.clone(), state.map_or(0, |state| state as i32));
+        Ok(pb::ListPowerJobsRequest { hardware_id, state, ..Default::default() })
     }
 }
 
@@ -119,8 +109,8 @@ fn ended(id: &str, job: Option<pb::PowerJob>) -> Option<Result<pb::PowerJob, Str
 }
 
 impl Row for pb::PowerJob {
-    const COLUMNS: &'static str =
-        "ID:id,HARDWARE:hardware_id,OPERATIONS,STATE:state,DONE,AGE:create_time,REASON";
+    const COLUMNS: &'static str = "ID:id,HARDWARE:hardware_id,OPERATIONS,STATE:state,DONE,\
+        AGE:create_time,REASON";
 
     fn cell(&self, column: &str) -> String {
         match column {

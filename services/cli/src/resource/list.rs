@@ -8,7 +8,7 @@ use crate::output::{Format, List, ListOutput};
 use crate::selector::{self, Labels, Requirement};
 
 /// Options of a list.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct ListQuery<F: clap::Args> {
     /// List only objects whose labels match: key=value, key!=value, key, !key, 'key in (a,b)' or 'key notin (a,b)', separated by commas;
     /// may be repeated
@@ -20,12 +20,6 @@ pub struct ListQuery<F: clap::Args> {
     /// Print these parts of each
     #[arg(long, default_value = "basic")]
     pub view: View,
-}
-
-impl<F: clap::Args + Default> Default for ListQuery<F> {
-    fn default() -> Self {
-        Self { selectors: Vec::new(), filter: F::default(), view: View::Basic }
-    }
 }
 
 impl<F: clap::Args> ListQuery<F> {

@@ -52,8 +52,8 @@ pub(super) fn is_running(action: &pb::Action) -> bool {
 }
 
 impl Row for pb::Action {
-    const COLUMNS: &'static str =
-        "ACTION,STATE:state,FAILED:failed_attempts,LOST:lost_attempts,PROGRESS,REASON:reason";
+    const COLUMNS: &'static str = "ACTION,STATE:state,FAILED:failed_attempts,LOST:lost_attempts,\
+        PROGRESS,REASON:reason";
 
     fn cell(&self, column: &str) -> String {
         if column == "ACTION" { name(self) } else { progress(self) }
