@@ -7,18 +7,14 @@ use prost::Message;
 use runtime::Channel;
 use runtime::feed::{self, FeedEvent};
 use store::feed_cache::FeedCache;
+use tinwright::client::Call;
 use tinwright::common::v1::View;
-use tinwright::hardware::v1::WatchHardwareRequest;
-use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
-use tinwright::instance::v1::WatchInstancesRequest;
-use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
-use tinwright::netboot::v1::WatchLeasesRequest;
-use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
+use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1 as inst;
+use tinwright::netboot::v1 as nb;
 use tinwright::watch::WatchResponse;
-use tinwright::workflow::v1::WatchWorkflowsRequest;
-use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
+use tinwright::workflow::v1 as wf;
 use tokio_util::sync::CancellationToken;
-use tonic::{Response, Status, Streaming};
 
 use crate::cache::FleetCache;
 use crate::fleet::Fleet;
@@ -66,52 +62,39 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     async fn follow_all(self, feeds: FleetFeeds) {
-        let watch_hardware = |channel| async move {
-            let request = WatchHardwareRequest { view: View::Full.into(), ..Default::default() };
-            HardwareServiceClient::new(channel).watch_hardware(request).await
-        };
-        let watch_instance = |channel| async move {
-            let request = WatchInstancesRequest { view: View::Full.into(), ..Default::default() };
-            InstanceServiceClient::new(channel).watch_instances(request).await
-        };
-        let watch_workflow = |channel| async move {
-            let request = WatchWorkflowsRequest { only_live: true, ..Default::default() };
-            WorkflowServiceClient::new(channel).watch_workflows(request).await
-        };
-        let watch_leases = |channel| async move {
-            LeaseServiceClient::new(channel).watch_leases(WatchLeasesRequest::default()).await
-        };
         let FleetFeeds { hardware, instance, workflow, leases } = feeds;
         let (hardware, instance) = (Some(hardware), Some(instance));
+        let view = View::Full.into();
+        let machines = hw::WatchHardwareRequest { view, ..Default::default() };
+        let instances = inst::WatchInstancesRequest { view, ..Default::default() };
+        let workflows = wf::WatchWorkflowsRequest { only_live: true, ..Default::default() };
+        let own_leases = nb::WatchLeasesRequest { address: String::new() };
         tokio::join!(
-            self.follow("hardware", hardware, watch_hardware, |all| &all.hardware, Fleet::hardware),
-            self.follow("instance", instance, watch_instance, |all| &all.instance, Fleet::instance),
-            self.follow("workflow", workflow, watch_workflow, |all| &all.workflow, Fleet::workflow),
-            self.follow("lease", leases, watch_leases, |all| &all.lease, Fleet::lease),
+            self.follow("hardware", hardware, machines, |all| &all.hardware, Fleet::hardware),
+            self.follow("instance", instance, instances, |all| &all.instance, Fleet::instance),
+            self.follow("workflow", workflow, workflows, |all| &all.workflow, Fleet::workflow),
+            self.follow("lease", leases, own_leases, |all| &all.lease, Fleet::lease),
         );
     }
 
-    /// Opens a watch of the service at `channel`, if there is one, and passes its events to the cache and to `take`.
-    async fn follow<W: WatchResponse, F>(
+    /// Opens the watch of `request` at the service behind `channel`, if there is one, and passes its events to the cache and to `take`.
+    async fn follow<R, W, T>(
         self,
         noun: &'static str,
         channel: Option<Channel>,
-        watch: impl Fn(Channel) -> F,
-        cache: fn(&FleetCache) -> &FeedCache<W::Object>,
-        take: fn(&Fleet, FeedEvent<W::Object>),
+        request: R,
+        cache: fn(&FleetCache) -> &FeedCache<T>,
+        take: fn(&Fleet, FeedEvent<T>),
     ) where
-        W::Object: Message + Default,
-        F: Future<Output = Result<Response<Streaming<W>>, Status>>,
+        R: Call<Response = W> + Clone,
+        W: WatchResponse<Object = T>,
+        T: Message + Default,
     {
         let Some(channel) = channel else { return };
-        let open = || {
-            let stream = watch(channel.clone());
-            async { Ok(stream.await?.into_inner()) }
-        };
         let take = |event| {
             self.cache.inspect(|all| cache(all).record(&event, self.fleet.clock.wall()));
             take(self.fleet, event);
         };
-        Box::pin(feed::follow(noun, open, take, self.stop.clone())).await;
+        Box::pin(feed::follow_at(noun, &channel, request, take, self.stop.clone())).await;
     }
 }

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use tinwright::address::v1 as pb;
-use tinwright::address::v1::claim_service_client::ClaimServiceClient;
+use tinwright::client::Call;
 use tinwright::status::AddressInUse;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Status};
 
 use crate::{Channel, Clock};
 
@@ -95,7 +95,7 @@ impl Error {
 #[derive(Clone, Debug)]
 pub struct AddressClaims {
     noun: &'static str,
-    client: Option<ClaimServiceClient<Channel>>,
+    address: Option<Channel>,
 }
 
 /// The claims that a change of an object needs.
@@ -112,12 +112,12 @@ pub struct Exchange {
 impl AddressClaims {
     /// Claims addresses of the objects `noun` at the service behind `address`.
     pub fn new(noun: &'static str, address: Channel) -> Self {
-        Self { noun, client: Some(ClaimServiceClient::new(address)) }
+        Self { noun, address: Some(address) }
     }
 
     /// Claims nothing: for tools that have the store only.
     pub fn none() -> Self {
-        Self { noun: "", client: None }
+        Self { noun: "", address: None }
     }
 
     /// Claims the addresses that `new` has and `old` has not, before the change is stored. `source` tells whether an object that has one
@@ -130,7 +130,7 @@ impl AddressClaims {
     ) -> Result<Exchange, Error> {
         let Some(id) = new.or(old).map(|it| it.id.clone()) else { return Ok(Exchange::default()) };
         let mut exchange = Exchange { id, ..Exchange::default() };
-        if self.client.is_none() {
+        if self.address.is_none() {
             return Ok(exchange);
         }
         let added = difference(new, old);
@@ -163,7 +163,7 @@ impl AddressClaims {
         clock: &Clock,
         stop: &CancellationToken,
     ) {
-        if self.client.is_none() {
+        if self.address.is_none() {
             return;
         }
         loop {
@@ -282,7 +282,7 @@ impl AddressClaims {
     ) -> Result<Vec<pb::ClaimedAddress>, Error> {
         let mut request = self.claim_request(holding, addresses);
         loop {
-            let refused = match self.send(request.clone()).await {
+            let refused = match self.call(request.clone()).await {
                 Ok(claimed) => return Ok(claimed.addresses),
                 Err(status) => status,
             };
@@ -314,17 +314,9 @@ impl AddressClaims {
     async fn report_conflict(&self, holding: &Holding, address: String) {
         let request = self.claim_request(holding, vec![address]);
         let request = pb::ClaimAddressesRequest { stored: true, ..request };
-        if let Err(status) = self.send(request).await {
+        if let Err(status) = self.call(request).await {
             tracing::debug!(reason = status.message(), "conflict reported");
         }
-    }
-
-    async fn send(
-        &self,
-        request: pb::ClaimAddressesRequest,
-    ) -> Result<pb::ClaimAddressesResponse, Status> {
-        let Some(client) = &self.client else { return Ok(pb::ClaimAddressesResponse::default()) };
-        response(client.clone().claim_addresses(request)).await
     }
 
     /// Returns the claims of `addresses`, with their revisions.
@@ -334,20 +326,27 @@ impl AddressClaims {
     }
 
     async fn list(&self, request: pb::ListClaimsRequest) -> Result<pb::ListClaimsResponse, Error> {
-        let Some(client) = &self.client else { return Ok(pb::ListClaimsResponse::default()) };
-        let listed = response(client.clone().list_claims(request)).await;
-        listed.map_err(|status| Error::Unavailable(Box::new(status)))
+        self.call(request).await.map_err(|status| Error::Unavailable(Box::new(status)))
     }
 
     /// Releases claims of the object `id`. If that fails, the next comparison does it.
     async fn release(&self, id: &str, addresses: Vec<pb::ClaimedAddress>) {
-        let Some(client) = self.client.as_ref().filter(|_| !addresses.is_empty()) else { return };
+        if addresses.is_empty() {
+            return;
+        }
         let (noun, object_id) = (self.noun.to_owned(), id.to_owned());
         let request = pb::ReleaseAddressesRequest { noun, object_id, addresses };
-        if let Err(status) = response(client.clone().release_addresses(request)).await {
+        if let Err(status) = self.call(request).await {
             let reason = status.message();
             tracing::info!(noun = self.noun, object.id = id, reason, "addresses not released yet");
         }
+    }
+
+    /// Makes a call; the response is empty without an address service.
+    async fn call<R: Call>(&self, request: R) -> Result<R::Response, Status> {
+        let Some(address) = self.address.clone() else { return Ok(R::Response::default()) };
+        let answer = tokio::time::timeout(TIMEOUT, crate::call(address, request)).await;
+        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
     }
 
     fn claim_request(&self, of: &Holding, addresses: Vec<String>) -> pb::ClaimAddressesRequest {
@@ -390,12 +389,6 @@ fn difference(some: Option<&Holding>, others: Option<&Holding>) -> Vec<String> {
     let Some(some) = some else { return Vec::new() };
     let is_other = |it: &&String| others.is_none_or(|others| !others.addresses.contains(*it));
     some.addresses.iter().filter(is_other).cloned().collect()
-}
-
-async fn response<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
-    let answer = tokio::time::timeout(TIMEOUT, call).await;
-    let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
-    answer.map(Response::into_inner)
 }
 
 #[cfg(test)]

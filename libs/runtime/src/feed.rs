@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
+use tinwright::client::{self, Call, Grpc};
 pub use tinwright::watch::FeedEvent;
 use tinwright::watch::{SERVER_STOPS, WatchEvent, WatchResponse};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
+use crate::Channel;
 use crate::retry::{Backoff, describe_broken};
 
 /// The delays between two attempts.
@@ -23,6 +25,26 @@ pub async fn follow<W: WatchResponse, F: Future<Output = Result<Streaming<W>, St
     stop: CancellationToken,
 ) {
     follow_with_backoff(noun, BACKOFF, open, handle, stop).await;
+}
+
+/// Does the same as [`follow`] for the watch that `request` opens at the service behind `channel`.
+pub async fn follow_at<R: Call<Response: WatchResponse> + Clone>(
+    noun: &'static str,
+    channel: &Channel,
+    request: R,
+    handle: impl FnMut(FeedEvent<<R::Response as WatchResponse>::Object>),
+    stop: CancellationToken,
+) {
+    follow(noun, || open(channel, request.clone()), handle, stop).await;
+}
+
+/// Opens the stream of a call.
+pub(crate) async fn open<R: Call>(
+    channel: &Channel,
+    request: R,
+) -> Result<Streaming<R::Response>, Status> {
+    let opened = client::server_streaming(&mut Grpc::new(channel.clone()), request).await?;
+    Ok(opened.into_inner())
 }
 
 /// Does the same as [`follow`], with the delays of `backoff` between two attempts.

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Channel;
-use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tinwright::identity::v1::{Revocation, WatchRevocationsRequest, WatchRevocationsResponse};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -100,11 +99,7 @@ impl Revocations {
 
     /// Follows the identity service at `channel` until `stop`.
     pub async fn follow(&self, channel: Channel, stop: CancellationToken) {
-        let open = || async {
-            let mut client = IdentityServiceClient::new(channel.clone());
-            Ok(client.watch_revocations(WatchRevocationsRequest {}).await?.into_inner())
-        };
-        self.follow_watch(open, stop).await;
+        self.follow_watch(|| feed::open(&channel, WatchRevocationsRequest {}), stop).await;
     }
 
     /// Follows the watch that `open` opens until `stop`.

@@ -10,8 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ipnet::{IpNet, Ipv4Net};
 use runtime::Channel;
 use runtime::feed::{self, FeedEvent};
-use tinwright::address::v1::grant_service_client::GrantServiceClient;
-use tinwright::address::v1::{Grant, WatchGrantsRequest};
+use tinwright::address::v1::{self as addr, Grant};
 use tokio_util::sync::CancellationToken;
 
 /// The granted IPv4 blocks, by grant. Clones share them.
@@ -27,12 +26,8 @@ impl GrantedAddresses {
 
     /// Follows the grants at the service behind `address`, until `stop`.
     pub async fn follow(&self, address: Channel, stop: CancellationToken) {
-        let client = GrantServiceClient::new(address);
-        let open = async || {
-            let request = WatchGrantsRequest::default();
-            Ok(client.clone().watch_grants(request).await?.into_inner())
-        };
-        feed::follow("grants", open, |event| self.take(event), stop).await;
+        let request = addr::WatchGrantsRequest { id: String::new(), ..Default::default() };
+        feed::follow_at("grants", &address, request, |event| self.take(event), stop).await;
     }
 
     /// Takes an event of the grants.

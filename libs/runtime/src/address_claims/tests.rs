@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tinwright::address::v1::claim_service_server::{ClaimService, ClaimServiceServer};
-use tonic::Request;
 use tonic::service::Routes;
+use tonic::{Request, Response};
 
 use super::*;
 
