@@ -86,11 +86,14 @@ fn secret_value(field: &FieldDescriptor, depth: usize) -> Option<Value> {
         FieldKind::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
         kind => kind,
     };
-    let one = match kind {
-        FieldKind::Message(inner) if depth > 0 => Value::Message(with_secrets(&inner, depth - 1)?),
-        FieldKind::String => Value::String(SECRET.into()),
-        FieldKind::Bytes => Value::Bytes(SECRET.into()),
-        _ => return None,
+    let one = if let FieldKind::Message(inner) = &kind {
+        Value::Message(with_secrets(inner, depth.checked_sub(1)?)?)
+    } else if kind == FieldKind::String {
+        Value::String(SECRET.into())
+    } else if kind == FieldKind::Bytes {
+        Value::Bytes(SECRET.into())
+    } else {
+        return None;
     };
     let is_secret = options::is_set(field, "secret") || matches!(one, Value::Message(_));
     is_secret.then(|| match one {
