@@ -1,9 +1,11 @@
 //! Installs the packages and tools that tests need.
 //!
 //! Requires Debian 12 and Rust. Root's run prints and installs missing packages; other users get the command to run. Python tools
-//! are installed below `target` only. [`package`] packs the programs for other machines. [`mod@pages`] reads the documents, and [`mod@reference`]
+//! are installed below `target` only. [`package`] packs the programs for other machines, and [`former`] builds those of former commits. [`mod@pages`] reads the documents, and [`mod@reference`]
 //! compares pages with what the program makes.
 
+pub mod environment;
+pub mod former;
 pub mod package;
 pub mod pages;
 pub mod reference;

@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use setup::{program, run};
 
 use crate::lab;
-use crate::suite::{build_tests, cargo};
+use crate::suite::{both, build_tests, cargo};
 
 /// The duration of fuzzing for each codec, in seconds.
 const FUZZ_SECONDS: &str = "600";
@@ -15,24 +15,30 @@ const FUZZ_SECONDS: &str = "600";
 const RESTART_RUNS: u64 = 5;
 /// A name for the unit tests of all crates, in place of a test binary's name.
 const UNIT_TESTS: &str = "unit tests";
+/// The separator between a test binary and a module in it.
+const MODULE_SEPARATOR: &str = "::";
 
 /// A part of the long tests.
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// 10,000 grants while the server is killed, and the workflow history of 10,000 machines
     Histories,
-    /// Ten minutes of requests to each of the two OpenAPI documents
+    /// Ten minutes of requests to each of the two OpenAPI documents, and a year of a platform's
+    /// listings
     Openapi,
-    /// Journeys of the rack: built image, virtual media, choice of a disk, and nodes with all
-    /// schemes of the ImageAPI
+    /// Journeys of the rack: built image, virtual media, choice of a disk, UEFI that goes on to its
+    /// disk, and nodes with all schemes of the ImageAPI
     Journeys,
+    /// A former program is built, recorded, and upgraded in place and as replicas; its contract is
+    /// compared with the present one
+    Upgrade,
     /// The Debian package is installed, upgraded and removed on a virtual machine
     Package,
     /// The agent of a node is killed at each step, and again at each step of its recovery
     Nodes,
     /// Ten minutes of fuzzing for each codec
     Fuzz,
-    /// Five runs of the rack's restarts, each with another seed
+    /// Five runs of the rack's restarts with two machines, each with another seed
     Restarts,
     /// The lab in containers, whose machine is installed and erased
     Lab,
@@ -62,15 +68,19 @@ impl Part {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Returns the names of the test binaries whose ignored tests are the part.
-    fn binaries(self) -> &'static [&'static str] {
+    /// Returns the test binaries, or modules in them, whose ignored tests are the part.
+    fn tests(self) -> &'static [&'static str] {
         match self {
-            Self::Histories => &[UNIT_TESTS, "processes"],
+            Self::Histories => &[UNIT_TESTS, "processes::grant_storm", "processes::history"],
             Self::Openapi => &["api"],
-            Self::Journeys => &["built_image", "virtual_media", "enrolment", "imageapi", "node"],
+            Self::Journeys => {
+                &["built_image", "virtual_media", "enrolment", "firmware", "imageapi", "node"]
+            }
+            Self::Upgrade => &["processes::recorded", "processes::rolling"],
             Self::Package => &["package"],
             Self::Nodes => &["program"],
-            Self::Fuzz | Self::Restarts | Self::Lab => &[],
+            Self::Restarts => &["restarts"],
+            Self::Fuzz | Self::Lab => &[],
         }
     }
 
@@ -81,24 +91,47 @@ impl Part {
                 setup::long_packages()?;
                 self.run_ignored()
             }
+            Self::Upgrade => {
+                let compared = compare_contracts();
+                both(self.run_ignored(), compared)
+            }
             Self::Fuzz => run(Command::new(program("fuzz")).args(["--seconds", FUZZ_SECONDS])),
             Self::Restarts => restarts(),
             Self::Lab => lab::test(lab::Test::Machine),
         }
     }
 
-    /// Runs the ignored tests of the part.
+    /// Runs the ignored tests of the part. Goes on after a failure.
     fn run_ignored(self) -> anyhow::Result<()> {
-        // `--workspace`, so that it builds nothing again.
-        let mut command = cargo(["test", "--workspace", "--no-fail-fast"]);
-        for binary in self.binaries() {
-            match *binary {
-                UNIT_TESTS => command.args(["--lib", "--bins"]),
-                binary => command.args(["--test", binary]),
-            };
-        }
-        run(command.args(["--", "--ignored"]))
+        let (modules, binaries): (Vec<_>, Vec<_>) =
+            self.tests().iter().partition(|name| name.contains(MODULE_SEPARATOR));
+        let whole = if binaries.is_empty() { Ok(()) } else { run_tests(&binaries, None) };
+        let modules = modules.iter().filter_map(|name| name.split_once(MODULE_SEPARATOR));
+        modules.fold(whole, |before, (binary, module)| {
+            both(before, run_tests(&[binary], Some(module)))
+        })
     }
+}
+
+/// Runs the ignored tests in `binaries`, or of one `module` in them.
+fn run_tests(binaries: &[&str], module: Option<&str>) -> anyhow::Result<()> {
+    // `--workspace`, so that it builds nothing again.
+    let mut command = cargo(["test", "--workspace", "--no-fail-fast"]);
+    for binary in binaries {
+        match *binary {
+            UNIT_TESTS => command.args(["--lib", "--bins"]),
+            binary => command.args(["--test", binary]),
+        };
+    }
+    let module = module.map(|module| format!("{module}{MODULE_SEPARATOR}"));
+    run(command.args(["--", "--ignored"]).args(module))
+}
+
+/// Compares the contract with that of the former commit: messages that were valid have to be valid.
+fn compare_contracts() -> anyhow::Result<()> {
+    let former = format!(".git#commit={}", setup::former::UPGRADED_COMMIT);
+    let mut buf = Command::new(setup::tools()?.join("buf"));
+    run(buf.args(["breaking", "--against", &former]).current_dir(setup::root()))
 }
 
 /// Runs the rack's restarts with consecutive seeds. Goes on after a failure.
@@ -107,7 +140,7 @@ fn restarts() -> anyhow::Result<()> {
     let mut failed = Vec::new();
     for seed in since..since + RESTART_RUNS {
         println!("restarts with RACK_SEED={seed}");
-        let mut command = cargo(["test", "--workspace", "--test", "restarts"]);
+        let mut command = cargo(["test", "--workspace", "--test", "restarts", "--", "--ignored"]);
         if let Err(error) = run(command.env("RACK_SEED", seed.to_string())) {
             eprintln!("restarts with RACK_SEED={seed}: {error:#}");
             failed.push(seed.to_string());
@@ -128,14 +161,6 @@ mod tests {
     use crate::sources;
     use crate::suite::RACK_TESTS;
 
-    /// The binaries of all parts. A binary in two parts is there twice.
-    fn binaries() -> Vec<&'static str> {
-        let mut all: Vec<_> =
-            Part::value_variants().iter().flat_map(|part| part.binaries()).copied().collect();
-        all.sort_unstable();
-        all
-    }
-
     /// Returns the name of the test binary that has the source file `path`.
     fn binary(path: &Path) -> &str {
         let names: Vec<_> = path.iter().map(|name| name.to_str().unwrap()).collect();
@@ -154,14 +179,36 @@ mod tests {
         assert_eq!(binary(Path::new("services/node-agent/tests/program/main.rs")), "program");
     }
 
+    /// Returns the test binary, or the module in it, that is in a part and has the source file `path`.
+    /// It is there once for each part.
+    fn parts(path: &Path) -> Vec<&'static str> {
+        let all = Part::value_variants().iter().flat_map(|part| part.tests()).copied();
+        let has_file = |name: &&str| match name.split_once(MODULE_SEPARATOR) {
+            Some((of, module)) => of == binary(path) && has_module(path, module),
+            None => *name == binary(path),
+        };
+        all.filter(has_file).collect()
+    }
+
+    /// True if the source file `path` is the module `module` of a test binary, or a part of it.
+    fn has_module(path: &Path, module: &str) -> bool {
+        path.iter().any(|name| name.to_str().unwrap().trim_end_matches(".rs") == module)
+    }
+
     #[test]
     fn every_ignored_test_is_in_exactly_one_part() {
         let files = sources::files("rs")
             .into_iter()
             .filter(|(_, text)| text.lines().any(|line| line.trim_start().starts_with("#[ignore")));
-        let files: Vec<_> = files.map(|(path, _)| path).collect();
-        let ignored: BTreeSet<_> = files.iter().map(|path| binary(path)).collect();
-        assert_eq!(binaries(), ignored.into_iter().collect::<Vec<_>>());
+        let mut run = BTreeSet::new();
+        for (path, _) in files {
+            let parts = parts(&path);
+            assert_eq!(parts.len(), 1, "{}: in {parts:?}", path.display());
+            run.extend(parts);
+        }
+        let all: BTreeSet<_> =
+            Part::value_variants().iter().flat_map(|part| part.tests()).copied().collect();
+        assert_eq!(run, all);
     }
 
     #[test]
@@ -171,7 +218,7 @@ mod tests {
         let rust = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
         let found: BTreeSet<_> =
             rust.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-        let long = [Part::Journeys, Part::Package].map(|part| part.binaries().to_vec()).concat();
+        let long = [Part::Journeys, Part::Package].map(|part| part.tests().to_vec()).concat();
         let run = RACK_TESTS.concat().into_iter().chain(long).map(str::to_owned);
         assert_eq!(found, run.collect());
     }

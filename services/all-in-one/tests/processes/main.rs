@@ -39,6 +39,7 @@ mod peer;
 mod platform_storm;
 mod process;
 mod readdress;
+mod recorded;
 mod reflection;
 mod replicas;
 mod revoked;

@@ -1,8 +1,10 @@
-//! Two replicas over etcd that are stopped and started again, one after the other, while clients call.
+//! Servers that are stopped and started again while clients call: replicas one after the other, and
+//! a single one.
 //!
-//! With an older program in `TINWRIGHT_OLD_BINARY`, both replicas begin with it, and are started again with this one, as in an upgrade.
+//! The tests of upgrades begin with a former program, and start this one in its place.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +17,22 @@ use runtime::{Channel, Role};
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::watch_hardware_response::Event;
+use tinwright::identity::v1 as id;
+use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 use uuid::Uuid;
 
 use super::peer::Peer;
-use super::process::{Place, Process, arguments, machine, soon};
+use super::process::{Place, Process, arguments, free_address, machine, soon};
 
+/// Maximum time for which an address is claimed by a creation that ended with its replica, and some more.
+const CLAIM_SECONDS: u32 = 90;
 /// Clients that call at the same time.
 const CLIENTS: usize = 3;
 
-/// The clients of both replicas.
+/// The clients of all replicas.
 struct Load {
     answered: Arc<AtomicUsize>,
     repeated: Arc<AtomicUsize>,
@@ -43,16 +49,17 @@ struct Client {
 }
 
 /// Returns a channel to the first of `replicas` that answers, with an admin's certificate.
-fn channel(replicas: [&Process; 2]) -> Channel {
+fn channel(replicas: &[&Process]) -> Channel {
     let site = SiteAuthority::open(&replicas[0].place.secrets()).unwrap();
     let own = site.client(&Role::Admin.into()).unwrap();
     let tls = client_config(&site.authority(), &own.certificate, own.key.expose()).unwrap();
-    let urls = replicas.map(|it| format!("https://{}", it.place.grpc).parse().unwrap());
+    let urls = replicas.iter().map(|it| format!("https://{}", it.place.grpc).parse().unwrap());
+    let urls: Vec<_> = urls.collect();
     Servers::new(&urls, Some(tls)).unwrap().channel().unwrap()
 }
 
 impl Load {
-    fn start(replicas: [&Process; 2]) -> Self {
+    fn start(replicas: &[&Process]) -> Self {
         let mut load = Self {
             answered: Arc::default(),
             repeated: Arc::default(),
@@ -125,12 +132,20 @@ impl Client {
         let mac = format!("02:00:00:{:02x}:{high:02x}:{low:02x}", self.number);
         let mut request = machine(&mac, &format!("10.{}.{high}.{low}", self.number));
         request.request_id = Uuid::new_v4().to_string();
-        let made =
-            self.until_answered(request, |mut it, request| async move {
+        for _ in 0..CLAIM_SECONDS {
+            let created = self.until_answered(request.clone(), |mut it, request| async move {
                 it.create_hardware(request).await
-            })
-            .await;
-        made.unwrap().hardware.unwrap()
+            });
+            match created.await {
+                // The address is claimed by the same request, which ended with its replica.
+                Err(status) if status.code() == Code::Aborted => {
+                    println!("client {}: repeated after: {status}", self.number);
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                made => return made.unwrap().hardware.unwrap(),
+            }
+        }
+        panic!("the address of {mac} is claimed for ever");
     }
 
     async fn update(&self, made: hw::Hardware) -> hw::Hardware {
@@ -230,30 +245,155 @@ async fn until_watched(replica: &Process, left: &[hw::Hardware]) {
     soon(same).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_of_two_replicas_loses_no_call() {
-    let old = std::env::var_os("TINWRIGHT_OLD_BINARY").map(PathBuf::from);
+/// A gateway in a process of its own, and a client that lists machines through it.
+struct Door {
+    process: Process,
+    listed: Arc<AtomicUsize>,
+    client: JoinSet<()>,
+}
+
+impl Door {
+    /// Starts a gateway with `program`, which calls `replicas`.
+    async fn start(program: PathBuf, replicas: [&Process; 2]) -> Self {
+        let address = free_address();
+        let peers = replicas.map(|it| format!("https://{}", it.place.grpc)).join(",");
+        let listen = address.to_string();
+        let flags = ["--only", "gateway", "--peers", &peers, "--gateway-listen", &listen];
+        let place = Place::new().with_program(program).with_secrets_of(&replicas[0].place, &[]);
+        let process = place.start(&arguments(&flags)).await;
+        let key = api_key(replicas[0]).await;
+        let authority = std::fs::read(replicas[0].place.secrets().join("ca.pem")).unwrap();
+        let (listed, mut client) = (Arc::<AtomicUsize>::default(), JoinSet::new());
+        client.spawn(list_for_ever(address, key, authority, listed.clone()));
+        Self { process, listed, client }
+    }
+
+    /// Waits until some lists were begun and answered from now on. Panics if the client failed.
+    async fn goes_on(&mut self) {
+        let expected = self.listed.load(Ordering::Relaxed) + 20;
+        let listed = async {
+            while self.listed.load(Ordering::Relaxed) < expected {
+                if let Some(ended) = self.client.try_join_next() {
+                    panic!("the client ended: {ended:?}: {}", self.process.log());
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon(listed).await;
+    }
+}
+
+/// Returns a key for the gateway.
+async fn api_key(server: &Process) -> String {
+    let credential = Some(id::Credential { role: id::Role::Viewer.into(), ..Default::default() });
+    let request = id::CreateCredentialRequest { credential, ..Default::default() };
+    let mut identity = IdentityServiceClient::new(server.channel().await);
+    identity.create_credential(request).await.unwrap().into_inner().api_key
+}
+
+/// Lists machines. Repeats what the gateway could not pass on; any other failure is a panic.
+async fn list_for_ever(
+    gateway: SocketAddr,
+    key: String,
+    authority: Vec<u8>,
+    listed: Arc<AtomicUsize>,
+) {
+    let authority = reqwest::Certificate::from_pem(&authority).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([authority]).build().unwrap();
+    let url = format!("https://{gateway}/api/v1/hardware?page_size=1");
+    loop {
+        let request = client.get(&url).header("X-Api-Key", &key);
+        let response = soon(request.send()).await.unwrap();
+        match response.status().as_u16() {
+            200 => drop(listed.fetch_add(1, Ordering::Relaxed)),
+            503 => println!("gateway: repeated after: {}", response.text().await.unwrap()),
+            _ => panic!("{response:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Replaces two replicas with the program `old` by this one, one after the other, while clients
+/// call them, and through gateways with the programs `gateways`.
+async fn replace_replicas(old: PathBuf, gateways: &[PathBuf]) {
     let new = PathBuf::from(env!("CARGO_BIN_EXE_tinwright"));
-    let old = || old.clone().unwrap_or_else(|| new.clone());
     let peer = Peer::start().await;
     let flags = arguments(&["--store", "etcd", "--etcd-endpoints", &peer.url()]);
-    let first = Place::new().with_program(old()).start(&flags).await;
-    let second = Place::new().with_program(old()).with_secrets_of(&first.place, &[]);
+    let first = Place::new().with_program(old.clone()).start(&flags).await;
+    let second = Place::new().with_program(old).with_secrets_of(&first.place, &[]);
     let second = second.start(&flags).await;
-    let mut load = Load::start([&first, &second]);
-    load.goes_on().await;
+    let mut load = Load::start(&[&first, &second]);
+    let mut doors = Vec::new();
+    for program in gateways {
+        doors.push(Door::start(program.clone(), [&first, &second]).await);
+    }
+    let mut go_on = async || {
+        load.goes_on().await;
+        for door in &mut doors {
+            door.goes_on().await;
+        }
+    };
+    go_on().await;
 
     let stopped = tokio::task::block_in_place(|| first.terminate());
-    load.goes_on().await;
+    go_on().await;
     let first = stopped.with_program(new.clone()).start(&flags).await;
-    load.goes_on().await;
+    go_on().await;
+    println!("the second replica, before it is stopped: {}", last_error(&second));
     let stopped = tokio::task::block_in_place(|| second.terminate());
-    load.goes_on().await;
+    go_on().await;
     let second = stopped.with_program(new.clone()).start(&flags).await;
-    load.goes_on().await;
+    go_on().await;
 
     let left = load.end().await;
     for replica in [&first, &second] {
         until_watched(replica, &left).await;
+    }
+}
+
+/// Returns the last line of the log.
+fn last_error(process: &Process) -> String {
+    process.log().lines().last().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_of_two_replicas_loses_no_call() {
+    replace_replicas(env!("CARGO_BIN_EXE_tinwright").into(), &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "builds a former program: cargo rack test --long upgrade"]
+async fn a_rolling_upgrade_of_two_replicas_loses_no_call() {
+    let former = setup::former::server().unwrap();
+    let gateways = [former.clone(), env!("CARGO_BIN_EXE_tinwright").into()];
+    replace_replicas(former, &gateways).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "builds a former program: cargo rack test --long upgrade"]
+async fn an_upgrade_in_place_loses_no_call_and_ends_watches() {
+    for stop in [Process::terminate, Process::kill] {
+        let place = Place::new().with_program(setup::former::server().unwrap());
+        let server = place.start(&[]).await;
+        let mut load = Load::start(&[&server]);
+        load.goes_on().await;
+        let mut hardware = HardwareServiceClient::new(server.channel().await);
+        let watch = hardware.watch_hardware(hw::WatchHardwareRequest::default()).await;
+        let mut watch = watch.unwrap().into_inner();
+
+        let stopped = tokio::task::block_in_place(|| stop(server));
+        let ended = async {
+            while watch.message().await?.is_some() {}
+            Ok::<(), Status>(())
+        };
+        let ended = soon(ended).await;
+        assert!(ended.is_err_and(|it| !is_final(it.code())), "a client watches again");
+        let server = stopped.with_program(env!("CARGO_BIN_EXE_tinwright").into());
+        let server = server.start(&[]).await;
+        load.goes_on().await;
+        let left = load.end().await;
+        until_watched(&server, &left).await;
+        let place = tokio::task::block_in_place(|| server.terminate());
+        place.check_store();
     }
 }

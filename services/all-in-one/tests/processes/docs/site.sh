@@ -33,6 +33,8 @@ machine() { ip netns exec "$MACHINE" "$@"; }
 machine ip link set lo up
 machine ip address add 198.51.100.12/24 dev eth0
 machine curl --silent --fail http://198.51.100.1:7080/52-54-00-00-01-02/auto.ipxe
+# Boots are stored a moment later.
+for _ in $(seq 120); do ! tinwright boot get node-2 || break; sleep 0.5; done
 block docs/troubleshooting.md Troubleshooting 's/MACHINE/node-2/'
 block docs/troubleshooting.md 'The machine gets no address'
 block docs/troubleshooting.md 'The machine gets no address (2)'
