@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use runtime::Channel;
+use tinwright::Stored as _;
 use tinwright::address::v1 as pb;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By as HardwareBy;
@@ -13,7 +14,6 @@ use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::status::Violations;
-use tinwright::Stored as _;
 use tinwright::{InstanceId, LocationId, Mac, TenantName};
 use tonic::{Code, Response, Status};
 

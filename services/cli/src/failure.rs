@@ -134,7 +134,8 @@ fn hint(status: &Status) -> Option<String> {
     if status.message().starts_with("the BMC cannot be reached") {
         return None;
     }
-    general_hint(status.code()).map(str::to_owned)
+    let hint = HINTS.iter().find(|(code, _)| *code == status.code());
+    hint.map(|(_, hint)| (*hint).to_owned())
 }
 
 /// Returns the command that lists the objects that messages call `noun`.
@@ -157,30 +158,17 @@ fn list_command(noun: &str) -> Option<String> {
     Some(command.to_owned())
 }
 
-fn general_hint(code: Code) -> Option<&'static str> {
-    match code {
-        Code::Unavailable => Some("try again in a moment"),
-        Code::Unauthenticated => Some("give the right --context, --data or --secrets"),
-        Code::PermissionDenied => {
-            Some("use --context or --secrets of a caller with the permission")
-        }
-        Code::OutOfRange => Some("the stream was too slow: try again"),
-        Code::Unimplemented => Some("the server has another version"),
-        Code::DataLoss => Some("look at the server's log"),
-        Code::DeadlineExceeded => Some("the server is slow or unavailable: try again"),
-        Code::Unknown => Some("the connection broke: is the server running?"),
-        Code::Ok
-        | Code::NotFound
-        | Code::Cancelled
-        // The server says to read it again.
-        | Code::Aborted
-        | Code::InvalidArgument
-        | Code::AlreadyExists
-        | Code::ResourceExhausted
-        | Code::FailedPrecondition
-        | Code::Internal => None,
-    }
-}
+/// Hints on status codes. ABORTED has none: the server says to read it again.
+const HINTS: [(Code, &str); 8] = [
+    (Code::Unavailable, "try again in a moment"),
+    (Code::Unauthenticated, "give the right --context, --data or --secrets"),
+    (Code::PermissionDenied, "use --context or --secrets of a caller with the permission"),
+    (Code::OutOfRange, "the stream was too slow: try again"),
+    (Code::Unimplemented, "the server has another version"),
+    (Code::DataLoss, "look at the server's log"),
+    (Code::DeadlineExceeded, "the server is slow or unavailable: try again"),
+    (Code::Unknown, "the connection broke: is the server running?"),
+];
 
 #[cfg(test)]
 mod tests {

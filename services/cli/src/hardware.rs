@@ -220,13 +220,14 @@ impl FromFiles for pb::Hardware {
             return resource::optional(Self::get(channel, &self.id, view).await);
         }
         let macs = self.interfaces.iter().map(|it| it.mac.as_str());
-        for key in std::iter::once(self.name.as_str()).chain(macs).filter(|it| !it.is_empty()) {
+        let keys = [self.name.as_str()].into_iter().chain(macs).filter(|it| !it.is_empty());
+        let keys: Vec<_> = keys.collect();
+        anyhow::ensure!(!keys.is_empty(), "it has neither an id, nor a name, nor a MAC");
+        for key in keys {
             if let Some(found) = resource::optional(Self::get(channel, key, view).await)? {
                 return Ok(Some(found));
             }
         }
-        let has_key = !self.name.is_empty() || self.interfaces.iter().any(|it| !it.mac.is_empty());
-        anyhow::ensure!(has_key, "it has neither an id, nor a name, nor a MAC");
         Ok(None)
     }
 

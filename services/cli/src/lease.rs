@@ -104,11 +104,8 @@ fn by(name: &str) -> By {
 
 /// Passes for a lease that has ended, or with `force`.
 fn check_ended(lease: &pb::Lease, force: bool) -> anyhow::Result<()> {
-    let has_ended = match lease.state() {
-        State::Released | State::Expired | State::Unspecified => true,
-        State::Bound | State::Declined | State::Withheld => false,
-    };
-    if has_ended || force {
+    let lasts = matches!(lease.state(), State::Bound | State::Declined | State::Withheld);
+    if !lasts || force {
         return Ok(());
     }
     let (address, state) = (&lease.address, lease.state().word());

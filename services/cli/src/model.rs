@@ -53,7 +53,7 @@ async fn create(options: settings::CreateModel, io: &mut Io<'_>) -> anyhow::Resu
     let channel = io.channel;
     let change = async |model: &mut pb::Model| settings.write(channel, model).await.map(drop);
     let created = resource::create_objects(files::read_all(&files), output, change, io);
-    created.await?.into_result()
+    created.await?.failures.into_result()
 }
 
 async fn update(options: settings::UpdateModel, io: &mut Io<'_>) -> anyhow::Result<()> {

@@ -94,7 +94,7 @@ async fn create_named(
         template.name = name.to_owned();
         anyhow::Ok(())
     };
-    resource::create_objects(objects, output, rename, io).await?.into_result()
+    resource::create_objects(objects, output, rename, io).await?.failures.into_result()
 }
 
 /// Options of a deletion.

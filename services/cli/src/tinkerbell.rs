@@ -75,6 +75,8 @@ impl Site {
     fn add(&mut self, object: &Value) {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let (Some(kind), Some(name)) = (text("/kind"), text("/metadata/name")) else { return };
+        let bmc =
+            || text("/spec/bmcRef/name").or_else(|| text("/spec/references/builtin/bmc/name"));
         if kind == SECRET {
             let credentials = bmc::credentials(object);
             let before = self.secrets.insert(name.clone(), credentials.clone());
@@ -83,14 +85,12 @@ impl Site {
             }
         } else if kind == MACHINE {
             self.bmcs.insert(name);
-        } else if kind == "Hardware" {
-            let bmc =
-                text("/spec/bmcRef/name").or_else(|| text("/spec/references/builtin/bmc/name"));
-            if let Some(bmc) = bmc {
-                let before = self.machines.insert(bmc.clone(), name.clone());
-                if before.is_some_and(|before| before != name) {
-                    self.ambiguous.insert((MACHINE, bmc));
-                }
+        } else if kind == "Hardware"
+            && let Some(bmc) = bmc()
+        {
+            let before = self.machines.insert(bmc.clone(), name.clone());
+            if before.is_some_and(|before| before != name) {
+                self.ambiguous.insert((MACHINE, bmc));
             }
         }
     }

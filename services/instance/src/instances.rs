@@ -198,7 +198,6 @@ impl Served for InstanceKind {
         let name = filter.name();
         (!name.is_empty()).then(|| (HOSTNAME, name.to_owned()))
     }
-
 }
 
 /// The instances.

@@ -48,6 +48,8 @@ pub struct CalledServices {
 /// The services behind their channels.
 #[derive(Clone, Debug)]
 pub struct Peers {
+    /// Their channels.
+    pub services: CalledServices,
     /// The tenants.
     pub tenants: TenantDirectory,
     address: GrantServiceClient<Channel>,
@@ -86,8 +88,9 @@ pub enum Error {
 impl Peers {
     /// Clients of `services`.
     pub fn new(services: CalledServices) -> Self {
-        let CalledServices { address, hardware, identity, workflow, power } = services;
+        let CalledServices { address, hardware, identity, workflow, power } = services.clone();
         Self {
+            services,
             tenants: TenantDirectory::new(identity),
             address: GrantServiceClient::new(address),
             hardware: HardwareServiceClient::new(hardware.clone())
@@ -298,16 +301,6 @@ impl Peers {
             Ok(_) | Err(Error::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns a client for watching grants.
-    pub fn grant_client(&self) -> GrantServiceClient<Channel> {
-        self.address.clone()
-    }
-
-    /// Returns a client for watching workflows.
-    pub fn workflow_client(&self) -> WorkflowServiceClient<Channel> {
-        self.workflow.clone()
     }
 }
 

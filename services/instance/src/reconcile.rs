@@ -95,11 +95,8 @@ impl Reconciler {
     /// Reconciles all instances in `mirror` until `stop`, then waits for the steps that are running.
     pub async fn run(self, mirror: Mirror<InstanceKind>, stop: CancellationToken) {
         let (sender, workflows) = mpsc::unbounded_channel();
-        let client = self.peers.workflow_client();
-        let open = async || {
-            let live = WatchWorkflowsRequest { only_live: true, ..Default::default() };
-            Ok(client.clone().watch_workflows(live).await?.into_inner())
-        };
+        let channel = self.peers.services.workflow.clone();
+        let live = WatchWorkflowsRequest { only_live: true, ..Default::default() };
         let forward = move |event: FeedEvent<Workflow>| {
             if let Some(change) = WorkflowChange::from_event(event) {
                 // Fails only once the controller has stopped.
@@ -108,7 +105,7 @@ impl Reconciler {
         };
         let addresses = AddressCopies::new(self.instances.clone(), self.peers.clone());
         tokio::join!(
-            feed::follow("workflows", open, forward, stop.clone()),
+            feed::follow_at("workflows", &channel, live, forward, stop.clone()),
             Box::pin(addresses.run(mirror.clone(), stop.clone())),
             Box::pin(Controller::new(self, mirror, workflows).run(stop)),
         );

@@ -13,7 +13,6 @@ use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::hardware::v1::{GetHardwareRequest, Hardware, WatchHardwareRequest};
 use tinwright::instance::v1::instance::Os;
-use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::instance::v1::{Instance, State, WatchInstancesRequest};
 use tinwright::node::v1::{Node, NodeState};
 use tokio::sync::mpsc;
@@ -74,8 +73,8 @@ pub struct Occupancy {
 /// What is known. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    hardware: HardwareServiceClient<Channel>,
-    instance: InstanceServiceClient<Channel>,
+    hardware: Channel,
+    instance: Channel,
     tables: Arc<RwLock<Tables>>,
     changes: mpsc::UnboundedSender<String>,
 }
@@ -93,30 +92,18 @@ impl Directory {
     /// A directory by the services at these channels, and the ids of machines whose view changes.
     pub fn new(hardware: Channel, instance: Channel) -> (Self, mpsc::UnboundedReceiver<String>) {
         let (changes, changed) = mpsc::unbounded_channel();
-        let hardware = HardwareServiceClient::new(hardware);
-        let instance = InstanceServiceClient::new(instance);
         (Self { hardware, instance, tables: Arc::default(), changes }, changed)
     }
 
     /// Follows machines and instances until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
-        let watch_machines = || {
-            let mut client = self.hardware.clone();
-            async move {
-                let request = WatchHardwareRequest::default();
-                client.watch_hardware(request).await.map(tonic::Response::into_inner)
-            }
-        };
-        let watch_instances = || {
-            let mut client = self.instance.clone();
-            async move {
-                let request = WatchInstancesRequest::default();
-                client.watch_instances(request).await.map(tonic::Response::into_inner)
-            }
-        };
+        let (machines, instances) =
+            (WatchHardwareRequest::default(), WatchInstancesRequest::default());
+        let take_machine = |event| self.take_machine(event);
+        let take_instance = |event| self.take_instance(event);
         tokio::join!(
-            feed::follow("hardware", watch_machines, |it| self.take_machine(it), stop.clone()),
-            feed::follow("instances", watch_instances, |it| self.take_instance(it), stop),
+            feed::follow_at("hardware", &self.hardware, machines, take_machine, stop.clone()),
+            feed::follow_at("instances", &self.instance, instances, take_instance, stop),
         );
     }
 
@@ -146,7 +133,7 @@ impl Directory {
     /// Asks the hardware service for the machine `id`.
     pub async fn machine(&self, id: HardwareId) -> Result<Option<Machine>, Error> {
         let request = GetHardwareRequest { by: Some(By::Id(id.to_string())), ..Default::default() };
-        let mut client = self.hardware.clone();
+        let mut client = HardwareServiceClient::new(self.hardware.clone());
         let found = answer("hardware", client.get_hardware(request)).await?;
         Ok(found.and_then(|found| found.hardware).as_ref().map(machine))
     }

@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use runtime::Channel;
+use tinwright::Stored as _;
 use tinwright::TenantName;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By as HardwareBy;
@@ -23,7 +24,6 @@ use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::{Power, What};
 use tinwright::status::{self, Violations};
-use tinwright::Stored as _;
 use tinwright::workflow::v1::ListWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::{Code, Response, Status};

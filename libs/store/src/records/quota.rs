@@ -71,10 +71,8 @@ impl<K: Kind> Records<K> {
         loop {
             let seen = self.unchanged_key(&key).await?;
             self.usage(quota.index, tenant).await?.check(&quota, added, tenant)?;
-            let counted = Commit {
-                expect: vec![seen.clone()],
-                writes: vec![Write::Put(key.clone(), Vec::new().into())],
-            };
+            let write = Write::Put(key.clone(), Vec::new().into());
+            let counted = Commit { expect: vec![seen.clone()], writes: vec![write] };
             match self.commit(change.clone().and(counted.into())).await {
                 // Another creation was counted first.
                 Err(Error::Changed { .. }) if self.unchanged_key(&key).await? != seen => {}

@@ -192,18 +192,12 @@ fn pool(inputs: &pb::DecisionInputs) -> String {
         let end = inputs.lease_expire_time;
         end.map_or_else(String::new, |end| format!(" {word} {end}"))
     };
-    let lease = match state {
-        _ if address.is_empty() => String::new(),
-        LeaseState::Released | LeaseState::Expired => {
-            format!("; had {address}, {name}{}", time("at"))
-        }
-        LeaseState::Unspecified
-        | LeaseState::Bound
-        | LeaseState::Declined
-        | LeaseState::Withheld
-        | LeaseState::Offered => {
-            format!("; {address} is {name}{}", time("until"))
-        }
+    let lease = if address.is_empty() {
+        String::new()
+    } else if matches!(state, LeaseState::Released | LeaseState::Expired) {
+        format!("; had {address}, {name}{}", time("at"))
+    } else {
+        format!("; {address} is {name}{}", time("until"))
     };
     format!("{} {unknown}{lease}", inputs.pool)
 }

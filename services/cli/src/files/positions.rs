@@ -12,40 +12,38 @@ pub(super) struct Positions {
     node: Option<Node>,
 }
 
+/// A value, and those in it.
 #[derive(Clone, Debug)]
 struct Node {
+    /// The line of its key in a map, else its own.
     line: usize,
+    /// Its key in a map.
+    key: String,
     content: Content,
+    children: Vec<Node>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Content {
     Scalar(String),
-    /// The line of each key, its name and its value.
-    Map(Vec<(usize, String, Node)>),
-    List(Vec<Node>),
+    Map,
+    List,
 }
 
 impl Positions {
     /// Returns the line of the key or element at the end of `path`, else of the nearest one around it.
     pub(super) fn line(&self, path: &[Step]) -> Option<usize> {
         let mut node = self.node.as_ref()?;
-        let mut line = node.line;
         for step in path {
             let next = match (step, &node.content) {
-                (Step::Key(key), Content::Map(entries)) => {
-                    let entry = entries.iter().find(|(_, name, _)| name == key);
-                    entry.map(|(line, _, value)| (*line, value))
-                }
-                (Step::Index(index), Content::List(elements)) => {
-                    elements.get(*index).map(|element| (element.line, element))
-                }
+                (Step::Key(key), Content::Map) => node.children.iter().find(|it| it.key == *key),
+                (Step::Index(index), Content::List) => node.children.get(*index),
                 (Step::Key(_) | Step::Index(_), _) => None,
             };
             let Some(next) = next else { break };
-            (line, node) = next;
+            node = next;
         }
-        Some(line)
+        Some(node.line)
     }
 
     /// Returns the line and the name of a key that a map has twice.
@@ -61,17 +59,11 @@ impl Positions {
 
 impl Node {
     fn duplicate(&self) -> Option<(usize, &str)> {
-        match &self.content {
-            Content::Scalar(_) => None,
-            Content::List(elements) => elements.iter().find_map(Self::duplicate),
-            Content::Map(entries) => {
-                let mut keys = HashSet::new();
-                entries.iter().find_map(|(line, key, value)| {
-                    let is_new = keys.insert(key) || key == "<<";
-                    if is_new { value.duplicate() } else { Some((*line, key.as_str())) }
-                })
-            }
-        }
+        let mut keys = HashSet::new();
+        self.children.iter().find_map(|it| {
+            let is_new = self.content != Content::Map || keys.insert(&it.key) || it.key == "<<";
+            if is_new { it.duplicate() } else { Some((it.line, it.key.as_str())) }
+        })
     }
 }
 
@@ -87,55 +79,41 @@ pub(super) fn of(text: &str, first_line: usize) -> Vec<Positions> {
 
 /// Returns the objects of a document, as `split::values` does.
 fn objects(document: Node) -> Vec<Node> {
-    match document.content {
-        Content::List(elements) => elements,
-        Content::Scalar(text) if ["", "~", "null"].contains(&text.as_str()) => Vec::new(),
-        Content::Map(ref entries) if is_list(entries) => {
-            let Content::Map(entries) = document.content else { return Vec::new() };
-            let items = entries.into_iter().find(|(_, key, _)| key == "items");
-            match items.map(|(_, _, value)| value.content) {
-                Some(Content::List(elements)) => elements,
-                Some(_) | None => Vec::new(),
-            }
+    let is_null = |text: &String| ["", "~", "null"].contains(&text.as_str());
+    let is_list = |it: &Node| it.key == "kind" && it.content == Content::Scalar("List".to_owned());
+    match &document.content {
+        Content::List => document.children,
+        Content::Scalar(text) if is_null(text) => Vec::new(),
+        Content::Map if document.children.iter().any(is_list) => {
+            let items = document.children.into_iter().find(|it| it.key == "items");
+            items.filter(|it| it.content == Content::List).map_or_else(Vec::new, |it| it.children)
         }
-        Content::Scalar(_) | Content::Map(_) => vec![document],
+        Content::Scalar(_) | Content::Map => vec![document],
     }
-}
-
-fn is_list(entries: &[(usize, String, Node)]) -> bool {
-    let is_kind = |(_, key, value): &(usize, String, Node)| {
-        key == "kind" && matches!(&value.content, Content::Scalar(text) if text == "List")
-    };
-    entries.iter().any(is_kind)
 }
 
 /// Builds nodes from events.
 struct Tree {
     first_line: usize,
-    /// Maps and lists that have begun, with the key whose value is read next.
+    /// Maps and lists that have begun, with the line and the name of the key whose value is read next.
     open: Vec<(Node, Option<(usize, String)>)>,
     documents: Vec<Node>,
 }
 
 impl Tree {
     fn add(&mut self, node: Node) {
-        let Some((parent, key)) = self.open.last_mut() else {
-            self.documents.push(node);
-            return;
-        };
-        match &mut parent.content {
-            Content::List(elements) => elements.push(node),
-            Content::Map(entries) => match key.take() {
-                Some((line, key)) => entries.push((line, key, node)),
-                None => {
-                    let name = match node.content {
-                        Content::Scalar(text) => text,
-                        Content::Map(_) | Content::List(_) => String::new(),
-                    };
-                    *key = Some((node.line, name));
+        match self.open.last_mut() {
+            None => self.documents.push(node),
+            Some((parent, key)) => match (&parent.content, key.take(), node.content) {
+                (Content::Map, None, Content::Scalar(name)) => *key = Some((node.line, name)),
+                (Content::Map, None, Content::Map | Content::List) => {
+                    *key = Some((node.line, String::new()))
                 }
+                (Content::Map, Some((line, key)), content) => {
+                    parent.children.push(Node { line, key, content, children: node.children });
+                }
+                (_, _, content) => parent.children.push(Node { content, ..node }),
             },
-            Content::Scalar(_) => {}
         }
     }
 }
@@ -143,22 +121,17 @@ impl Tree {
 impl<'text> SpannedEventReceiver<'text> for Tree {
     fn on_event(&mut self, event: Event<'text>, span: Span) {
         let line = self.first_line + span.start.line().saturating_sub(1);
+        let node = |content| Node { line, key: String::new(), content, children: Vec::new() };
         match event {
-            Event::MappingStart(..) => {
-                self.open.push((Node { line, content: Content::Map(Vec::new()) }, None));
-            }
-            Event::SequenceStart(..) => {
-                self.open.push((Node { line, content: Content::List(Vec::new()) }, None));
-            }
+            Event::MappingStart(..) => self.open.push((node(Content::Map), None)),
+            Event::SequenceStart(..) => self.open.push((node(Content::List), None)),
             Event::MappingEnd | Event::SequenceEnd => {
                 if let Some((node, _)) = self.open.pop() {
                     self.add(node);
                 }
             }
-            Event::Scalar(text, ..) => {
-                self.add(Node { line, content: Content::Scalar(text.into_owned()) });
-            }
-            Event::Alias(_) => self.add(Node { line, content: Content::Scalar("*".into()) }),
+            Event::Scalar(text, ..) => self.add(node(Content::Scalar(text.into_owned()))),
+            Event::Alias(_) => self.add(node(Content::Scalar("*".into()))),
             Event::Nothing
             | Event::StreamStart
             | Event::StreamEnd

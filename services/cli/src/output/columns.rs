@@ -79,7 +79,7 @@ mod tests {
     use tinwright::hardware::v1::{Geography, Hardware, Interface, Location, Zone};
     use tinwright::node::v1::{Rollout, RolloutCounts, RolloutState, Stack};
 
-    fn value(object: &(impl prost::Message + prost::Name), path: &str) -> String {
+    fn value(object: &impl prost::Name, path: &str) -> String {
         text(&dynamic(object).unwrap(), path, SystemTime::UNIX_EPOCH)
     }
 

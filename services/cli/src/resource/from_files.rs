@@ -133,13 +133,6 @@ pub struct Sent<R> {
     pub failures: Failures,
 }
 
-impl<R> Sent<R> {
-    /// Fails if one of the objects was not sent.
-    pub fn into_result(self) -> anyhow::Result<()> {
-        self.failures.into_result()
-    }
-}
-
 /// An application of files.
 #[derive(Debug)]
 pub struct Apply<'a> {
@@ -181,7 +174,7 @@ pub async fn create<R: FromFiles>(
     io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let as_read = async |_: &mut R| anyhow::Ok(());
-    create_objects(files::read_all(&files), output, as_read, io).await?.into_result()
+    create_objects(files::read_all(&files), output, as_read, io).await?.failures.into_result()
 }
 
 /// Creates `objects`, those that were read of files, after `change` of each.
@@ -218,7 +211,7 @@ pub async fn update<R: FromFiles>(
         }
         object.update(channel, mask.clone()).await
     };
-    send(files::read_all(&files), output, each, io).await?.into_result()
+    send(files::read_all(&files), output, each, io).await?.failures.into_result()
 }
 
 /// Converts all of `objects`, then sends each, prints those that were sent, and returns them. Fails if one cannot be converted.

@@ -117,17 +117,19 @@ impl AddressCopies {
     /// Follows the grants, and the instances in `mirror`, until `stop`.
     pub(super) async fn run(self, mirror: Mirror<InstanceKind>, stop: CancellationToken) {
         let (sender, grants) = mpsc::unbounded_channel();
-        let client = self.peers.grant_client();
-        let open = async || {
-            let request = WatchGrantsRequest::default();
-            Ok(client.clone().watch_grants(request).await?.into_inner())
-        };
+        let channel = self.peers.services.address.clone();
         let forward = move |event: FeedEvent<Grant>| {
             // Fails only once the loop has stopped.
             let _stopped = sender.send(event);
         };
         tokio::join!(
-            feed::follow("grants", open, forward, stop.clone()),
+            feed::follow_at(
+                "grants",
+                &channel,
+                WatchGrantsRequest::default(),
+                forward,
+                stop.clone()
+            ),
             self.reconcile_all(mirror, grants, stop.clone()),
         );
     }

@@ -27,10 +27,7 @@ fn the_examples_reach_each_call() {
         let path = path_of_door(request.uri().path()).unwrap();
         calls.extend(Endpoint::find(request.method(), path).map(|route| format!("{route:?}")));
     }
-    assert_eq!(
-        calls,
-        Endpoint::VARIANTS.iter().map(|it| format!("{it:?}")).collect()
-    );
+    assert_eq!(calls, Endpoint::VARIANTS.iter().map(|it| format!("{it:?}")).collect());
     // An address is left, and an address that was never granted; each in both forms of an input.
     let codes = ["403.invalid-state", "404.infrastructure.ips.pool"];
     let found = codes.map(|code| refused.iter().filter(|text| text.contains(code)).count());

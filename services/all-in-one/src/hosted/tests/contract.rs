@@ -82,9 +82,10 @@ fn with_secrets(message: &MessageDescriptor, depth: usize) -> Option<DynamicMess
 
 /// Returns a value of `field` that has a secret.
 fn secret_value(field: &FieldDescriptor, depth: usize) -> Option<Value> {
-    let kind = match field.kind() {
-        FieldKind::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
-        kind => kind,
+    let kind = field.kind();
+    let kind = match kind.as_message().filter(|_| field.is_map()) {
+        Some(entry) => entry.map_entry_value_field().kind(),
+        None => kind,
     };
     let one = if let FieldKind::Message(inner) = &kind {
         Value::Message(with_secrets(inner, depth.checked_sub(1)?)?)

@@ -129,7 +129,7 @@ async fn a_machine_in_maintenance_is_not_booted_as_a_node() {
 
 #[tokio::test]
 async fn a_node_that_is_reinstalled_is_booted_again_and_its_former_boot_does_not_count() {
-    let bench = Bench::active_node().await;
+    let bench = Box::pin(Bench::active_node()).await;
     let former = bench.instances.now();
     bench.instances.reinstall(bench.id, 0, Instance::default(), &[]).await.unwrap();
     let ordered = bench.found().await.unwrap();
@@ -161,7 +161,7 @@ async fn a_node_whose_boot_was_refused_is_booted_by_a_retry() {
 
 #[tokio::test]
 async fn another_stack_leaves_a_node_active_and_another_kind_of_system_ends_its_stack() {
-    let bench = Bench::active_node().await;
+    let bench = Box::pin(Bench::active_node()).await;
     let before = bench.found().await.unwrap();
     let update = |os| Instance { id: bench.id.to_string(), os, ..Instance::default() };
     let other = Some(Os::ImageStack(ImageStack { stack_id: "db".into() }));
