@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use runtime::Channel;
+use runtime::retry::is_final;
 use tinwright::event::v1 as event;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::hardware::v1 as hw;
@@ -261,13 +262,23 @@ impl Operator {
         let request =
             occ::WatchInstancesRequest { id: id.to_owned(), view: 0, ..Default::default() };
         let mut client = InstanceServiceClient::new(self.channel.clone());
-        let mut events = client.watch_instances(request).await?.into_inner();
+        let mut events = client.watch_instances(request.clone()).await?.into_inner();
         loop {
             let left = timeout.saturating_sub(start.elapsed());
             let next = tokio::time::timeout(left, events.next()).await;
             let next =
                 next.with_context(|| format!("instance {id} is still {last} after {timeout:?}"))?;
-            match next.context("the watch ended")??.event {
+            let event = match next.context("the watch ended")? {
+                Ok(response) => response.event,
+                // On a busy host, the store may not answer in time: then a client watches again.
+                Err(status) if !is_final(status.code()) => {
+                    println!("instance {id} is watched again: {status}");
+                    events = client.watch_instances(request.clone()).await?.into_inner();
+                    continue;
+                }
+                Err(status) => return Err(status.into()),
+            };
+            match event {
                 Some(Event::Instance(instance)) => {
                     on_update(&instance);
                     if instance.state() == state {

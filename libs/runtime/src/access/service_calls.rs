@@ -164,11 +164,12 @@ mod tests {
                 .filter(|(_, noun, name)| noun != service && name != not_followed)
                 .filter(|(path, _, name)| {
                     let (_, call) = path.rsplit_once('/').unwrap();
-                    let request = format!("::{call}Request {{");
+                    let request = format!("{call}Request {{");
                     let count = |part: &str| text.matches(part).count();
                     // The service that answers the call takes the request apart.
-                    let makes_request = count(&request) > count(&format!("let pb{request}"));
-                    text.contains(&format!(".{name}(")) || makes_request
+                    count(&request) > count(&format!("let pb::{request}"))
+                        || text.contains(&format!("{call}Request::default()"))
+                        || text.contains(&format!(".{name}("))
                 })
                 .map(|(path, ..)| path.as_str())
                 .collect();
