@@ -122,7 +122,7 @@ impl ScriptRequest {
 }
 
 /// A request for a script while it is answered.
-struct Asked<'a> {
+struct Query<'a> {
     request: &'a ScriptRequest,
     /// The time of the request.
     now: SystemTime,
@@ -273,7 +273,7 @@ impl BootScripts {
     fn respond(&self, request: &ScriptRequest, now: SystemTime) -> (BootResult<Script>, Effects) {
         let mut effects = Effects::default();
         let (mac, source) = (request.mac, Some(request.source));
-        let mut asked = Asked { request, now, warnings: &mut effects.warnings };
+        let mut asked = Query { request, now, warnings: &mut effects.warnings };
         let reply = self.select(&mut asked).and_then(|(machine, fact, script)| {
             self.delay_boot_loop(machine.as_deref(), &mut asked)?;
             let step = BootStep::script(script.kind, fact);
@@ -326,7 +326,7 @@ impl BootScripts {
     fn delay_boot_loop(
         &self,
         machine: Option<&MachineView>,
-        asked: &mut Asked<'_>,
+        asked: &mut Query<'_>,
     ) -> BootResult<()> {
         let Some(machine) = machine.filter(|machine| self.is_boot_loop(machine, asked.now)) else {
             return Ok(());
@@ -341,7 +341,7 @@ impl BootScripts {
 
     /// Finds the machine that a request is from, and renders its script. Leases are consulted only where no record owns the
     /// source address.
-    fn select(&self, asked: &mut Asked<'_>) -> BootResult<SelectedScript> {
+    fn select(&self, asked: &mut Query<'_>) -> BootResult<SelectedScript> {
         let (request, now) = (asked.request, asked.now);
         let (source, feed) = (request.source, self.index.feed());
         if feed == Freshness::NeverSynced {
@@ -370,7 +370,7 @@ impl BootScripts {
     fn select_for(
         &self,
         machine: &Arc<MachineView>,
-        asked: &mut Asked<'_>,
+        asked: &mut Query<'_>,
         holder: impl FnOnce() -> Option<Mac>,
     ) -> BootResult<(Fact, Script)> {
         let request = asked.request;
@@ -401,7 +401,7 @@ impl BootScripts {
         &self,
         machine: Option<&MachineView>,
         decision: Decision,
-        asked: &mut Asked<'_>,
+        asked: &mut Query<'_>,
     ) -> BootResult<Script> {
         let Decision { boot, fact } = decision;
         let pxelinux = asked.request.format == ScriptFormat::Pxelinux;

@@ -12,7 +12,7 @@ use runtime::boot_token::EnrolmentClaims;
 use tinwright::HardwareId;
 use uuid::Uuid;
 
-use super::{Asked, BootRefusal, BootResult, BootScripts, Script, ScriptFormat, broken};
+use super::{BootRefusal, BootResult, BootScripts, Query, Script, ScriptFormat, broken};
 use crate::Mac;
 use crate::allocation::Allocator;
 use crate::decision::{BootTarget, Fact};
@@ -22,7 +22,7 @@ impl BootScripts {
     /// Renders the script of a machine without a record, whose address `holder` leases.
     pub(super) fn select_unknown(
         &self,
-        asked: &mut Asked<'_>,
+        asked: &mut Query<'_>,
         feed: Freshness,
         holder: Option<Mac>,
     ) -> BootResult<(Fact, Script)> {

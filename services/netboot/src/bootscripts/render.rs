@@ -10,7 +10,7 @@ use tinwright::hardware::v1::{Netboot, Osie};
 
 use super::custom::ScriptOwner;
 use super::warning::Warning;
-use super::{Asked, BootResult, BootScripts, NO_HARDWARE, ScriptFormat, ScriptRequest, broken};
+use super::{BootResult, BootScripts, NO_HARDWARE, Query, ScriptFormat, ScriptRequest, broken};
 use crate::Mac;
 use crate::decision::{BootTarget, ScriptSource};
 use crate::environments::{NODE_FILES, WORKER_FILES};
@@ -33,7 +33,7 @@ impl BootScripts {
     pub(super) fn worker(
         &self,
         machine: Option<&MachineView>,
-        asked: &mut Asked<'_>,
+        asked: &mut Query<'_>,
         enrolment: Option<String>,
     ) -> BootResult<String> {
         let purpose = machine.map(|_| Purpose::Identity);
@@ -50,7 +50,7 @@ impl BootScripts {
     }
 
     /// Renders the environment of the node `machine`, which always is the site's: the record's own is an installation environment.
-    pub(super) fn node(&self, machine: &MachineView, asked: &mut Asked<'_>) -> BootResult<String> {
+    pub(super) fn node(&self, machine: &MachineView, asked: &mut Query<'_>) -> BootResult<String> {
         let boot = self.environment_urls(Some(machine), asked, Some(Purpose::Node))?;
         let files = node_files(machine);
         let files = Some(files.each_ref().map(AsRef::as_ref));
@@ -61,7 +61,7 @@ impl BootScripts {
     fn environment_urls(
         &self,
         machine: Option<&MachineView>,
-        asked: &Asked<'_>,
+        asked: &Query<'_>,
         purpose: Option<Purpose>,
     ) -> BootResult<BootUrls> {
         let unknown = || (HardwareId::from_bytes(NO_HARDWARE), 0);
@@ -74,7 +74,7 @@ impl BootScripts {
     fn environment(
         &self,
         machine: Option<&MachineView>,
-        asked: &mut Asked<'_>,
+        asked: &mut Query<'_>,
         boot: &BootUrls,
         files: Option<[&str; 2]>,
     ) -> BootResult<String> {
