@@ -72,6 +72,7 @@ fn noun(
         name if name.is_empty() => snake(message.name()).replace('_', " "),
         name => name,
     };
+    let tenant_rule = option.choice("tenant_rule")?;
     Ok(Noun {
         message: message.clone(),
         singular,
@@ -79,19 +80,19 @@ fn noun(
         owner,
         has_events: !option.flag("no_events"),
         has_uuid: option.choice("id_form")? == "Uuid",
-        tenant_rule: option.choice("tenant_rule")?,
-        quota: option.group("quota").map(|option| quota(message, &option)).transpose()?,
+        quota: option.group("quota").map(|it| quota(message, &it, &tenant_rule)).transpose()?,
+        tenant_rule,
     })
 }
 
 /// Returns the quota in `option` of the noun `message`.
-fn quota(message: &MessageDescriptor, option: &Options) -> Result<Quota, String> {
+fn quota(message: &MessageDescriptor, option: &Options, rule: &str) -> Result<Quota, String> {
     let (max_objects, max_bytes) = (option.number("max_objects"), option.number("max_bytes"));
     if max_objects == 0 && max_bytes == 0 {
         return Err(option.error("no limit"));
     }
-    if message.get_field_by_name("tenant").is_none() {
-        return Err(option.error("the noun has no field `tenant`"));
+    if !rule.starts_with("Own") || message.get_field_by_name("tenant").is_none() {
+        return Err(option.error("the objects are not those of tenants"));
     }
     let has_size = |field: &FieldDescriptor| options::is_marked(field, "counted_bytes");
     let size = message.fields().find(has_size).map(|field| field.name().to_owned());

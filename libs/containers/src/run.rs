@@ -207,11 +207,19 @@ impl Run {
 
     /// Removes the directory of a run that is over.
     ///
+    /// It gets another name first. A task that stops the run at the same time would create a new lock in
+    /// the directory, which could not be removed then. The new name is that of a run, too: the next
+    /// process completes a removal that was interrupted.
+    ///
     /// # Errors
     /// It cannot be removed.
     pub fn remove(&self) -> Result<(), Error> {
-        std::fs::remove_dir_all(&self.directory.path)
-            .map_err(|source| self.error("remove the run directory", source))
+        let path = &self.directory.path;
+        let mut name = OsString::from("removed-");
+        name.push(path.file_name().unwrap_or_default());
+        let removed = path.with_file_name(name);
+        let done = std::fs::rename(path, &removed).and_then(|()| std::fs::remove_dir_all(&removed));
+        done.map_err(|source| self.error("remove the run directory", source))
     }
 
     /// Sends `request` to the supervisor until it is taken, or the run is over. A `watch` lasts until its connection is

@@ -4,7 +4,7 @@
 //! <kind>/<id>                  the record, as protobuf, its revision left out
 //! <index>/<value>              ─▶ id      one record at most has this value
 //! <index>/<value>/<id>         ─▶ id      any number may
-//! <index>-count/<tenant>       empty      written by each creation that counts for the tenant's quota
+//! <index>-count/<tenant>       empty      written by each change that counts for the tenant's quota
 //! ```
 //!
 //! An index entry is written in the commit that writes its record. A reader that finds a record by an entry checks that the
@@ -239,9 +239,12 @@ impl<K: Kind> Records<K> {
         match self.commit_counted(change, None, record).await {
             Ok(revision) => Ok(stored::<K>(record.clone(), revision)),
             // The same request may have been carried out meanwhile, and caused the conflict.
-            Err(clash @ (Error::Exists { .. } | Error::Taken { .. } | Error::Changed { .. })) => {
-                self.previous_result(request).await?.ok_or(clash)
-            }
+            Err(
+                clash @ (Error::Exists { .. }
+                | Error::Taken { .. }
+                | Error::Changed { .. }
+                | Error::Quota { .. }),
+            ) => self.previous_result(request).await?.ok_or(clash),
             Err(error) => Err(error),
         }
     }

@@ -233,8 +233,8 @@ impl Decision {
 
     /// True if it lets a machine run something other than its disk. Only live feeds may.
     pub fn opens_a_boot(&self) -> bool {
-        use BootTarget::{Later, LocalDisk, Refused, Unknown};
-        !matches!(self.boot, LocalDisk | Refused | Unknown | Later)
+        use BootTarget::{CustomScript, Generic, Node, Shell, Worker};
+        matches!(self.boot, Worker | Node | CustomScript(_) | Shell | Generic)
     }
 
     /// Returns the boot offer of DHCP. A machine that must wait is also offered a loader: a loader opens nothing by itself, and

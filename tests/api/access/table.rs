@@ -149,6 +149,7 @@ async fn every_caller_makes_its_calls_and_no_other_and_a_refused_call_changes_no
             let status = begun.map(drop).expect_err(&format!("{name}, {path}"));
             assert!(is_refused(&path, &status), "{name}, {path}: {status}");
         }
+        // Once for all calls of the caller, since a whole backup is read. The keys name the object.
         let after = reader.read().await;
         assert_eq!(changed_keys(&before, &after), [""; 0], "a call of {name}");
     }

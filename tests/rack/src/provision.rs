@@ -273,7 +273,12 @@ impl Operator {
                 // On a busy host, the store may not answer in time: then a client watches again.
                 Err(status) if !is_final(status.code()) => {
                     println!("instance {id} is watched again: {status}");
-                    events = client.watch_instances(request.clone()).await?.into_inner();
+                    let mut again = client.watch_instances(request.clone()).await;
+                    while again.is_err() && start.elapsed() < timeout {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        again = client.watch_instances(request.clone()).await;
+                    }
+                    events = again?.into_inner();
                     continue;
                 }
                 Err(status) => return Err(status.into()),

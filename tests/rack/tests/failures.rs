@@ -43,7 +43,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// An image that is written in a moment.
 const SMALL: &str = "small.raw.zst";
 const SMALL_BYTES: usize = 16 << 20;
-/// Its first half.
+/// The first half of the small image.
 const HALF: &str = "half.raw.zst";
 
 /// Writes a small image, and its half, into `folder`.

@@ -22,18 +22,30 @@ impl Environment {
     pub fn build(self) -> anyhow::Result<PathBuf> {
         let folder = root().join("target/peers/osie");
         fs::create_dir_all(&folder)?;
-        let (name, flavour, option) = match self {
-            Self::Worker => ("tinwright-worker", "install", "--worker"),
-            Self::Node => ("tinwright-node", "node", "--node-agent"),
+        let (name, flavour, option, infix) = match self {
+            Self::Worker => ("tinwright-worker", "install", "--worker", ""),
+            Self::Node => ("tinwright-node", "node", "--node-agent", "node-"),
         };
         // Tests of several processes use it.
         let lock = File::create(folder.join(format!("{flavour}.lock")))?;
         lock.lock()?;
         let builder = program("tinwright");
-        let versions = format!("{} {}", version(&builder)?, version(&program(name))?);
+        // Of the programs, of Debian's parts of the environment, and of its kernels.
+        let parts = ["/bin/busybox", "/etc/ssl/certs/ca-certificates.crt", "/var/lib/apt/lists"];
+        let programs = [builder.clone(), program(name)].into_iter();
+        let versions: Vec<_> =
+            programs.chain(parts.map(PathBuf::from)).map(|path| version(&path)).collect();
+        let versions = versions.join(" ");
         let stamp = folder.join(format!("{flavour}.programs"));
-        if fs::read_to_string(&stamp).is_ok_and(|built| built == versions) {
+        let is_complete = ["vmlinuz", "initramfs"]
+            .iter()
+            .all(|name| folder.join(format!("{name}-{infix}x86_64")).exists());
+        if is_complete && fs::read_to_string(&stamp).is_ok_and(|built| built == versions) {
             return Ok(folder);
+        }
+        // A build that is interrupted may leave files of two builds.
+        if stamp.exists() {
+            fs::remove_file(&stamp)?;
         }
         // Emulated machines fetch and unpack it.
         let stripped = folder.join(name);
@@ -48,8 +60,8 @@ impl Environment {
     }
 }
 
-/// Returns what differs between two builds of the program at `path`.
-fn version(path: &Path) -> anyhow::Result<String> {
-    let metadata: Metadata = fs::metadata(path)?;
-    Ok(format!("{} {}.{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+/// Returns what differs between two versions of the file at `path`; empty if there is none.
+fn version(path: &Path) -> String {
+    let describe = |it: Metadata| format!("{} {}.{}", it.len(), it.mtime(), it.mtime_nsec());
+    fs::metadata(path).map_or_else(|_| String::new(), describe)
 }

@@ -19,6 +19,7 @@ use anyhow::Context as _;
 
 /// Debian packages for the virtual rack without its tests: parts of the machines, and what builds them.
 const RACK_PACKAGES: &[&str] = &[
+    "binutils",
     "busybox-static",
     "ca-certificates",
     "cpio",
@@ -52,7 +53,6 @@ const RACK_PACKAGES: &[&str] = &[
 /// Further Debian packages for tests: their peers.
 const PACKAGES: &[&str] = &[
     "atftp",
-    "binutils",
     "bsdutils",
     "bzip2",
     "debootstrap",

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
@@ -94,7 +94,7 @@ pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 
-/// Runs all tests and checks. The checks begin once only tests of the rack still run, which leave much of the processors idle.
+/// Runs all tests and checks. The checks begin once only tests of the rack still run.
 pub(crate) fn test_and_check() -> anyhow::Result<()> {
     with_times(|times| {
         beside_rack(times, || {
@@ -152,9 +152,13 @@ fn beside_rack(times: &Times, work: impl FnOnce() -> anyhow::Result<()>) -> anyh
     let groups = Mutex::new(RACK_TESTS.iter());
     let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next();
     let lane = || -> Vec<_> {
-        std::iter::from_fn(next)
-            .map(|tests| times.record(&mut rack_tests(tests)).output())
-            .collect()
+        let mut outputs = Vec::new();
+        while !outputs.last().is_some_and(is_interrupted)
+            && let Some(tests) = next()
+        {
+            outputs.push(times.record(&mut rack_tests(tests)).output());
+        }
+        outputs
     };
     let (done, lanes) = std::thread::scope(|scope| {
         let lanes = [(); RACK_LANES].map(|()| scope.spawn(lane));
@@ -162,15 +166,27 @@ fn beside_rack(times: &Times, work: impl FnOnce() -> anyhow::Result<()>) -> anyh
     });
     let mut failures = Vec::new();
     for lane in lanes {
-        for output in lane.map_err(|_| anyhow::anyhow!("a panic"))? {
-            let Output { status, stdout, stderr } = output?;
-            std::io::stdout().write_all(&stdout)?;
-            std::io::stderr().write_all(&stderr)?;
-            failures.extend((!status.success()).then_some(status));
-        }
+        let outputs = lane.unwrap_or_else(|_| vec![Err(std::io::Error::other("a panic"))]);
+        failures.extend(outputs.into_iter().filter_map(|output| print(output).err()));
     }
-    done?;
-    anyhow::ensure!(failures.is_empty(), "tests of the rack failed: {failures:?}");
+    let failed = match failures.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow::anyhow!("tests of the rack failed: {failures:?}")),
+    };
+    both(done, failed)
+}
+
+/// True if a signal ended the tests, such as that of Ctrl-C: then no others are begun.
+fn is_interrupted(output: &std::io::Result<Output>) -> bool {
+    output.as_ref().is_ok_and(|output| output.status.signal().is_some())
+}
+
+/// Prints what tests wrote. Fails if one of them failed.
+fn print(output: std::io::Result<Output>) -> anyhow::Result<()> {
+    let Output { status, stdout, stderr } = output?;
+    std::io::stdout().write_all(&stdout)?;
+    std::io::stderr().write_all(&stderr)?;
+    anyhow::ensure!(status.success(), "{status}");
     Ok(())
 }
 

@@ -1,8 +1,12 @@
 //! The quotas of tenants, by the option `quota` of a noun.
 //!
-//! The index of a kind with a quota has its records by tenant: they are counted at each creation. So
-//! that two creations at the same time do not both take the last place, each writes the tenant's key
-//! `<index>-count/<tenant>`, and expects the version that it saw before it counted.
+//! The index of a kind with a quota has its records by tenant: they are counted when one is created, grows,
+//! or gets another tenant. So that two changes at the same time do not both take the last place, each writes
+//! the tenant's key `<index>-count/<tenant>`, and expects the version that it saw before it counted. The key
+//! stays when the tenant is deleted.
+//!
+//! [`Records::create`] and [`Records::replace_with`] count. A change made by
+//! [`to_create`](Records::to_create) and committed by itself is not counted.
 
 use tinwright::Stored as _;
 use tinwright::object::Quota;
@@ -10,13 +14,16 @@ use tinwright::object::Quota;
 use super::{Change, Error, Index, Kind, Records};
 use crate::{Commit, Expect, Revision, Store as _, Write};
 
+/// Attempts to commit what was counted. Each that fails means that another change was counted first.
+const MAX_ATTEMPTS: usize = 20;
 /// Records that one part of a count reads.
 const RECORDS_PER_PART: usize = 500;
 
 /// Returns the index entries of `record`, with that of its quota.
 pub(super) fn entries<K: Kind>(record: &K::Record) -> Vec<Index> {
     let mut entries = K::indexes(record);
-    entries.extend(K::QUOTA.map(|quota| Index::shared(quota.index, K::tenant(record))));
+    let by_tenant = K::QUOTA.map(|quota| Index::shared(quota.index, record.owning_tenant()));
+    entries.extend(by_tenant.filter(|index| !K::indexes(record).contains(index)));
     entries
 }
 
@@ -61,14 +68,15 @@ impl<K: Kind> Records<K> {
         old: Option<&K::Record>,
         new: &K::Record,
     ) -> Result<Revision, Error> {
-        let tenant = K::tenant(new);
+        let tenant = new.owning_tenant();
+        let old = old.filter(|old| old.owning_tenant() == tenant);
         let added = Usage::added::<K>(old, new);
         let adds = added.objects > 0 || added.bytes > 0;
         let Some(quota) = K::QUOTA.filter(|_| adds && !tenant.is_empty()) else {
             return self.commit(change).await;
         };
         let key = format!("{}-count/{tenant}", quota.index);
-        loop {
+        for _ in 0..MAX_ATTEMPTS {
             let seen = self.unchanged_key(&key).await?;
             self.usage(quota.index, tenant).await?.check(&quota, added, tenant)?;
             let write = Write::Put(key.clone(), Vec::new().into());
@@ -79,6 +87,7 @@ impl<K: Kind> Records<K> {
                 result => return result,
             }
         }
+        Err(Error::Changed { noun: K::NOUN, id: new.id().to_owned() })
     }
 
     /// Returns the expectation that `key` stays as it is.

@@ -95,7 +95,10 @@ impl Load {
     /// Stops the clients. Returns the machines that they left.
     async fn end(self) -> Vec<hw::Hardware> {
         self.stop.cancel();
-        let left = soon(self.clients.join_all()).await.concat();
+        // A client may wait for the end of a claim.
+        let limit = 2 * Duration::from_secs(CLAIM_SECONDS.into());
+        let left = tokio::time::timeout(limit, self.clients.join_all()).await;
+        let left = left.expect("the clients end").concat();
         println!(
             "{:?} calls answered, {:?} repetitions, {} machines left",
             self.answered,

@@ -42,12 +42,12 @@ impl Row for pb::ModelOffer {
     fn cell(&self, column: &str) -> String {
         let parts = self.parts.clone().unwrap_or_default();
         let (number, unit) = match column {
+            // A caller with a tenant does not see these two.
             "FREE" => (self.free, ""),
             "MACHINES" => (self.machines, ""),
             "CORES" => (parts.processors.map_or(0, |it| it.cores.into()), ""),
             _ => (parts.memory_bytes >> 30, " GiB"),
         };
-        // A caller with a tenant does not see them.
         if number == 0 { String::new() } else { format!("{number}{unit}") }
     }
 }

@@ -22,7 +22,9 @@ pub(crate) fn headers(columns: &str) -> impl Iterator<Item = &str> {
 /// Returns the values of `object` in its columns.
 pub(super) fn row<R: Row>(object: &R, now: SystemTime) -> Vec<String> {
     // The contract has every message.
-    let Ok(message) = dynamic(object) else { return Vec::new() };
+    let Ok(message) = dynamic(object) else {
+        return headers(R::COLUMNS).map(|_| String::new()).collect();
+    };
     let cell = |column: &str| match column.split_once(':') {
         Some((_, path)) => text(&message, path, now),
         None => object.cell(column),

@@ -53,8 +53,21 @@ impl Peers {
 
     /// True if a workflow on the machine has not ended.
     pub async fn has_open_workflow(&self, hardware: &str) -> Result<bool, Error> {
-        let workflows = self.machine_workflows(hardware).await?;
-        Ok(workflows.iter().any(|workflow| !workflow.is_terminal()))
+        let mut page_token = String::new();
+        loop {
+            let hardware_id = hardware.to_owned();
+            let request =
+                wf::ListWorkflowsRequest { hardware_id, page_token, ..Default::default() };
+            let response = self.workflow.clone().list_workflows(request).await;
+            let page = response.map_err(|status| classify("workflow", status))?.into_inner();
+            if page.workflows.iter().any(|workflow| !workflow.is_terminal()) {
+                return Ok(true);
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Returns what a workflow would do.

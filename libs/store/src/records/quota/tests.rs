@@ -7,6 +7,7 @@ use tinwright::secret::Sealable;
 
 use super::*;
 use crate::memory::MemoryStore;
+use crate::records::requests::IdempotentRequest;
 use crate::{Changes, Page, ScopedStore, Store, Versioned};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -128,4 +129,28 @@ async fn objects_of_the_site_are_not_counted() {
     for number in 0..5 {
         create(&disks, &number.to_string(), "", 5).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_repeated_request_gets_its_object_although_it_took_the_last_place() {
+    let disks = disks();
+    for id in ["first", "second"] {
+        create(&disks, id, "acme", 1).await.unwrap();
+    }
+    let disk = |id: &str| Disk { id: id.into(), tenant: "acme".into(), size: 1, revision: 0 };
+    let request = IdempotentRequest::new("r", &disk("")).unwrap();
+    let order = async |id| disks.create(&disk(id), Change::default(), Some(&request)).await;
+    let (one, other) = tokio::join!(order("third"), order("fourth"));
+    assert_eq!(one.unwrap(), other.unwrap());
+}
+
+#[tokio::test]
+async fn an_object_that_gets_another_tenant_counts_for_that_one() {
+    let disks = disks();
+    for number in 0..3 {
+        create(&disks, &format!("acme-{number}"), "acme", 1).await.unwrap();
+    }
+    let moved = create(&disks, "moved", "other", 1).await.unwrap();
+    let refused = disks.replace(&moved, Disk { tenant: "acme".into(), ..moved.clone() }).await;
+    assert!(matches!(refused, Err(Error::Quota { has: 3, .. })), "{refused:?}");
 }

@@ -67,8 +67,8 @@ fn has_quota(message: &MessageDescriptor) -> bool {
     message.options().get_extension(&noun).as_message().unwrap().has_field_by_name("quota")
 }
 
-/// Returns a message with a value in each of its secret fields. None: it has no secret field, and so have the
-/// messages in it, down to the `depth`.
+/// Returns a message with a value in each of its secret fields. None: neither it nor a
+/// message in it, down to the `depth`, has one.
 fn with_secrets(message: &MessageDescriptor, depth: usize) -> Option<DynamicMessage> {
     let mut filled = DynamicMessage::new(message.clone());
     for field in message.fields() {

@@ -40,6 +40,14 @@ pub(crate) fn text(contract: &Contract) -> String {
     contract.iter().map(|(name, parts)| format!("{name}: {}\n", parts.join(", "))).collect()
 }
 
+/// True if the contract `text` has the call.
+pub(crate) fn has_call(text: &str, method: &MethodDescriptor) -> bool {
+    let service = method.parent_service().full_name().trim_start_matches(PACKAGES).to_owned();
+    let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+    let calls = lines.find(|(name, _)| *name == service).map(|(_, calls)| calls);
+    calls.is_some_and(|calls| calls.split(", ").any(|it| it == call(method)))
+}
+
 /// Returns the parts of the contract `text` that `now` lacks.
 pub(crate) fn missing(text: &str, now: &Contract) -> Vec<String> {
     let mut missing = Vec::new();
