@@ -3,6 +3,7 @@
 mod api;
 mod commands;
 mod errors;
+mod nouns;
 mod settings;
 
 use clap::Arg;

@@ -37,3 +37,21 @@ pub fn check(page: &str, generated: &str) {
         line(&generated),
     );
 }
+
+/// Requires that `complete` adds nothing to the text of `page`, which is a path in the work tree. Writes what it adds if the environment
+/// has [`VARIABLE`].
+///
+/// # Panics
+/// If it adds a line, or the page cannot be read or written.
+pub fn check_complete(page: &str, complete: impl FnOnce(String) -> String) {
+    let path = crate::root().join(page);
+    let text = std::fs::read_to_string(&path).expect("the page can be read");
+    let completed = complete(text.clone());
+    if std::env::var_os(VARIABLE).is_some() {
+        std::fs::write(path, completed).expect("the page is written");
+        return;
+    }
+    let missing: Vec<_> =
+        completed.lines().filter(|line| !text.lines().any(|written| written == *line)).collect();
+    assert!(missing.is_empty(), "{page} has none of these lines: {missing:#?}");
+}

@@ -293,9 +293,9 @@ fn last_logged_id(log: &str) -> i64 {
     ids.max().unwrap_or_default()
 }
 
-/// Returns the id of the container that a run is named after: `<name of the journal>-<id>.<number>`.
+/// Returns the id of the container that a run is named after: `[removed-]<name of the journal>-<id>.<number>`.
 fn container_id(run: &str) -> i64 {
-    let (_, rest) = run.split_once('-').unwrap();
+    let (_, rest) = run.rsplit_once('-').unwrap();
     rest.split_once('.').unwrap().0.parse().unwrap()
 }
 
