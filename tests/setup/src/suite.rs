@@ -120,7 +120,12 @@ fn with_times(tests: impl FnOnce(&Times) -> anyhow::Result<()>) -> anyhow::Resul
 pub(crate) fn build_tests() -> anyhow::Result<Duration> {
     packages()?;
     times::remove_reports(&target_folder()?);
-    beside_build(cargo(["build", "--workspace", "--bins", "--tests", "--timings"]), || {
+    let mut build = cargo(["build", "--workspace", "--timings"]);
+    match build_lints() {
+        true => build.arg("--all-targets"),
+        false => build.args(["--bins", "--tests"]),
+    };
+    beside_build(build, || {
         setup::images()?;
         PEERS.iter().try_for_each(|script| setup::peers(script).map(drop))?;
         tools().map(drop)
@@ -246,12 +251,19 @@ pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     run(Command::new(program("fuzz")).args(arguments))
 }
 
+/// True if clippy compiles the workspace, as `.ci/run` has it: each build reports the lints then.
+fn build_lints() -> bool {
+    std::env::var_os("RUSTC_WORKSPACE_WRAPPER").is_some_and(|wrapper| wrapper == "clippy-driver")
+}
+
 /// Checks format, contract, lints, the features of each crate, and documentation.
 pub(crate) fn check() -> anyhow::Result<()> {
     packages()?;
     run(&mut cargo(["fmt", "--all", "--check"]))?;
     run(Command::new(tools()?.join("buf")).arg("lint").current_dir(root()))?;
-    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    if !build_lints() {
+        run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    }
     alone::check(tree)?;
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
     // Private items are documented too, so links to them are valid.
