@@ -29,7 +29,7 @@ pub enum Changes {
     Keys {
         /// In key order, each once.
         keys: Vec<String>,
-        /// The revision up to which the keys are complete.
+        /// The keys are complete up to this revision.
         revision: Revision,
     },
     /// The reader is too far behind: list everything under the prefix again.
@@ -108,7 +108,7 @@ impl Ring {
         }
     }
 
-    /// Returns the revision from which on the names under `prefix` are complete.
+    /// Returns the oldest revision that a reader of `prefix` can continue from.
     fn floor_of(&self, prefix: &str) -> Revision {
         match is_kind(prefix) {
             true => self.kinds.get(prefix).map_or(self.start, |written| written.floor),

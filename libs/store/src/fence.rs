@@ -1,4 +1,4 @@
-//! A store in which nothing is written any more once its schema changed.
+//! A store that refuses all commits once its schema has changed.
 //!
 //! Processes of two versions may run over one etcd at the same time. The newer one migrates the store; the older one would write
 //! records of the older layout. So each of its commits expects the key of the schema as it was at its start: the first commit after
@@ -28,7 +28,7 @@ pub struct FencedStore {
 }
 
 impl FencedStore {
-    /// Restricts commits to the time in which the key of the schema has the revision `schema`.
+    /// Refuses commits unless the key of the schema has the revision `schema`.
     pub fn new(store: Arc<dyn Store>, schema: Revision) -> Self {
         Self { store, schema, superseded: watch::Sender::new(false) }
     }

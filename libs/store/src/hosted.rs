@@ -33,7 +33,7 @@ pub trait RecordVisitor {
 
 /// A service that owns records.
 pub trait HostedService: Clone + Send + Sync + 'static {
-    /// The name, with which its keys begin.
+    /// The name of the service. Its keys begin with it.
     const NAME: &'static str;
 
     /// Adds its gRPC services to `routes`.
@@ -108,7 +108,7 @@ pub async fn reseal(service: &impl HostedService) -> Result<usize, Error> {
     Ok(changed)
 }
 
-/// Returns the store of `service`, in which it has its results of requests, too; none if it has no
+/// Returns the store of `service`, which also holds its results of requests; none if it has no
 /// records.
 fn store_of(service: &impl HostedService) -> Option<ScopedStore> {
     let mut store = OwnStore(None);

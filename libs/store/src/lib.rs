@@ -10,7 +10,7 @@
 //! - [`hosted`]: a service that owns records, and what is done with all of its kinds.
 //! - [`deferred`]: a store that is opened as soon as it can be reached.
 //! - [`schema`]: the version of the layout, and migrations; [`fence`]: a store that a newer program migrates is written no more.
-//! - [`seal`]: records whose secret fields are encrypted.
+//! - [`seal`]: encryption of the secret fields of records.
 //! - [`backup`]: copies of a store while it is used, and their restoration.
 //! - [`feed_cache`]: objects of another service's watch, stored for the next start.
 //!
@@ -206,8 +206,8 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Reads the pairs under `keys` and under those that changed after `after`, all as of one revision; none for a reader that is too
-    /// far behind. For backups: writers may wait meanwhile.
+    /// Reads the pairs under `keys` and under all keys changed after `after`, as of one revision;
+    /// none for a reader that is too far behind. For backups: writers may wait meanwhile.
     async fn frozen(&self, _after: Revision, _keys: BTreeSet<String>) -> Result<Frozen, Error> {
         Err(Error::unavailable(NoBackup))
     }

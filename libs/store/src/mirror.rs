@@ -40,7 +40,7 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// Interval at which the store is asked for a confirmation.
 const CONFIRMATION_INTERVAL: Duration = Duration::from_secs(5);
-/// Time after the last confirmation for which the records count as those that are stored.
+/// Maximum age of the last confirmation. The records may be outdated afterwards.
 pub const MAX_UNCONFIRMED: Duration = Duration::from_secs(15);
 /// Rows that are deleted before readers get their turn.
 const MAX_ROWS_PER_LOCK: usize = 500;
@@ -233,7 +233,7 @@ impl<K: Kind> Mirror<K> {
         format!("{}/", K::KIND)
     }
 
-    /// Reads all records, and removes those that no longer exist. The table is locked for a page at a time, so that readers do
+    /// Reads all records, and removes deleted ones. The table is locked for a page at a time, so that readers do
     /// not wait for the whole list.
     async fn list(&self, prefix: &str) -> Result<(), Error> {
         let mut gone = self.shared.read().ids();

@@ -24,7 +24,7 @@ use crate::fence::FencedStore;
 use crate::records::{self, Kind, Records};
 use crate::{Commit, Error, Expect, Revision, ScopedStore, Store, Versioned, Write};
 
-/// The oldest version from which there is a migration.
+/// The oldest version that can be migrated.
 pub const FIRST_VERSION: u32 = 2;
 pub(crate) const KEY: &str = "schema";
 /// The value of the key until everything is restored. No program opens such a store.

@@ -1,4 +1,4 @@
-//! Records whose secret fields are sealed.
+//! Encryption of the secret fields of records.
 //!
 //! ```text
 //! value = sealed part ‖ record without its secret fields      (one protobuf message: the sealed part is field 1000)
@@ -94,7 +94,7 @@ pub(crate) fn is_current<R: Sealable>(mut record: R, value: &Bytes, sealer: &dyn
     }
 }
 
-/// A store of records whose secret fields are sealed.
+/// A store of records that seals their secret fields.
 #[derive(Debug)]
 pub struct SealedStore {
     store: Arc<dyn Store>,

@@ -156,8 +156,8 @@ fn changed<R>(event: WatchEvent<R>, show: impl Fn(R) -> R) -> WatchEvent<R> {
     }
 }
 
-/// Waits for `next` until `stop`, or until the mirror is not confirmed: then a follower must not take the records for those that are
-/// stored.
+/// Waits for `next` until `stop`, or until the mirror is not confirmed: then the records of
+/// the mirror may be outdated.
 async fn until<T>(
     stop: &CancellationToken,
     mut confirmation: watch::Receiver<bool>,

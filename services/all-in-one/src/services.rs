@@ -51,7 +51,7 @@ const MAX_HEALTH_REQUEST_BYTES: usize = 4096;
 
 /// Settings of services.
 #[derive(Clone, Debug, Default)]
-struct Settings {
+struct ServiceSettings {
     insecure_bmcs: bool,
     worker_timeouts: WorkerTimeouts,
     /// None: the owners of addresses are not asked.
@@ -60,7 +60,7 @@ struct Settings {
     has_replicas: bool,
 }
 
-impl Settings {
+impl ServiceSettings {
     fn new(config: &Config) -> Self {
         Self {
             insecure_bmcs: config.insecure_bmcs,
@@ -73,7 +73,7 @@ impl Settings {
 
 /// The parts that services are made of.
 struct Parts<'a> {
-    settings: Settings,
+    settings: ServiceSettings,
     store: &'a Arc<dyn Store>,
     site: &'a Arc<SiteAuthority>,
     endpoints: &'a Endpoints,
@@ -232,7 +232,7 @@ impl Services {
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let Some(store) = store else { return Ok(Self::default()) };
-        let settings = Settings::new(config);
+        let settings = ServiceSettings::new(config);
         let parts = Parts { settings, store, site, endpoints, revocations, stop };
         let serves = |service| config.split.serves(service);
         let owned = Service::OWNERS.into_iter().filter(|owner| serves(*owner));
@@ -256,7 +256,7 @@ impl Services {
         site: &Arc<SiteAuthority>,
     ) -> anyhow::Result<Self> {
         let parts = Parts {
-            settings: Settings::default(),
+            settings: ServiceSettings::default(),
             store,
             site,
             endpoints: &Endpoints::unconnected(),

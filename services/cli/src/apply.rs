@@ -1,4 +1,4 @@
-//! `apply`: objects of all kinds from files, created or changed in the order in which they need each other.
+//! `apply`: creates or changes objects of all kinds from files, in the order of their references.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -32,7 +32,7 @@ struct Kind {
     apply: for<'a> fn(&'a Object, &'a Apply<'a>) -> Applying<'a>,
 }
 
-/// All kinds, each after those that its objects name.
+/// All kinds, each after the kinds that its objects name.
 static KINDS: [Kind; 12] = [
     kind::<identity::Tenant>(),
     kind::<hardware::Location>(),

@@ -42,7 +42,7 @@ impl Bundle {
     }
 }
 
-/// Returns those of `servers` that other computers can call: not those on this host's loopback.
+/// Returns the `servers` that other computers can call: none on this host's loopback.
 pub(crate) fn reachable(mut servers: Vec<String>) -> Vec<String> {
     servers.retain(|url| {
         let parsed = url.parse::<Uri>().ok();

@@ -110,8 +110,8 @@ impl clap::Args for Connection {
 }
 
 impl FromArgMatches for Connection {
-    /// A context on the command line precedes variables of the environment, which would replace parts of it. One in a variable precedes those
-    /// that name other certificates.
+    /// A context on the command line precedes variables of the environment, which would replace parts
+    /// of it. A context in a variable precedes variables that name other certificates.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let options = ConnectionOptions::from_arg_matches(matches)?;
         let ConnectionOptions { context, server, connection_secrets, connection_data } = options;
@@ -232,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// True if the server and its files are those of a context.
+    /// True if a context names the server and its files.
     fn is_context_used(&self) -> bool {
         self.context.is_some() || (self.server.is_empty() && self.directory().is_none())
     }

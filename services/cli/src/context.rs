@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::bundle::Bundle;
 use crate::output::{Table, fields, print_line};
 
-/// The file of all contexts, in a directory in which bundles have directories of their own.
+/// The file of all contexts. Its directory also has a directory for each bundle.
 const FILE_NAME: &str = "contexts.yaml";
 /// The text in place of contexts.
 const NO_CONTEXTS: &str = "there are no contexts: create one with `tinwright context add`";
 /// The variable of the environment that names a context.
 const CONTEXT_VARIABLE: &str = "TINWRIGHT_CONTEXT";
-/// The variables in place of which no context is used.
+/// Variables of the environment that precede the context in use.
 const PART_VARIABLES: [&str; 3] = ["TINWRIGHT_SERVER", "TINWRIGHT_SECRETS", "TINWRIGHT_DATA"];
 /// The most bytes of a name.
 const MAX_NAME_BYTES: usize = 63;
@@ -187,8 +187,8 @@ impl AddArguments {
     }
 }
 
-/// Stores the parts of `bundle` in `folder`, in which only this user can read, and returns its context. Its servers are `servers`, or
-/// those in the bundle if there are none.
+/// Stores the parts of `bundle` in `folder`, which only this user can read, and returns its context.
+/// Its servers are `servers`, or the bundle's if there are none.
 fn unpack(bundle: Bundle, servers: Vec<String>, folder: &Path) -> anyhow::Result<Site> {
     let servers = if servers.is_empty() { bundle.servers } else { servers };
     anyhow::ensure!(!servers.is_empty(), "the bundle names no server: give --server");

@@ -18,11 +18,11 @@ use crate::resource::pages;
 const PAGE_EVENTS: i32 = 1000;
 /// Ids of printed events that are remembered, so that after a disconnect none is printed twice.
 const MAX_REMEMBERED: usize = 10_000;
-/// The time before the last printed event from which a watch that was interrupted begins again: owners store events at the same
-/// time, and their clocks differ.
+/// An interrupted watch begins again at this time before the last printed event: owners store events
+/// at the same time, and their clocks differ.
 const OVERLAP: Duration = Duration::from_secs(60);
 
-/// The least widths of the columns of followed events: those of most values.
+/// Minimum widths of the columns of followed events. Most values fit.
 const LEAST_CHARS: [usize; 8] = [20, 10, 14, 9, 18, 8, 14, 30];
 
 /// Options of the command.
@@ -102,7 +102,7 @@ fn filter(command: EventsCommand, now: SystemTime) -> pb::EventFilter {
     }
 }
 
-/// Prints stored events, then new ones. After a disconnect continues with those that were not printed.
+/// Prints stored events, then new ones. After a disconnect, prints no event again.
 async fn follow(
     mut filter: pb::EventFilter,
     output: Format,

@@ -18,7 +18,7 @@ pub struct Failures {
     errors: Vec<anyhow::Error>,
     /// The number of errors that were printed before.
     printed: usize,
-    /// The number of objects, with those that did not fail.
+    /// The number of all objects, failed or not.
     total: usize,
 }
 

@@ -152,7 +152,8 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads all objects in `paths`, files and folders. Those of Tinkerbell are converted. An error stands for each document that cannot be read.
+/// Reads all objects in `paths`, files and folders. Converts objects of Tinkerbell. An error stands
+/// for each document that cannot be read.
 pub fn read_all(paths: &[PathBuf]) -> Vec<anyhow::Result<Object>> {
     let mut read = Vec::new();
     for path in paths {

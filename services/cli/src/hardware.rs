@@ -1,6 +1,7 @@
 //! Commands on machines.
 //!
-//! - `lookup`: machines by names, MACs, addresses and ids. `effective_state`: their states with those of their instances.
+//! - `lookup`: machines by names, MACs, addresses and ids. `effective_state`: their states, combined with the
+//!   states of their instances.
 //! - `enrolment`: machines that enrolled, and unknown ones. `update`: updates from files and options.
 
 mod effective_state;

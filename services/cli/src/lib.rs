@@ -12,7 +12,7 @@
 //! - [`events`]: what changed, when, and who asked for it.
 //! - [`metadata`]: explanations of the metadata service.
 //! - [`apply`]: objects of all kinds from files.
-//! - [`files`]: objects from YAML and JSON files; [`tinkerbell`]: those of Tinkerbell; [`input`]: texts, and values of options.
+//! - [`files`]: objects from YAML and JSON files; [`tinkerbell`]: objects of Tinkerbell; [`input`]: texts, and values of options.
 //! - [`selector`]: selectors of labels.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
 //! - [`store`]: backups of a server's store.

@@ -4,7 +4,7 @@
 //! flatten [`ResourceCommand`].
 //!
 //! - `from_files`: creating, replacing and applying the objects of files. `names`: the ids of other objects that they name.
-//! - `compare`: the fields in which an object differs from the stored one.
+//! - `compare`: the differences between an object and the stored one.
 //! - `delete`, `list`: these commands. `machines`: names of machines in tables.
 
 pub mod compare;
@@ -108,7 +108,7 @@ pub trait Resource: Watchable + HasList + Row {
         }
     }
 
-    /// Returns the ids of the objects with these names, all of which exist.
+    /// Returns the ids of the objects with these names. Fails if one does not exist.
     async fn find_all(channel: &Channel, names: &[String]) -> anyhow::Result<Vec<String>> {
         let mut ids = Vec::new();
         for name in names {
@@ -123,7 +123,7 @@ pub trait Resource: Watchable + HasList + Row {
         if name.is_empty() { self.id().to_owned() } else { name.to_owned() }
     }
 
-    /// Returns the name in references to it: one by which it is found, and no other.
+    /// Returns the name for references to the object. It leads to no other object.
     fn reference_name(&self) -> String {
         self.title()
     }

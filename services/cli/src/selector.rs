@@ -1,4 +1,5 @@
-//! Selectors of labels, in the grammar of kubectl: requirements separated by commas, all of which have to be met.
+//! Selectors of labels, in the grammar of kubectl: requirements separated by commas. All of them have
+//! to be met.
 //!
 //! ```text
 //! key=value   key==value   key!=value   key   !key   key in (a,b)   key notin (a,b)
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Requirements, all of which have to be met.
+/// Requirements. An object has to meet all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector(pub Vec<Requirement>);
 

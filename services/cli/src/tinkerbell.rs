@@ -54,7 +54,7 @@ pub struct Converted {
 struct Site {
     /// User name and password of Secrets, by name.
     secrets: HashMap<String, (String, String)>,
-    /// Names of machines by those of their BMCs.
+    /// Names of machines, by the names of their BMCs.
     machines: HashMap<String, String>,
     /// Names of BMCs.
     bmcs: HashSet<String>,

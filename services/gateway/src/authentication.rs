@@ -34,7 +34,7 @@ use tonic::service::interceptor::InterceptedService;
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The name of the field of a credential that an API key is.
 const API_KEY_FIELD: &str = "api_key";
-/// The time for which an answer of the identity service is used.
+/// Lifetime of a stored answer of the identity service.
 const REMEMBERED: Duration = Duration::from_secs(4);
 /// The most answers that are remembered.
 const MAX_REMEMBERED: usize = 4096;
@@ -42,12 +42,12 @@ const MAX_REMEMBERED: usize = 4096;
 const FAILURES: Rate = Rate::per_second(2).with_burst(30);
 /// The time after which an address with too many refused attempts may try again.
 const FAILURE_DELAY: Duration = Duration::from_secs(1);
-/// The time after its last check for which a key is known to have been right.
+/// Time to remember that a key was right, from its last check on.
 const RIGHT_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// The time after its first check for which a key is known to have been wrong.
+/// Time to remember that a key was wrong, from its first check on.
 const WRONG_LIFETIME: Duration = Duration::from_secs(60);
 
-/// A channel whose calls are those of a client.
+/// A channel for calls on behalf of a client.
 pub type ClientChannel = InterceptedService<Channel, ForwardCaller>;
 
 /// The client of a request.

@@ -248,7 +248,7 @@ impl Ial {
     ) -> Result<Session, Fault> {
         let client = self.gateway.authenticator.by_fields(&credentials.fields, source).await;
         let client = client.map_err(|error| {
-            // Fields that are too long are those of no credential.
+            // No credential has fields that are too long.
             let is_invalid = error.code() == tonic::Code::InvalidArgument;
             if is_invalid { auth_invalid() } else { status::fault(&error, &auth_invalid()) }
         })?;

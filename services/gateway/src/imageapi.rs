@@ -36,7 +36,7 @@ use crate::{Client, Door, Gateway, Refusal};
 
 /// The header that names the node.
 pub const NODE: HeaderName = HeaderName::from_static("tinwright-node");
-/// The header by which a call can be repeated safely.
+/// The header that makes a call safe to repeat.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The longest time until a response begins. The node service gives up after 28 s, and clients of the ImageAPI after 30 s.
 const DEADLINE: Duration = Duration::from_secs(29);
@@ -63,7 +63,7 @@ pub fn doors(gateway: &Gateway) -> [Door; 2] {
     [door(::imageapi::BASE_PATH, target::by_header), door("/nodes", target::by_path)]
 }
 
-/// Returns the page with the description of the API, from which clients are generated.
+/// Returns the page with the description of the API. Clients are generated from it.
 pub fn pages() -> Router {
     Router::new().route("/swagger.json", get(async || description().map(Body::from)))
 }
@@ -96,7 +96,7 @@ async fn answer(State(door): State<Arc<ImageApi>>, request: Request) -> Response
     response
 }
 
-/// The reason for which a node did not answer.
+/// The reason for a missing response of a node.
 enum Unanswered {
     /// The request is not one of the ImageAPI.
     Api(ApiError),

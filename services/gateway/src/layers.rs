@@ -38,11 +38,12 @@ use crate::{GatewaySettings, errors, unread_body};
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest id of a request.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// The most requests at a time whose response was not sent yet, without streams of events.
+/// Maximum number of concurrent requests, without streams of events. A request counts until its
+/// response was sent.
 const MAX_REQUESTS: usize = 1024;
-/// The same from one address.
+/// Maximum number of concurrent requests per address.
 const MAX_REQUESTS_PER_SOURCE: usize = 128;
-/// The time after which a request whose response is not read may lose its place among all.
+/// Minimum age at which a request with an unread response may lose its place among all.
 const SURE_TIME: Duration = Duration::from_secs(60);
 /// The most streams of events at a time.
 const MAX_STREAMS: usize = 1024;
@@ -267,7 +268,8 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns what is limited together: an IPv4 address, or the network of an IPv6 address, of which a client has all addresses.
+/// Returns the unit of limits: an IPv4 address, or the network of an IPv6 address, since a client
+/// may have all addresses of it.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

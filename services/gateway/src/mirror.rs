@@ -4,8 +4,9 @@
 //! request ─▶ route ─▶ client ─▶ message ─gRPC─▶ service ─▶ message ─▶ JSON, or server-sent events
 //! ```
 //!
-//! - `request`: the message of a request, `form`: the forms of its values. `call`: the call, whose response stays as its bytes. `transcode`:
-//!   their JSON. `response`: the response with it. `events`: streams.
+//! - `request`: the message of a request, `form`: the forms of its values. `call`: the call, which
+//!   returns the bytes of the response. `transcode`: their JSON. `response`: the response with it.
+//!   `events`: streams.
 
 mod call;
 mod events;
@@ -202,7 +203,7 @@ impl Accepted {
     }
 }
 
-/// The problem of another method than those of `target`, or of an unknown `verb`.
+/// The problem of a method that `target` does not have, or of an unknown `verb`.
 fn not_allowed(target: &MatchedPath<'_>, verb: Option<String>) -> Problem {
     let mut methods: Vec<_> = target.routes.iter().map(|route| route.method.as_str()).collect();
     if methods.contains(&"GET") {

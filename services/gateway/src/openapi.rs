@@ -27,7 +27,7 @@ use crate::routes::Routes;
 /// The name of the key's header.
 const API_KEY: &str = "X-Api-Key";
 
-/// Returns the document of `routes`, whose calls are in `pool`.
+/// Returns the document of `routes`. Their calls are in `pool`.
 pub fn document(pool: &DescriptorPool, routes: &Routes) -> Value {
     let comments = Comments::new(pool);
     let schemas = Schemas::new(&comments, routes);

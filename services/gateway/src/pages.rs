@@ -28,7 +28,7 @@ use crate::routes::Routes;
 
 /// The path of the page of the first document.
 const PAGE: &str = "/docs";
-/// Scripts and requests are those of this server. Swagger UI writes styles into its elements, and its icons are in its style sheet.
+/// Allows only scripts from this server, and requests to it. Swagger UI writes styles into its elements, and its icons are in its style sheet.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

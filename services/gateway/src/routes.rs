@@ -93,7 +93,7 @@ impl InputSource {
     }
 }
 
-/// A reason for which a call has no route.
+/// A reason why a call has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Only services of the same site may make it.
@@ -273,7 +273,8 @@ fn remove_shadowed_filters(routes: &mut [CallRoute]) {
     }
 }
 
-/// Returns the query parameters that set `field`. A message other than those that JSON writes as text has one for each of its fields.
+/// Returns the query parameters that set `field`. A message has one for each of its fields, unless
+/// JSON writes it as text.
 pub fn parameters(field: &FieldDescriptor) -> Vec<Parameter> {
     let single = || vec![Parameter { name: field.name().to_owned(), path: vec![field.clone()] }];
     let Kind::Message(message) = field.kind() else { return single() };
@@ -293,7 +294,7 @@ fn is_text(message: &MessageDescriptor) -> bool {
     message.package_name() == "google.protobuf" && names.contains(&message.name())
 }
 
-/// Returns the reason for which `call` has no route, if there is one.
+/// Returns the reason why `call` has no route, if there is one.
 fn reason(call: &MethodDescriptor) -> Option<Reason> {
     use tinwright::common::v1::Audience as To;
     match tinwright::options::call(call).map_or(To::Unspecified, |call| call.audience) {

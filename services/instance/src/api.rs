@@ -47,7 +47,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves the instances in `store` and calls `services`. The times in records are those of `clock`.
+    /// Serves the instances in `store` and calls `services`. Records have the times of `clock`.
     /// Watches end at `stop`.
     pub fn new(
         store: Arc<dyn Store>,

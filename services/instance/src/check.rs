@@ -1,4 +1,4 @@
-//! The rules for instance records, and the form in which they are stored.
+//! The rules for instance records, and their stored form.
 //!
 //! [`normalize`] returns the stored form (host name in lower case, canonical addresses with their family, each flag once), or
 //! all violations, field by field.

@@ -32,8 +32,8 @@ pub(crate) enum Error {
     Placement(#[from] placement::Error),
 }
 
-/// Creates `instance`, whose tenant has to exist, on its machine or on one that fits its placement. A repeated `request` returns the
-/// first result.
+/// Creates `instance` on its machine, or on one that fits its placement. Its tenant has to exist. A
+/// repeated `request` returns the first result.
 pub(crate) async fn create(
     instances: Instances,
     peers: Peers,

@@ -93,7 +93,7 @@ pub enum Error {
         "instance {0} is being reinstalled: wait until that has ended, or send no other values"
     )]
     BeingReinstalled(String),
-    /// The instance has nothing with which a machine is installed or booted again.
+    /// The instance has nothing to install or boot its machine with.
     #[error("instance {0} has no template, custom script or image stack to install")]
     NothingToInstall(String),
     /// People switch the instance's machine, so that its running system cannot be kept from what its reinstallation gets.
@@ -168,7 +168,7 @@ impl Kind for InstanceKind {
     }
 }
 
-/// Returns the index entry by which no other instance has the host name in its scope.
+/// Returns the index entry that keeps the host name unique in its scope.
 fn scoped_hostname(instance: &pb::Instance) -> Option<Index> {
     let pb::Instance { hostname, hostname_scope, tenant, .. } = instance;
     if hostname.is_empty() || hostname_scope.is_empty() || is_ending(instance.state()) {
@@ -360,8 +360,8 @@ impl Instances {
         self.change(&id.to_string(), 0, retry).await
     }
 
-    /// Begins to install the machine again, unless the instance is protected. The fields of `update` that `paths` names replace those of
-    /// the instance in the same commit. Does nothing if the machine is being reinstalled with these values already.
+    /// Begins to install the machine again, unless the instance is protected. The same commit sets the
+    /// fields `paths` to their values in `update`. Does nothing if the machine is being reinstalled with these values already.
     pub async fn reinstall(
         &self,
         id: InstanceId,

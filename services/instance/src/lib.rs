@@ -2,9 +2,9 @@
 //!
 //! - [`api`]: the gRPC service; it decides nothing.
 //! - [`state`]: the lifecycle of an instance as values; no I/O.
-//! - [`check`]: the rules for records, and the form in which they are stored.
+//! - [`check`]: the rules for records, and their stored form.
 //! - [`instances`]: the records in the store, and with them the claims on machines; no gRPC.
-//! - `create`: new instances, whose tenants have to exist. `placement`: the choice of their machines. `plan`: what a creation would do.
+//! - `create`: new instances. `placement`: the choice of their machines. `plan`: what a creation would do.
 //!   `machine_check`: whether a machine can be used. `order_check`: whether an order can be carried out, as far as that can be known.
 //! - [`peers`]: the calls to the other services.
 //! - [`reconcile`]: provisions and deprovisions machines.

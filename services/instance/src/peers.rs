@@ -110,7 +110,8 @@ impl Peers {
         Ok(optional("hardware", response)?.and_then(|response| response.hardware))
     }
 
-    /// Returns the reason for which nothing is done for `tenant`; none if it exists. Fails while it is being deleted: that may be refused.
+    /// Returns the reason for doing nothing for `tenant`; none if it exists. Fails while the tenant is
+    /// being deleted: the deletion may be refused.
     pub async fn missing_tenant(&self, tenant: &str) -> Result<Option<String>, Error> {
         match self.tenants.require("tenant", tenant).await {
             Ok(()) => Ok(None),

@@ -54,7 +54,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which an awaited workflow is read, in case its end was missed.
 const WORKFLOW_POLL_INTERVAL: Duration = Duration::from_secs(300);
-/// The interval at which an awaited workflow is read whose turn has not come, or whose worker is awaited: its reason may change without a write.
+/// Poll interval of a workflow that waits for its turn or for its worker: its reason may change
+/// without a write.
 const PENDING_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval at which a machine that may not be used now is read again.
 const HARDWARE_POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -237,7 +238,7 @@ impl Reconciler {
         Ok(Outcome::After(delay))
     }
 
-    /// Cancels the running workflows of the instance, also those that were created but never recorded, except the workflow
+    /// Cancels the running workflows of the instance, recorded or not, except the workflow
     /// that the request `except` created. Cancels the power job that boots its script, too; one that was never recorded is never released.
     async fn cancel_workflows(
         &self,

@@ -1,7 +1,7 @@
 //! Allocation of pool addresses: decides which address a request is answered with.
 //!
-//! A machine whose record reserves an address in the client's subnet gets that address. Every other client gets a
-//! reservation made here, so that one set of rules answers both.
+//! If the machine's record reserves an address in the client's subnet, the client gets that address.
+//! Every other client gets a reservation made here, so that one set of rules answers both.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -61,7 +61,7 @@ impl Api {
         self.views.iter().find(contains).unwrap_or(&self.views[0])
     }
 
-    /// Returns the id of the machine whose log is named `by` a request; empty for lines from
+    /// Returns the id of the machine that a request for its log names; empty for lines from
     /// addresses of no machine.
     fn machine_of_log(&self, by: Option<pb::read_boot_log_request::By>) -> Result<String, Status> {
         use pb::read_boot_log_request::By as Log;

@@ -160,7 +160,7 @@ type SelectedScript = (Option<Arc<MachineView>>, Fact, Script);
 /// Result of a request for a script, an image, or a file of a boot.
 pub type BootResult<T> = Result<T, BootRefusal>;
 
-/// Reason for which nothing is served. The name of its variant is the metric label.
+/// Reason for serving nothing. The name of its variant is the metric label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum BootRefusal {

@@ -31,7 +31,7 @@ pub struct Arrival {
     pub source: SocketAddrV4,
     /// The destination: our address, or a broadcast address.
     pub to: Ipv4Addr,
-    /// Our address on the receiving link, from which the reply is sent.
+    /// Our address on the receiving link. The reply is sent from it.
     pub local: Ipv4Addr,
     /// The number of the receiving interface.
     pub interface: u32,

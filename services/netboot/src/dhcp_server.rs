@@ -48,7 +48,8 @@ use tinwright::netboot::v1::BootEventKind as Kind;
 const MAX_REQUEST_BYTES: usize = 4096;
 /// The number of requests that are answered before other tasks run.
 const MAX_BATCH: usize = 128;
-/// The number of evaluations of a request whose address or loader another request was given meanwhile.
+/// Maximum number of evaluations of a request. Another request may be given its address or loader
+/// meanwhile; then it is evaluated again.
 const MAX_ATTEMPTS: usize = 3;
 /// The requests of one interface.
 const CLIENT_RATE: Rate = Rate::per_second(10).with_burst(20);
@@ -65,7 +66,7 @@ pub struct Server {
     log: AnswerLog,
     metrics: Metrics,
     clock: Clock,
-    /// Receives the ids of machines whose firmware has begun a new boot.
+    /// Receives the id of a machine when its firmware begins a new boot.
     boot_signs: mpsc::Sender<String>,
     /// There is no limit on all clients together: a rack that is powered on at once is not an attack.
     client_limits: RateLimiter<Mac>,
@@ -105,7 +106,7 @@ pub fn bind(interface: &str, port: u16) -> io::Result<Socket> {
 }
 
 impl Server {
-    /// Answers from `view`; `boot_signs` receives the ids of machines whose firmware has begun a new boot.
+    /// Answers from `view`; `boot_signs` receives the id of a machine when its firmware begins a new boot.
     pub fn new(view: View, metrics: Metrics, boot_signs: mpsc::Sender<String>) -> Self {
         let log = AnswerLog::new(&view.scripts.site.interface);
         Self {

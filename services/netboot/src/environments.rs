@@ -37,7 +37,7 @@ impl Environments {
         directories.find_file(name.to_owned()).await
     }
 
-    /// Returns those of `names` that cannot be served. Blocks for some reads of the directory.
+    /// Returns the `names` that cannot be served. Blocks for some reads of the directory.
     pub fn missing(&self, names: Vec<String>) -> Vec<String> {
         let directories = self.open();
         let is_missing = |name: &String| !directories.as_ref().is_some_and(|it| it.contains(name));

@@ -24,9 +24,9 @@ use crate::tftp::{Directories, DiskFile, OpenDirectoryError};
 
 /// Octets of a placeholder.
 const PLACEHOLDER_BYTES: usize = 1024;
-/// Time for which a machine gets the same arguments. Its tokens last longer.
+/// Lifetime of a machine's arguments. Its tokens last longer.
 const ARGUMENTS_LIFETIME: Duration = Duration::from_secs(10 * 60);
-/// Time after the last read for which they stay: an image must not change while a BMC reads it.
+/// The arguments stay for this time after the last read: an image must not change while a BMC reads it.
 const READ_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The source images of a directory.

@@ -43,8 +43,8 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_ATTEMPTS: usize = 8;
 /// The interval at which expired records are deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// The length of the queue of RELEASEs and DECLINEs, for whose commits no client waits; and the number of their concurrent
-/// commits, which share an `fdatasync`.
+/// Maximum number of queued RELEASEs and DECLINEs, and of their concurrent commits. No client waits
+/// for these commits; concurrent ones share an `fdatasync`.
 const MAX_RETURNED: usize = 128;
 
 /// A lease or a renewal to be committed.
@@ -108,7 +108,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Leased {
     table: Table,
-    /// The last known record of each address. Addresses are those of pools, which bounds the map.
+    /// The last known record of each address. Only addresses of pools are in the map, which bounds it.
     known: HashMap<Ipv4Addr, KnownRecord>,
 }
 
@@ -124,7 +124,7 @@ struct KnownRecord {
 struct Terms<'a> {
     /// True if the request came from the relay port in the client's record; none to keep what is stored.
     at_port: Option<bool>,
-    /// The object for which the address is withheld.
+    /// The address is withheld for this object.
     withheld_for: &'a str,
 }
 

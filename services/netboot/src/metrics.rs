@@ -54,7 +54,7 @@ pub struct Metrics {
     pub router_advertisements: Counter,
 }
 
-/// The time in which DHCP requests are answered.
+/// Response times of DHCP requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyTime(pub(crate) Histogram);
 

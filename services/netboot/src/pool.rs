@@ -23,13 +23,13 @@ use std::time::{Duration, SystemTime};
 pub use self::subnet::{Range, Subnet, Unknown};
 use crate::Mac;
 
-/// The time for which an offered address is held for its client.
+/// An offered address is held for its client for this time.
 pub const OFFER_HOLD: Duration = Duration::from_secs(60);
-/// The time for which a declined address is given to no client.
+/// A declined address is given to no client for this time.
 pub const DECLINE_HOLD: Duration = Duration::from_secs(10 * 60);
-/// The time for which a claimed address is given to no client. The object that has it is known from a feed by then.
+/// A claimed address is given to no client for this time. By then a feed names the object that has it.
 pub const WITHHOLD_TIME: Duration = Duration::from_secs(10 * 60);
-/// The time for which an address that is free again is preferred for its last client.
+/// An address that is free again is preferred for its last client for this time.
 pub const LAST_CLIENT_PREFERENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The state of an address. An address without a state is free.

@@ -30,7 +30,8 @@ const HEADER_OCTETS: usize = 8;
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// The hop limit of neighbour discovery: no router has forwarded the message (RFC 4861, section 6.1.2).
 const HOP_LIMIT: u32 = 255;
-/// The time after an advertisement for which its router counts as present: the longest interval of a router (section 6.2.1).
+/// A router counts as present for this time after an advertisement: the longest interval of a router
+/// (section 6.2.1).
 const ROUTER_LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// The longest message that is read.
 const MAX_MESSAGE_BYTES: usize = 1500;

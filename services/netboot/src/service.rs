@@ -81,14 +81,14 @@ pub struct Peers {
     pub instance: Channel,
     /// The workflow service, which takes new boots.
     pub workflow: Channel,
-    /// The address service, whose grants are not leased.
+    /// The address service. Addresses of its grants are not leased.
     pub address: Channel,
 }
 
 /// Receivers of reports from machines.
 #[derive(Debug)]
 pub struct Reports {
-    /// Receives the ids of machines whose firmware has begun a new boot.
+    /// Receives the id of a machine when its firmware begins a new boot.
     pub firmware: mpsc::Sender<String>,
     /// Receives reports about scripts.
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
@@ -99,13 +99,14 @@ pub struct Reports {
 /// Network boot on one or more links, with bound sockets.
 #[derive(Debug)]
 pub struct Netboot {
-    /// Never empty. Every link has its settings; subnets and files are those of the first one.
+    /// Never empty. Every link has its settings. Subnets and files come from the first one.
     links: Vec<LinkServer>,
     shared: SharedState,
 }
 
 impl Netboot {
-    /// Binds the ports of `site`, whose tokens are made with `keys`; its HTTP listens on `http`. The files and subnets of `site` apply to all links.
+    /// Binds the ports of `site`. Its tokens are made with `keys`; its HTTP listens on `http`. The
+    /// files and subnets of `site` apply to all links.
     pub async fn bind(
         site: Site,
         keys: impl Into<SiteKeys>,

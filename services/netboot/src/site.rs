@@ -20,7 +20,7 @@ pub trait Authority: fmt::Debug + Send + Sync {
     /// Returns its certificate in PEM, and that of a former one whose machines are still booting.
     fn pem(&self) -> String;
 
-    /// Returns the SHA-256 of its certificate (DER) in hex, by which a worker finds that certificate.
+    /// Returns the SHA-256 of its certificate (DER) in hex. A worker finds the certificate by it.
     fn sha256(&self) -> String;
 }
 

@@ -4,8 +4,8 @@
 //! DHCP request ─▶ UnknownClients ─at most 10 machines, every 2 s─▶ RecordUnknownMachines
 //! ```
 //!
-//! Anybody can invent MACs: memory and reports are bounded, and a client that asked more than once, as firmware does, is reported before
-//! those that asked once.
+//! Anybody can invent MACs: memory and reports are bounded. A client that asked more than once, as
+//! firmware does, is reported before a client that asked once.
 
 mod report;
 
@@ -80,8 +80,8 @@ impl UnknownClients {
         logged.is_none()
     }
 
-    /// Returns at most `limit` clients that are to be reported, which then count as reported. Those that asked more than once come
-    /// first, and of them those that wait longest.
+    /// Returns at most `limit` clients to be reported, and counts them as reported. Clients that asked
+    /// more than once come first, then the longest waiting ones.
     fn take_due(&self, limit: usize, now: SystemTime) -> Vec<UnknownMachine> {
         let mut all = self.all();
         let is_due = |client: &Client| {
@@ -103,7 +103,7 @@ impl UnknownClients {
         taken
     }
 
-    /// Makes clients due again whose report failed.
+    /// Makes clients due again after their report failed.
     fn put_back(&self, machines: &[UnknownMachine]) {
         let mut all = self.all();
         for machine in machines {
@@ -115,7 +115,7 @@ impl UnknownClients {
         }
     }
 
-    /// Forgets the clients that have a record now, as `is_known` says, and those that made no request for a week.
+    /// Forgets clients with a record, as `is_known` says, and clients without a request for a week.
     fn forget(&self, is_known: impl Fn(Mac) -> bool, now: SystemTime) {
         let last = |client: &Client| client.machine.last_seen_time?.try_into().ok();
         self.all().retain(|mac, client| {

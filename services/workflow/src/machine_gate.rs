@@ -42,10 +42,10 @@ pub enum Suspension {
 
 /// Reads the permission to take steps on machines.
 #[derive(Clone, Debug)]
-pub struct MachineGate(Arc<Shared>);
+pub struct MachineGate(Arc<GateState>);
 
 #[derive(Debug)]
-struct Shared {
+struct GateState {
     hardware: HardwareServiceClient<Channel>,
     clock: Clock,
     /// The machines whose steps waited when they were last read, and the time of that.
@@ -56,7 +56,7 @@ impl MachineGate {
     /// Reads machines over `hardware`.
     pub fn new(hardware: Channel, clock: Clock) -> Self {
         let hardware = HardwareServiceClient::new(hardware);
-        Self(Arc::new(Shared { hardware, clock, latest: Mutex::default() }))
+        Self(Arc::new(GateState { hardware, clock, latest: Mutex::default() }))
     }
 
     /// Returns the permission to take a step on `machine` now.

@@ -21,7 +21,7 @@ pub enum RestoreError {
     /// The file is something else.
     #[error("this is not a backup of a store, or it is one of a newer program")]
     NoBackup,
-    /// The backup is of a store of another site, or does not say of which.
+    /// The backup belongs to another site, or names no site.
     #[error(
         "this is the backup of another site than these secrets: copy the directory of secrets of the server that was backed up"
     )]
@@ -47,7 +47,7 @@ pub async fn restore(
     marks: &[String],
     from: &mut impl BufRead,
 ) -> Result<usize, RestoreError> {
-    let mut source = Source { from, digest: Sha256::new() };
+    let mut source = BackupReader { from, digest: Sha256::new() };
     source.header()?;
     let first = source.next()?.filter(|entry| entry.key == SITE_KEY);
     let first = first
@@ -110,12 +110,12 @@ impl Batch {
 }
 
 /// The bytes of a backup.
-struct Source<'a, R> {
+struct BackupReader<'a, R> {
     from: &'a mut R,
     digest: Sha256,
 }
 
-impl<R: BufRead> Source<'_, R> {
+impl<R: BufRead> BackupReader<'_, R> {
     fn header(&mut self) -> Result<(), RestoreError> {
         match self.read(HEADER.len())? {
             found if found == HEADER => Ok(()),

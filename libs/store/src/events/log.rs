@@ -11,7 +11,7 @@ use crate::listing::{Listing, ListingBuilder};
 use crate::record_error::Error;
 use crate::{Commit, ScopedStore, Store as _, Versioned, Write};
 
-/// The time for which events are stored.
+/// Retention time of events.
 pub const RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// Events that one part of a filtered list reads at most.
 const MAX_SCANNED_EVENTS: usize = 2000;
@@ -26,7 +26,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// The events of the service `owner`, whose keys are in `store`.
+    /// The events of the service `owner`. Their keys are in `store`.
     pub fn new(store: ScopedStore, owner: &str) -> Self {
         Self { store, owner: owner.to_owned() }
     }
@@ -125,7 +125,8 @@ pub(super) fn matches(filter: &EventFilter, event: &Event) -> bool {
         && is_any_or(tenant, &event.tenant)
 }
 
-/// Returns a key before those of all events from `time` on: the ids begin with 48 bits of milliseconds (RFC 9562 §5.7).
+/// Returns a key that sorts before all events from `time` on: the ids begin with 48 bits of
+/// milliseconds (RFC 9562 §5.7).
 fn first_key_of(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX) & 0xffff_ffff_ffff;

@@ -22,8 +22,9 @@ pub struct Origin {
     pub role: &'static str,
     /// The subject of the door that forwarded the call; none if none did.
     pub via: Option<Arc<str>>,
-    /// True if the call asks for a change: then every change that it makes is an event, except those that its kind leaves out. Else only changes of state are, such as
-    /// those that a worker's reports lead to.
+    /// True for a call that asks for a change. It emits an event for each change, unless the record's
+    /// kind excludes the change. Other calls, such as a worker's reports, only emit events for changes
+    /// of state.
     pub is_change_request: bool,
     /// The objects that the call has changed so far.
     pub changed: ChangedObjects,
@@ -75,7 +76,7 @@ pub fn current_origin() -> Option<Arc<Origin>> {
     ORIGIN.try_with(Arc::clone).ok()
 }
 
-/// Adds `objects`, which were changed by a commit, to those of the present call, if it asks for changes.
+/// Records that a commit of the present call changed `objects`, if the call asks for changes.
 pub(crate) fn record_changed(objects: Vec<String>) {
     if let Some(origin) = current_origin().filter(|origin| origin.is_change_request) {
         origin.changed.extend(objects);

@@ -1,4 +1,4 @@
-//! The rows of a mirror, in the order in which they last changed.
+//! The rows of a mirror, in the order of their last changes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -62,9 +62,9 @@ pub(super) struct Table {
     tombstones: BTreeMap<Seq, Arc<str>>,
     passing: BTreeMap<Seq, Arc<str>>,
     passing_bytes: usize,
-    /// The revision up to which all changes were read; none before the first complete read.
+    /// All changes up to this revision were read; none before the first complete read.
     pub(super) read_up_to: Option<Revision>,
-    /// The latest change whose row was dropped.
+    /// The latest change among dropped rows.
     pub(super) floor: Seq,
     /// The latest change. Followers of all rows wait on it.
     newest: watch::Sender<Seq>,

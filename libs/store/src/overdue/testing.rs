@@ -14,7 +14,7 @@ use crate::records::{Error, Records};
 
 /// The page that shows the limits to users.
 const PAGE: &str = include_str!("../../../../docs/reference/events.md");
-/// Time for which a record is awaited that has to become overdue.
+/// Timeout of waiting for a record to become overdue.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Carries out `test` while `records` are followed by the clock of `now` and `sleep_until`.

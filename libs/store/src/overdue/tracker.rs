@@ -1,4 +1,4 @@
-//! The records whose stay in their state is limited, in the order in which they become overdue.
+//! The records in states with a time limit, in the order of their deadlines.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::marker::PhantomData;
@@ -10,11 +10,11 @@ use tinwright::{Bounded, Stored as _};
 use super::due;
 use crate::records::Kind;
 
-/// The records of one kind whose states have limits.
+/// The records of one kind that are in states with a time limit.
 #[derive(Debug)]
 pub(super) struct Tracker<K> {
     stays: HashMap<String, Stay>,
-    /// Those that are to be marked.
+    /// The records to be marked, by time.
     to_mark: BTreeSet<(SystemTime, String)>,
     /// Every state that a record was overdue in, so that their counts return to zero.
     states: BTreeSet<String>,

@@ -90,7 +90,7 @@ impl Change {
         }
     }
 
-    /// Moves the index entries from those of `old` to those of `new`.
+    /// Replaces the index entries of `old` with the entries of `new`.
     fn index<K: Kind>(&mut self, old: Option<&K::Record>, new: Option<&K::Record>) {
         let entries = |record: Option<&K::Record>| -> BTreeSet<_> {
             record.into_iter().flat_map(quota::entries::<K>).collect()

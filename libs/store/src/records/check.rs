@@ -19,7 +19,7 @@ pub struct CheckReport {
     pub corrupt: Vec<String>,
     /// Index entries that are missing or lead to another record.
     pub missing: Vec<String>,
-    /// Index entries whose record does not claim them.
+    /// Index entries that their record does not claim.
     pub stray: Vec<String>,
     /// Unique values that two records have; not repairable.
     pub contested: Vec<String>,

@@ -8,8 +8,8 @@ use tinwright::Stored;
 use tinwright::object::Quota;
 use tinwright::secret::Sealable;
 
-/// A kind of record: a protobuf message, its keys and its indexes. The functions return what the message says ([`Stored`]); a kind
-/// overrides those that differ.
+/// A kind of record: a protobuf message, its keys and its indexes. The functions return what the message says
+/// ([`Stored`]), unless a kind overrides them.
 pub trait Kind: fmt::Debug + 'static {
     /// The message.
     type Record: Stored + Message + Sealable + Default + Clone + PartialEq + 'static;

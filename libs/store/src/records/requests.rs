@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Change, Error};
 use crate::{Commit, Expect, ScopedStore, Sealer, Store, Versioned, Write};
 
-/// Time for which a result is stored.
+/// Retention time of a result.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Interval at which expired results are deleted.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60 * 60);

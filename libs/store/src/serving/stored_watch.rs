@@ -1,4 +1,4 @@
-//! A watch of records that the mirror holds, and of those that it does not hold.
+//! A watch of all records, including records that the mirror does not hold.
 
 use std::collections::VecDeque;
 

@@ -13,7 +13,7 @@ use crate::{Commit, Error, Expect, Revision, Write};
 /// Bytes at which a batch ends, with the commit that exceeds them: readers wait while it is applied.
 const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes by which an update may lengthen what is stored, even on a full disk.
+/// Maximum growth of the stored values by an update on a full disk.
 const MAX_UPDATE_GROWTH_BYTES: usize = 4 * 1024;
 
 /// Commits staged on top of the applied ones.

@@ -96,7 +96,7 @@ async fn after_a_disk_error_commits_and_reads_of_unsynced_data_fail() {
     assert!(store.get("old").await.expect("still reads").is_some());
 }
 
-/// Bytes that are free on a disk of 8 MiB, whose reserve is 1 MiB.
+/// Free bytes on a disk of 8 MiB with a reserve of 1 MiB.
 static FREE: AtomicU64 = AtomicU64::new(0);
 const RESERVE_BYTES: u64 = 1024 * 1024;
 

@@ -100,7 +100,7 @@ impl Writer {
         }
     }
 
-    /// Reads the pairs under `keys` and under those that changed after `after`. Nothing is applied meanwhile.
+    /// Reads the pairs under `keys` and under all keys changed after `after`. Nothing is applied meanwhile.
     fn freeze(&self, after: Revision, mut keys: BTreeSet<String>) -> Result<Frozen, Error> {
         let Some(changed) = self.feed.follow().keys_since(after) else { return Ok(None) };
         keys.extend(changed);

@@ -147,7 +147,8 @@ pub(crate) fn loopback() -> Ipv4Addr {
     Ipv4Addr::new(127, 64 + high, middle, low)
 }
 
-/// Returns a port that this test process has not used yet, below those that the kernel chooses (ip(7), `ip_local_port_range`).
+/// Returns a port that this test process has not used yet. It is below the range that the kernel
+/// chooses from (ip(7), `ip_local_port_range`).
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let mut ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));

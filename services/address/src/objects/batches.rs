@@ -22,11 +22,11 @@ type Request = Vec<(Block, pb::Claim)>;
 #[derive(Clone, Debug)]
 pub(super) struct ClaimBatches {
     claims: Claims,
-    shared: Arc<Shared>,
+    shared: Arc<BatchQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct BatchQueue {
     waiting: Mutex<Vec<Waiting>>,
     /// Locked during a commit.
     turn: tokio::sync::Mutex<()>,

@@ -1,4 +1,4 @@
-//! Commands on bindings of locations: the subnets and ranges from which addresses of a location are granted.
+//! Commands on bindings of locations: a binding names the subnets and ranges for grants in a location.
 
 use std::collections::HashMap;
 

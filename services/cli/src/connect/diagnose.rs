@@ -20,7 +20,7 @@ use crate::context::Site;
 
 /// The limit of each step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time in which a server refuses a certificate after the handshake.
+/// Timeout for a server to refuse a certificate after the handshake.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The beginning of a connection of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -191,7 +191,8 @@ fn line(
     Ok(Line { number, bmc: value("bmc"), location, request })
 }
 
-/// Sets the ids of the locations, each of which is looked for once. Lines whose location is not found are added to `wrong`.
+/// Sets the ids of the locations, and looks for each location once. A line goes to `wrong` if its
+/// location is not found.
 async fn locate(lines: Vec<Line>, channel: &Channel, wrong: &mut Vec<Outcome>) -> Vec<Line> {
     let (mut ids, mut located) = (BTreeMap::new(), Vec::new());
     for mut line in lines {

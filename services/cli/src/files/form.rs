@@ -1,4 +1,4 @@
-//! From the form in which people write objects to the JSON of protobuf.
+//! Converts objects as people write them to the JSON of protobuf.
 //!
 //! | people write | protobuf has |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! From the JSON of protobuf to the form in which people read and write objects: [`super::form`] has the table.
+//! Converts the JSON of protobuf to objects as people read and write them: [`super::form`] has the
+//! table.
 
 use std::time::Duration;
 

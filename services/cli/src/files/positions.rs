@@ -51,7 +51,7 @@ impl Positions {
         self.node.as_ref()?.duplicate()
     }
 
-    /// Returns the line in which the object begins.
+    /// Returns the first line of the object.
     pub(super) fn first_line(&self) -> Option<usize> {
         self.node.as_ref().map(|node| node.line)
     }

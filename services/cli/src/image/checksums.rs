@@ -1,4 +1,4 @@
-//! Checksums, and the files in which publishers list them.
+//! Checksums, and publishers' lists of them.
 //!
 //! Debian and Ubuntu write lines of sha512sum(1) and sha256sum(1): `HEX  NAME`, or `HEX *NAME` for a file that was read as binary.
 //! Rocky Linux writes lines in the form of BSD: `SHA256 (NAME) = HEX`, and comments that begin with `#`.

@@ -32,7 +32,7 @@ const RETRY_DELAYS: Backoff = Backoff::new(Duration::from_secs(1), Duration::fro
 const MAX_FRUITLESS_ATTEMPTS: u32 = 5;
 /// Attempts in all, after which a download fails.
 const MAX_ATTEMPTS: u32 = 200;
-/// The largest checksum file, in bytes. Those of publishers have some KiB.
+/// Maximum size of a checksum file. Publishers' files have some KiB.
 const MAX_CHECKSUM_FILE_BYTES: usize = 4 << 20;
 /// The largest image, in bytes.
 const MAX_IMAGE_BYTES: u64 = 64 << 30;

@@ -43,7 +43,7 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Receives signals from now on. Those that the process was started to ignore, as by nohup(1), stay ignored.
+    /// Receives signals from now on. Signals stay ignored if the process was started so, as by nohup(1).
     pub(super) fn listen() -> anyhow::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
         Self::of(SIGNALS.into_iter().filter(|(_, kind)| !is_ignored(&status, *kind)), GRACE)

@@ -8,10 +8,11 @@ use tinwright::HardwareId;
 
 use super::{Row, columns};
 
-/// The shortest id in characters: up to the milliseconds in which its object was made.
+/// Minimum length of a shortened id, in characters: the creation time in milliseconds.
 const MIN_ID: usize = 13;
 
-/// The shortened id in characters in a table that grows: those of objects of one millisecond hardly ever have the same.
+/// Length of a shortened id in a growing table, in characters: even the ids of one millisecond hardly
+/// ever begin with the same ones.
 const ROW_ID: usize = 18;
 
 /// A table for people.

@@ -1,4 +1,4 @@
-//! The fields in which an object of a file differs from the stored one.
+//! The differences between an object of a file and the stored one, by field.
 //!
 //! Fields that the server sets are ignored, and so are secrets that the file leaves out: a basic view is without them.
 

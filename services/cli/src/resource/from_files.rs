@@ -127,7 +127,7 @@ pub struct ApplyOptions {
 /// The objects of files after they were sent.
 #[derive(Debug)]
 pub struct Sent<R> {
-    /// Those that the server has taken, as it stores them.
+    /// The objects that the server has accepted, as it stores them.
     pub objects: Vec<R>,
     /// The errors of the others.
     pub failures: Failures,
@@ -136,7 +136,7 @@ pub struct Sent<R> {
 /// An application of files.
 #[derive(Debug)]
 pub struct Apply<'a> {
-    /// The way in which they are applied.
+    /// The options of the command.
     pub options: &'a ApplyOptions,
     /// Names of other objects.
     pub names: Names<'a>,
@@ -177,7 +177,7 @@ pub async fn create<R: FromFiles>(
     create_objects(files::read_all(&files), output, as_read, io).await?.failures.into_result()
 }
 
-/// Creates `objects`, those that were read of files, after `change` of each.
+/// Creates the `objects` of files, after `change` of each.
 pub async fn create_objects<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,
@@ -214,7 +214,8 @@ pub async fn update<R: FromFiles>(
     send(files::read_all(&files), output, each, io).await?.failures.into_result()
 }
 
-/// Converts all of `objects`, then sends each, prints those that were sent, and returns them. Fails if one cannot be converted.
+/// Converts all of `objects`, then sends each. Prints and returns the sent ones. Sends nothing if one
+/// cannot be converted.
 async fn send<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,

@@ -9,7 +9,7 @@ use super::{Query, Resource as _};
 use crate::connect::View;
 use crate::failure;
 
-/// Returns the machines with these ids, by id, without those that cannot be read.
+/// Returns the readable machines with these ids, by id.
 pub(crate) async fn machines<'a>(
     channel: &Channel,
     ids: impl Iterator<Item = &'a str>,
@@ -33,7 +33,7 @@ pub(crate) async fn machines<'a>(
     machines
 }
 
-/// Returns the names of the machines with these ids. Those that cannot be read have none.
+/// Returns the names of the readable machines with these ids, by id.
 pub(crate) async fn machine_names<'a>(
     channel: &Channel,
     ids: impl Iterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! Taking fields out of an object, and naming those that are left.
+//! Takes fields out of an object, and names the remaining ones.
 
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ const WHOLE: [&str; 4] = ["status", "spec.references", "spec.resources", "spec.m
 pub(super) struct Fields(Value);
 
 impl Fields {
-    /// Returns all fields of `object` but those that Kubernetes keeps for itself.
+    /// Returns all fields of `object`, except the internal ones of Kubernetes.
     pub(super) fn new(object: Value) -> Self {
         let mut fields = Self(object);
         for path in BOOKKEEPING {

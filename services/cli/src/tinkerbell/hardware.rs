@@ -176,7 +176,8 @@ fn network_interface(fields: &mut Fields, path: &str, mac: &str) -> anyhow::Resu
     Ok(interface)
 }
 
-/// Takes the lease time in seconds, the VLAN and the routes. `names` are those of these fields and of a route's destination.
+/// Takes the lease time in seconds, the VLAN and the routes. `names` has the names of these fields
+/// and of a route's destination.
 fn dhcp_rest(
     fields: &mut Fields,
     path: &str,

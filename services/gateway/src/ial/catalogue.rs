@@ -35,7 +35,7 @@ pub struct Catalogue {
 pub struct Scope {
     /// The locations, by name or id; empty for all.
     pub locations: Vec<String>,
-    /// True if the client's own boot URL stands for those of locations.
+    /// True if the client's own boot URL replaces the URLs of locations.
     pub has_boot_url: bool,
 }
 

@@ -180,7 +180,7 @@ pub(super) async fn grants_of(
     let page = |page_token| addr::ListGrantsRequest { page_token, ..request.clone() };
     let grants = runtime::list_all(session.channel::<addr::ListGrantsRequest>(), page).await;
     let mut grants = grants.map_err(|error| status::fault(&error, &unknown_server()))?;
-    // Without a tenant, the list has those of all tenants.
+    // Without a tenant, the list has the grants of all tenants.
     grants.retain(|grant| grant.tenant == request.tenant);
     Ok(grants)
 }

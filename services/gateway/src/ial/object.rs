@@ -21,7 +21,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the type of a value, of which the first character tells it.
+    /// Returns the type of a value, found by its first character.
     fn of(raw: &RawValue) -> Self {
         match raw.get().trim_ascii_start().as_bytes().first() {
             Some(b'n') => Self::Null,
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// The members of an object, in the order in which they were sent.
+/// The members of an object, in their order in the document.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -103,7 +103,7 @@ impl<'a> Object<'a> {
         Ok(Self { members: members.0, place })
     }
 
-    /// Refuses members of the same name, of which parsers take different ones.
+    /// Refuses members of the same name: some parsers take the first one, others the last one.
     pub fn refuse_duplicates(&self) -> Result<(), Fault> {
         let mut names: Vec<_> = self.members.iter().map(|(name, _)| name).collect();
         names.sort_unstable();

@@ -149,9 +149,9 @@ pub struct LocationProvider {
 /// The features of a location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LocationFeatures {
-    /// Those that it has.
+    /// The features that the location has.
     pub available: Vec<String>,
-    /// Those that this door drives.
+    /// The features that this door supports.
     pub supported: Vec<String>,
 }
 
@@ -274,7 +274,7 @@ pub struct ModelProvider {
     pub availability_zones: BTreeMap<String, Vec<String>>,
 }
 
-/// Prices in mils, of which 1000 are a US dollar.
+/// Prices in mils: 1000 are a US dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pricing {
     /// For an hour.

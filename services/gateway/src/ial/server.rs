@@ -47,7 +47,8 @@ pub(super) async fn decommission(
         check_no_address_in_use(&grants)?;
         delete(session, instance.id).await?;
     }
-    // Only now: a machine that is not given back keeps its addresses. A repeated call releases those that were allocated meanwhile.
+    // Only now: a machine that is not given back keeps its addresses. A repeated call releases
+    // addresses that were allocated meanwhile.
     release_unknown(session, &named.server).await?;
     Ok(success(&true))
 }
@@ -62,7 +63,7 @@ async fn delete(session: &Session, id: String) -> Result<(), Fault> {
     }
 }
 
-/// Refuses a machine with addresses of which the platform knows.
+/// Refuses a machine with addresses that the platform knows.
 fn check_no_address_in_use(grants: &[addr::Grant]) -> Result<(), Fault> {
     let used = grants.iter().filter(|grant| is_known(grant)).map(super::ip::ip_id);
     let used: Vec<_> = used.collect();
@@ -73,7 +74,7 @@ fn check_no_address_in_use(grants: &[addr::Grant]) -> Result<(), Fault> {
     Err(fault.with_extra(json!({"ips": used})))
 }
 
-/// Releases the grants of a machine of which the platform may not know.
+/// Releases the grants of a machine that the platform has not confirmed.
 async fn release_unknown(session: &Session, server: &str) -> Result<(), Fault> {
     for grant in grants_of(session, server).await? {
         if grant.state() == addr::GrantState::Released || is_known(&grant) {

@@ -179,7 +179,7 @@ impl Session {
             }
             Err(error) => return Err(status::fault(&error, &unknown_server())),
         };
-        // A client of the site reads those of tenants, too, which are not its own.
+        // A client of the site also reads the instances of tenants. They are not its own.
         let is_own = |it: &inst::Instance| {
             it.tenant == self.tenant() && it.annotations.contains_key(LOCATION)
         };

@@ -1,8 +1,9 @@
 //! Places of requests: so many in all, and so many for one source.
 //!
 //! A place is taken before the body of the request is read, and is free again once the body of the response was sent or dropped.
-//! A response that its client does not read keeps its place among those of its source. Among all, it may lose it to another request
-//! after a minute: else a few sources could keep everybody out.
+//! A response that its client does not read keeps its place in its source's limit. In the limit on
+//! all, it may lose its place to another request after a minute: else a few sources could keep
+//! everybody out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -26,7 +27,7 @@ const MAX_FRAME_BYTES: usize = 64 * 1024;
 pub(super) struct Places {
     max: usize,
     max_per_source: usize,
-    /// The time for which a place among all is sure; none for ever.
+    /// A place among all is sure for this time; none for ever.
     lifetime: Option<Duration>,
     taken: Arc<Mutex<Taken>>,
 }

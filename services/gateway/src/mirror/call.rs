@@ -27,7 +27,7 @@ pub(super) async fn unary(
     Ok(grpc.unary(encoded(message), path, BytesCodec).await?.into_inner())
 }
 
-/// Does the same for a call whose response is a stream. Resolves once it begins.
+/// Makes the call of `route`, a stream of responses. Resolves once the stream begins.
 pub(super) async fn stream(
     channel: ClientChannel,
     route: &CallRoute,

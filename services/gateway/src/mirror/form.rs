@@ -5,7 +5,8 @@ use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 use tinwright::options::is_set;
 
-/// Returns the reason for which the decoder refused the value at `path` in a `message` with `error`. It never quotes the value.
+/// Returns the problem of the value at `path` in a `message`, after the decoder refused it with
+/// `error`. It never quotes the value.
 pub(super) fn reason(message: &MessageDescriptor, path: &Path, error: &str) -> String {
     let is_type = error.starts_with("invalid type");
     let wanted = match field_at(message, path) {

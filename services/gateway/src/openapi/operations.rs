@@ -79,7 +79,7 @@ fn operation_id(route: &CallRoute) -> String {
     route.call.name().to_owned()
 }
 
-/// Returns the words with which the description of a route begins that is not that of a plain request.
+/// Returns the first words of the description of a route; empty for a plain request.
 fn condition(route: &CallRoute) -> String {
     if route.is_alternative() {
         return "With `Accept: text/event-stream`: ".to_owned();

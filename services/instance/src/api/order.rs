@@ -1,5 +1,5 @@
-//! Orders of instances. Those of callers with a tenant name no machine, and see none that they do
-//! not have.
+//! Orders of instances. Callers with a tenant cannot name a machine, and only see machines that they
+//! have.
 
 use store::records::requests::IdempotentRequest;
 use store::serving;

@@ -1,4 +1,4 @@
-//! The boot gates of instances: who may set them, and the claims of those that the server opens.
+//! The boot gates of instances: who may set them, and the claims of gates that the server opens.
 //!
 //! The server opens the gate of a platform's system, and closes it for ever when the instance is deleted. No two of these gates that are open
 //! have the same UUID or MAC: a boot request matches one at most. Each value is an index entry, written and deleted in the commit that opens

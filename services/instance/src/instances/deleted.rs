@@ -20,7 +20,7 @@ use tinwright::{InstanceId, TenantName};
 
 use super::{EXTERNAL_ID, Error, Instances, OCCUPANT};
 
-/// Time for which the record of a deleted instance is shown.
+/// Retention time of the record of a deleted instance.
 const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Records that are read at a time.
 const PAGE_RECORDS: usize = 500;
@@ -82,7 +82,7 @@ impl Instances {
         Ok(new)
     }
 
-    /// Returns the reason for which `instance` could not be created, given that another writer came first.
+    /// Returns the reason why `instance` could not be created after another writer came first.
     pub(super) async fn reason_of_conflict(
         &self,
         instance: &pb::Instance,

@@ -5,7 +5,8 @@
 //! instance/spread_guard/<group>             changed by each order of the group
 //! ```
 //!
-//! Group and value are digests: labels may have any text, and callers with a tenant do not see those of machines.
+//! Group and value are digests: labels may have any text, and callers with a tenant do not see the
+//! labels of machines.
 
 use std::collections::BTreeMap;
 

@@ -28,7 +28,7 @@ use crate::state::Event;
 
 /// The name of this step in request ids.
 pub(super) const STEP: &str = "deprovision";
-/// The interval at which the boot epoch of a machine is read whose restart an operator has to confirm.
+/// Poll interval of a machine's boot epoch while an operator has to confirm its restart.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The built-in template: erases every disk. Two days, since a large disk that cannot discard is overwritten.
 const WIPE_TEMPLATE: &str = r#"version: "0.1"
@@ -143,7 +143,7 @@ impl Reconciler {
     }
 }
 
-/// Returns the reason for which the clean-up of a machine without a BMC waits.
+/// Returns the reason why the clean-up of a machine without a BMC waits.
 fn confirmation(hardware: &Hardware) -> String {
     let name = name_of(hardware);
     format!(

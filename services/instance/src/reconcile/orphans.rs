@@ -133,7 +133,7 @@ struct Candidate {
 }
 
 impl Sweep {
-    /// Replaces all workflows. What is known of those that stay is kept.
+    /// Replaces all workflows, and keeps what is known of the remaining ones.
     pub(super) fn replace(&mut self, workflows: Vec<CreatedObject>) {
         let mut old = std::mem::take(&mut self.0);
         for workflow in workflows {

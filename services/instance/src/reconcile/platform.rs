@@ -24,7 +24,8 @@ use crate::instances::boot_gate;
 use crate::peers::{self, NoGrant, Peers};
 use crate::state::Event;
 
-/// The values that a machine's gate and record give to a platform's system. The reasons for which there are none name no machine.
+/// The values that a machine's gate and record give to a platform's system. If there are none, the
+/// reason names no machine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlatformValues {
     /// SMBIOS UUID.
@@ -36,7 +37,7 @@ pub(crate) struct PlatformValues {
 }
 
 impl PlatformValues {
-    /// Reads the values for the system `boot` on `hardware`, or returns the reason for which there are none.
+    /// Reads the values for the system `boot` on `hardware`, or returns the reason why there are none.
     pub(crate) async fn read(
         peers: &Peers,
         boot: &PlatformBoot,
@@ -57,7 +58,8 @@ impl PlatformValues {
     }
 }
 
-/// Returns the boot URL in force: that of `boot`, else that of the machine's location; or the reason for which there is none.
+/// Returns the boot URL in force: the URL of `boot`, else of the machine's location; or the reason
+/// why there is none.
 async fn boot_url(
     peers: &Peers,
     boot: &PlatformBoot,
@@ -86,8 +88,8 @@ fn uuid(hardware: &Hardware) -> Option<String> {
     parsed.find(|uuid: &Uuid| !uuid.is_nil() && !uuid.is_max()).map(|uuid| uuid.to_string())
 }
 
-/// Returns the interface from which the machine boots: of those that may boot from the network, that by which it was enrolled, else the
-/// first one. If none may, the same of all.
+/// Returns the interface that the machine boots from. Interfaces that may boot from the network
+/// precede others; among equals the interface that enrolled precedes, then the first one.
 fn boot_interface(hardware: &Hardware) -> Option<&Interface> {
     let all = || hardware.interfaces.iter();
     let is_allowed = |it: &&Interface| it.netboot.as_ref().is_some_and(|it| it.allow_pxe);
@@ -117,7 +119,7 @@ fn known_address(instance: &Instance, interface: &Interface) -> Option<Ipv4Addr>
     })
 }
 
-/// Returns the IPv6 addresses of the interface: the reserved one, and those of attached grants.
+/// Returns the IPv6 addresses of the interface: the reserved one, and the addresses of attached grants.
 fn ipv6_addresses(instance: &Instance, interface: &Interface) -> Vec<Ipv6Addr> {
     let attached = instance.addresses.iter().filter(|it| it.mac == interface.mac);
     let attached = attached.filter_map(|it| it.address.parse().ok());

@@ -1,4 +1,5 @@
-//! The scripts of machines without a record. In a subnet that enrols them, a machine gets a token with which it reports itself:
+//! The scripts of machines without a record. In a subnet that enrols them, a machine gets a token
+//! for its report:
 //!
 //! ```text
 //! iPXE fetches its script ─▶ script that fetches it again with the UUID ─▶ generic script with a token

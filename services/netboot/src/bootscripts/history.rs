@@ -59,7 +59,7 @@ pub struct OneShotScript {
     pub source: ScriptSource,
     /// Revision of the record that was last seen to have it.
     revision: i64,
-    /// End of the time in which its text can be fetched.
+    /// The text can be fetched until this time.
     expires: SystemTime,
     started: bool,
 }

@@ -13,9 +13,9 @@ use crate::Mac;
 
 /// The time after a DECLINE until the address is offered again.
 const DECLINE_HOLD: Duration = Duration::from_secs(60);
-/// The time for which iPXE counts as booting after DHCP answered it.
+/// After a DHCP reply, iPXE counts as booting for this time.
 const BOOTING_TIME: Duration = Duration::from_secs(60);
-/// The number of interfaces whose loader is remembered. Further ones get scripts and no loaders.
+/// Maximum number of interfaces with a remembered loader. Further ones get scripts and no loaders.
 const MAX_LOADER_GRANTS: usize = 8192;
 /// The number of declined addresses, and of booting machines, that are remembered.
 const MAX_ENTRIES: usize = 65_536;

@@ -12,7 +12,7 @@ use runtime::bounded_map::ExpiringMap;
 
 use crate::Mac;
 
-/// The time for which a reply is repeated.
+/// Lifetime of a cached reply.
 const REPLY_LIFETIME: Duration = Duration::from_secs(1);
 /// The number of replies that are stored: as many as fit a processor's cache.
 const MAX_REPLIES: usize = 1024;

@@ -60,7 +60,7 @@ impl SimulatedRelay {
     }
 }
 
-/// Returns the source and port of `request`: those of its relay, else of a client without an address.
+/// Returns the source and port of `request`: its relay, else a client without an address.
 pub(super) fn received(request: &Packet) -> Received {
     let direct = request.giaddr.is_unspecified();
     let port = if direct { 68 } else { 67 };

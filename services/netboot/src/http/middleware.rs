@@ -22,7 +22,7 @@ use crate::machine_view::PRIVATE_FILES;
 
 /// Octets of the longest target of a request line: method and version take the rest of 4096.
 const MAX_TARGET_BYTES: usize = 4096 - 32;
-/// Time for which a client that was refused too often gets 429.
+/// A client that was refused too often gets 429 for this time.
 const PENALTY: Duration = Duration::from_secs(60);
 
 /// Limits per source.

@@ -32,7 +32,7 @@ impl Limits {
         Self { transfers: usize::MAX, transfers_per_client: usize::MAX, requests: Rate::UNLIMITED };
 }
 
-/// Clients whose requests are counted at a time. Forged addresses must not fill the memory.
+/// Maximum number of clients with counted requests. Forged addresses must not fill the memory.
 const MAX_CLIENTS: usize = 4096;
 
 /// Counts requests and running transfers.

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use super::merge::OpenBoot;
 use super::{BootOwner, Event};
 
-/// Time after its last event for which a boot stays open: an installed system phones home late.
+/// A boot stays open for this time after its last event: an installed system phones home late.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 /// Maximum number of open boots, and of ended boots that wait: enough for a site of ten thousand machines, in about 40 MB.
 const MAX_BOOTS: usize = 16_384;
@@ -53,8 +53,8 @@ impl OpenBoots {
         lost
     }
 
-    /// Removes and returns at most `max` boots to be stored: the ended ones, then those that have waited longest. Before the
-    /// next event is added, the caller must pass them to [`OpenBoots::stored`] or [`OpenBoots::requeue`].
+    /// Removes and returns at most `max` boots to be stored: ended ones, then the longest waiting ones.
+    /// Before the next event is added, the caller must pass them to [`OpenBoots::stored`] or [`OpenBoots::requeue`].
     pub fn batch(&mut self, max: usize) -> Vec<OpenBoot> {
         let ended = self.ended.len().min(max);
         let mut batch: Vec<_> = self.ended.drain(..ended).collect();
@@ -71,7 +71,7 @@ impl OpenBoots {
         batch
     }
 
-    /// Takes back boots that were stored. Those that have not ended are open again.
+    /// Takes back stored boots. Boots that have not ended are open again.
     pub fn stored(&mut self, batch: Vec<OpenBoot>) {
         let growing = batch.into_iter().filter(|open| !open.has_ended);
         let stored = |open| OpenBoot { is_new: false, is_changed: false, ..open };
@@ -90,7 +90,7 @@ impl OpenBoots {
         }
     }
 
-    /// Drops stored boots whose last event is older than `OPEN_TIMEOUT` at `now`.
+    /// Drops stored boots that have had no event for `OPEN_TIMEOUT` at `now`.
     pub fn evict(&mut self, now: SystemTime) {
         self.open.retain(|_, open| {
             let since = now.duration_since(open.last);

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 
 use super::Event;
 
-/// The number of events that may wait: those of a rack that is powered on at once.
+/// Maximum number of waiting events: enough for a rack that is powered on at once.
 pub(super) const MAX_WAITING: usize = 8192;
 /// The number of events that wakes the recorder: so few that merging them delays no DHCP reply.
 const WAKE_THRESHOLD: usize = 256;
 
-/// Events in the order in which they were recorded.
+/// Recorded events, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     events: Mutex<Vec<Event>>,

@@ -21,7 +21,7 @@ const STORE_INTERVAL: Duration = Duration::from_millis(250);
 const BATCH_BOOTS: usize = 32;
 /// Timeout of one commit.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval in which old boots are deleted.
+/// Interval between deletions of old boots.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Merges events into boots, and stores these.

@@ -31,8 +31,8 @@ const PAGE_BOOTS: usize = 200;
 /// The number of boots that one commit deletes.
 const DELETE_BATCH_BOOTS: usize = 50;
 
-/// Returns the prefix of the ids of the boots that share a limit with those of `owner`: the boots of the machine, or those of
-/// all clients without a record.
+/// Returns the id prefix of the boots that share a limit with the boots of `owner`: all boots of a
+/// machine, or of all clients without a record.
 pub(super) fn group(owner: BootOwner) -> String {
     match owner {
         BootOwner::Machine(_) => owner.to_string(),

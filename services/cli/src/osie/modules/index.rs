@@ -1,6 +1,6 @@
 //! Reads the indexes that `depmod` wrote about a kernel's modules.
 //!
-//! Names of modules are those of the kernel: the file's name without `.ko`, with underscores instead of dashes.
+//! Modules have the kernel's names for them: the file's name without `.ko`, with underscores instead of dashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -87,7 +87,7 @@ fn cpu(processors: Option<&hw::Processors>) -> Cpu {
     let shared = Some(false);
     let Some(processors) = processors else { return Cpu { shared, ..Cpu::default() } };
     let hw::Processors { model, sockets, cores, threads } = processors.clone();
-    // The inventory counts all of them; the platform those of one socket, and of one core.
+    // The inventory counts all of them. The platform counts cores per socket, and threads per core.
     let per = |all: u32, parts: u32| all.checked_div(parts).filter(|count| *count > 0);
     let (cores, threads) = (per(cores, sockets), per(threads, cores));
     Cpu { count: sockets, cores, threads, r#type: model, shared }

@@ -27,13 +27,13 @@ use crate::ClientChannel;
 /// The time after which the platform has an answer, if its connection did not end. The gateway ends those whose peer's system acknowledges
 /// nothing for a shorter time.
 const RECEIVED_AFTER: Duration = Duration::from_secs(10);
-/// The longest time in which a received grant is confirmed.
+/// Timeout of all attempts to confirm a received grant.
 const CONFIRM_TIME: Duration = Duration::from_secs(10 * 60);
 /// The time between two attempts, which doubles.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// A grant of which the platform does not know yet. Drop releases it, unless a repeated call may have got it, too.
+/// A grant that the platform does not know yet. Drop releases it, unless a repeated call may have got it, too.
 #[derive(Debug)]
 pub(super) struct Unknown {
     grants: Option<ClientChannel>,

@@ -1,4 +1,5 @@
-//! A grant as the platform sees it. Ids of addresses and of assignments are those of the grant, after a prefix.
+//! A grant as the platform sees it. The id of an address or an assignment is a prefix and the id of the
+//! grant.
 
 use std::net::IpAddr;
 

@@ -17,7 +17,7 @@ use crate::ial::responses::success;
 use crate::ial::session::{Session, unknown_server};
 use crate::ial::status;
 
-/// The time for which a restart stands for all that are requested.
+/// A further request has no effect for this time after a restart.
 const COALESCED: Duration = Duration::from_secs(30);
 
 /// Answers `server/restart`.
@@ -66,7 +66,7 @@ fn created(job: &PowerJob) -> Option<(i64, i32)> {
 
 fn is_recent(job: &PowerJob, now: SystemTime) -> bool {
     let created = job.create_time.and_then(|time| SystemTime::try_from(time).ok());
-    // A job from the future is that of a server whose clock is ahead.
+    // A server with a fast clock creates jobs with a time in the future.
     created.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < COALESCED) || at > now)
 }
 

@@ -11,7 +11,7 @@ use crate::ial::responses::{Identity, ProvisionStatus};
 
 /// The annotation with the object that the platform gets as `extra`. Operators may set it.
 pub(super) const EXTRA: &str = "ial/extra";
-/// The time for which a failed build is reported as one that goes on.
+/// A failed build is reported as running for this time.
 const RETRY_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// Returns the status of a build. One that failed for good is a fault.

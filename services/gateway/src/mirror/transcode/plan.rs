@@ -62,7 +62,7 @@ pub(super) enum ValuePlan {
 }
 
 impl MessagePlan {
-    /// Plans `message`; those of `numbers` are the plans of other messages.
+    /// Plans `message`; `numbers` has the numbers of other messages' plans.
     pub(super) fn new(message: &MessageDescriptor, numbers: &HashMap<String, usize>) -> Self {
         match message.full_name() {
             "google.protobuf.Timestamp" => Self::Timestamp,

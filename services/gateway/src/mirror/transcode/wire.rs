@@ -42,7 +42,7 @@ impl<'a> WireValue<'a> {
     }
 }
 
-/// Returns the fields of a message in the order in which they were sent.
+/// Returns the fields of a message in wire order.
 pub(super) fn fields(mut bytes: &[u8]) -> Result<Fields<'_>, TranscodeError> {
     let mut fields = Fields::new();
     while !bytes.is_empty() {

@@ -41,7 +41,7 @@ async fn delete(instances: &Instances, instance: &pb::Instance) -> pb::Instance 
     instances.advance(&deleting, Event::Cleaned, "", |_| {}).await.unwrap()
 }
 
-/// Returns the stored keys, without those of events.
+/// Returns the stored keys, without keys of events.
 async fn keys(store: &MemoryStore) -> Vec<String> {
     let page = store.list("", "", 100).await.unwrap();
     let keys = page.pairs.into_iter().map(|(key, _)| key);

@@ -61,7 +61,7 @@ pub(crate) struct Session {
 
 /// The result of one NextAction call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum CallOutcome {
     /// An action ended and was reported. The next action may be available at once.
     Done,
     /// No action was run, or its result was refused.
@@ -90,18 +90,18 @@ impl Session {
             let expired = self.link.is_expired();
             let step = if expired { self.reboot().await } else { self.step().await };
             match step {
-                Step::Done => {}
-                Step::Idle => {
+                CallOutcome::Done => {}
+                CallOutcome::Idle => {
                     let elapsed = Clock::system().monotonic() - start;
                     tokio::time::sleep(MIN_POLL_INTERVAL.saturating_sub(elapsed)).await;
                 }
-                Step::BootEnded => return,
+                CallOutcome::BootEnded => return,
             }
         }
     }
 
     /// Calls NextAction once, and runs the action in the response.
-    async fn step(&self) -> Step {
+    async fn step(&self) -> CallOutcome {
         let holder = Some(self.holder.clone());
         // This process runs no action now. An action of an earlier process ended with it.
         let request = NextActionRequest { holder, running_lease_id: String::new() };
@@ -110,24 +110,24 @@ impl Session {
                 self.run_assignment(assignment).await
             }
             Ok(NextActionResponse { reboot: true, .. }) => self.reboot().await,
-            Ok(NextActionResponse { assignment: None, reboot: false }) => Step::Idle,
+            Ok(NextActionResponse { assignment: None, reboot: false }) => CallOutcome::Idle,
             Err(status) => {
                 let error = runtime::cause(&status);
                 tracing::error!(error, "NextAction refused; retrying in a minute");
                 self.wait_for_retry().await;
-                Step::Idle
+                CallOutcome::Idle
             }
         }
     }
 
-    async fn reboot(&self) -> Step {
+    async fn reboot(&self) -> CallOutcome {
         match self.power.end_boot(Terminal::Reboot) {
-            Ok(()) => Step::BootEnded,
+            Ok(()) => CallOutcome::BootEnded,
             Err(error) => {
                 let error = runtime::cause(&error);
                 tracing::error!(error, "reboot failed; retrying in a minute");
                 self.wait_for_retry().await;
-                Step::Idle
+                CallOutcome::Idle
             }
         }
     }
@@ -164,7 +164,7 @@ impl Session {
                 );
                 // The command of a reaction may still be running.
                 leftover_processes::kill_all(&finish.lease_id).await;
-                if self.finish_action(finish).await == Step::Done {
+                if self.finish_action(finish).await == CallOutcome::Done {
                     self.clear_attempt().await;
                 }
             }

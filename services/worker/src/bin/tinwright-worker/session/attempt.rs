@@ -29,7 +29,7 @@ use worker::{ActionOutcome, Builtin, Context, RetryPolicy, Terminal};
 use super::assignment::{ActionAttempt, WorkerIds};
 use super::outcome::{Finish, action_result};
 use super::reaction::Reaction;
-use super::{Session, Step};
+use super::{CallOutcome, Session};
 
 /// The running action in the journal, or its result.
 pub(super) const ATTEMPT: Page = Page::new("attempt.json");
@@ -56,7 +56,7 @@ impl Session {
     /// Runs the action of `assignment`, and reports its result. If an earlier report under this lease was refused, only reports
     /// that result again.
     #[tracing::instrument(skip_all, fields(workflow.id = assignment.workflow_id, lease.id = assignment.lease_id))]
-    pub(super) async fn run_assignment(&self, assignment: Assignment) -> Step {
+    pub(super) async fn run_assignment(&self, assignment: Assignment) -> CallOutcome {
         if let Some(finish) = self.refused_result(&assignment.lease_id).await {
             return self.repeat_result(finish).await;
         }
@@ -64,11 +64,11 @@ impl Session {
         let Some(attempt) = ActionAttempt::parse(assignment, WorkerIds { boot_id, hardware_id })
         else {
             tracing::error!("assignment without an action ignored");
-            return Step::Idle;
+            return CallOutcome::Idle;
         };
         let terminal = attempt.builtin.and_then(Builtin::terminal);
         if !self.start(&attempt, terminal.is_some()).await {
-            return Step::Idle;
+            return CallOutcome::Idle;
         }
         let end = match (attempt.builtin, terminal) {
             (_, Some(terminal)) => AttemptEnd::EndBoot(terminal),
@@ -81,10 +81,10 @@ impl Session {
             AttemptEnd::Result(finish, reaction) => (finish, reaction),
             AttemptEnd::EndBoot(_) if terminal.is_none() && !self.start(&attempt, true).await => {
                 self.clear_attempt().await;
-                return Step::Idle;
+                return CallOutcome::Idle;
             }
             AttemptEnd::EndBoot(terminal) => match self.power.end_boot(terminal) {
-                Ok(()) => return Step::BootEnded,
+                Ok(()) => return CallOutcome::BootEnded,
                 Err(error) => {
                     (Finish::failed(&attempt, format!("{}: {error}", attempt.image)), None)
                 }
@@ -92,7 +92,7 @@ impl Session {
         };
         tracing::info!(action = attempt.name, state = ?finish.state, reason = finish.reason, "action ended");
         let step = self.finish_action(finish).await;
-        if step == Step::Done {
+        if step == CallOutcome::Done {
             if let Some(reaction) = reaction {
                 self.react(&attempt, reaction).await;
             }
@@ -182,11 +182,11 @@ impl Session {
 
     /// Reports a result. If it is refused, reports it without its output, which may be too large for the workflow's record. If
     /// this is refused, too, the result stays in the journal.
-    pub(super) async fn finish_action(&self, mut finish: Finish) -> Step {
+    pub(super) async fn finish_action(&self, mut finish: Finish) -> CallOutcome {
         loop {
             let request = FinishActionRequest::from(finish.clone());
             let Err(status) = self.link.repeat(request, CALL_TIMEOUT).await else {
-                return Step::Done;
+                return CallOutcome::Done;
             };
             tracing::error!(error = runtime::cause(&status), "result refused by the control plane");
             if !finish.shorten() {
@@ -198,7 +198,7 @@ impl Session {
             let error = runtime::cause(&error);
             tracing::error!(error, "refused result not journalled: its action may run again");
         }
-        Step::Idle
+        CallOutcome::Idle
     }
 
     /// Returns the result in the journal if it is one under `lease`. It was refused: an accepted one is deleted.
@@ -213,10 +213,10 @@ impl Session {
     }
 
     /// Reports a result that was refused. If it is refused again, waits a minute.
-    async fn repeat_result(&self, finish: Finish) -> Step {
+    async fn repeat_result(&self, finish: Finish) -> CallOutcome {
         tracing::warn!("action not run again: its result was refused; reporting the result again");
         let step = self.finish_action(finish).await;
-        if step == Step::Done {
+        if step == CallOutcome::Done {
             self.clear_attempt().await;
         } else {
             self.wait_for_retry().await;
