@@ -85,6 +85,25 @@ pub trait Stored {
     }
 }
 
+/// Implements [`Stored`] for a record that the contract does not have: `$singular` is its name in texts for
+/// people, `$id` the field with its id.
+#[macro_export]
+macro_rules! stored_record {
+    ($record:ty, $singular:literal, $id:ident) => {
+        impl $crate::Stored for $record {
+            const SINGULAR: &'static str = $singular;
+
+            fn id(&self) -> &str {
+                &self.$id
+            }
+
+            fn revision_mut(&mut self) -> &mut i64 {
+                &mut self.revision
+            }
+        }
+    };
+}
+
 /// The maximum that one tenant may have of a noun, by the option `quota`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {

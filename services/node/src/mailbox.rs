@@ -16,7 +16,6 @@ use std::time::{Duration, SystemTime};
 use prost::Message as _;
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
-use tinwright::Stored;
 use tinwright::node::v1::{ImageCall, NodeCallResult};
 use tinwright::secret::{Sealable, SecretPart};
 use uuid::Uuid;
@@ -112,17 +111,7 @@ impl Sealable for ForwardedCall {
 #[derive(Debug)]
 pub enum CallKind {}
 
-impl Stored for ForwardedCall {
-    const SINGULAR: &'static str = "forwarded call";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(ForwardedCall, "forwarded call", id);
 
 impl Kind for CallKind {
     type Record = ForwardedCall;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
-use tinwright::Stored;
 use tinwright::secret::Sealable;
 use tokio_util::sync::CancellationToken;
 
@@ -46,17 +45,7 @@ impl Sealable for ServerRecord {}
 #[derive(Debug)]
 pub enum ServerKind {}
 
-impl Stored for ServerRecord {
-    const SINGULAR: &'static str = "server of nodes";
-
-    fn id(&self) -> &str {
-        &self.name
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(ServerRecord, "server of nodes", name);
 
 impl Kind for ServerKind {
     type Record = ServerRecord;

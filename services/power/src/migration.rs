@@ -7,7 +7,6 @@ use prost_types::Timestamp;
 use store::records::{self, Index, Kind, Records};
 use store::schema::Migration;
 use store::{ScopedStore, Store};
-use tinwright::Stored;
 use tinwright::power::v1::bmc::Redfish;
 use tinwright::secret::Sealable;
 
@@ -50,17 +49,7 @@ impl FormerBmc {
 // A BMC's password is in a record of its own.
 impl Sealable for FormerBmc {}
 
-impl Stored for FormerBmc {
-    const SINGULAR: &'static str = "BMC";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(FormerBmc, "BMC", id);
 
 impl Kind for FormerBmc {
     type Record = Self;

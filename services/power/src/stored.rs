@@ -11,7 +11,6 @@
 
 use nouns::{Served, Viewer};
 use store::records::{Index, Kind};
-use tinwright::Stored;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::secret::{Sealable, Secrets as _};
@@ -136,17 +135,7 @@ impl Kind for Bmc {
 
 impl Served for Bmc {}
 
-impl Stored for Password {
-    const SINGULAR: &'static str = "password of BMC";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(Password, "password of BMC", id);
 
 impl Kind for Password {
     type Record = Self;
@@ -177,17 +166,7 @@ impl Served for Job {
     }
 }
 
-impl Stored for Queue {
-    const SINGULAR: &'static str = "queue of hardware";
-
-    fn id(&self) -> &str {
-        &self.hardware_id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(Queue, "queue of hardware", hardware_id);
 
 impl Kind for Queue {
     type Record = Self;

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use store::ScopedStore;
 use store::records::{self, Change, Kind, Records};
-use tinwright::{BootId, HardwareId, Stored};
+use tinwright::{BootId, HardwareId};
 
 /// The present epoch of a machine.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -43,17 +43,7 @@ pub enum BootEpochKind {}
 
 impl tinwright::secret::Sealable for BootEpoch {}
 
-impl Stored for BootEpoch {
-    const SINGULAR: &'static str = "boot epoch";
-
-    fn id(&self) -> &str {
-        &self.hardware_id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(BootEpoch, "boot epoch", hardware_id);
 
 impl Kind for BootEpochKind {
     type Record = BootEpoch;

@@ -13,7 +13,6 @@
 use prost::bytes::Bytes;
 use store::records::{self, Change, Kind, Mirrored, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
-use tinwright::Stored;
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 
@@ -62,17 +61,7 @@ pub enum LogKind {}
 
 impl Sealable for Log {}
 
-impl Stored for Log {
-    const SINGULAR: &'static str = "log";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(Log, "log", id);
 
 impl Kind for LogKind {
     type Record = Log;

@@ -16,7 +16,7 @@ use runtime::boot_token::EnrolmentClaims;
 use store::records::{self, Kind, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
-use tinwright::{BootId, HardwareId, Stored};
+use tinwright::{BootId, HardwareId};
 
 use crate::worker_enrollment::Error;
 
@@ -62,17 +62,7 @@ impl Sealable for MachineEnrolment {}
 #[derive(Debug)]
 pub enum MachineEnrolmentKind {}
 
-impl Stored for MachineEnrolment {
-    const SINGULAR: &'static str = "enrolment";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(MachineEnrolment, "enrolment", id);
 
 impl Kind for MachineEnrolmentKind {
     type Record = MachineEnrolment;

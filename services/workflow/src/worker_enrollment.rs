@@ -27,7 +27,7 @@ use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::boot_options::Mode;
-use tinwright::{BootId, HardwareId, Stored};
+use tinwright::{BootId, HardwareId};
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use crate::boot_epochs::{BootEpoch, BootEpochs};
@@ -175,17 +175,7 @@ pub enum SpentTokenKind {}
 
 impl Sealable for SpentToken {}
 
-impl Stored for SpentToken {
-    const SINGULAR: &'static str = "boot token";
-
-    fn id(&self) -> &str {
-        &self.nonce
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(SpentToken, "boot token", nonce);
 
 impl Kind for SpentTokenKind {
     type Record = SpentToken;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use prost::Message as _;
-use tinwright::Stored;
 use tinwright::watch::WatchEvent;
 use tokio::sync::Semaphore;
 
@@ -30,17 +29,7 @@ impl tinwright::secret::Sealable for Note {}
 #[derive(Debug)]
 enum Notes {}
 
-impl Stored for Note {
-    const SINGULAR: &'static str = "note";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(Note, "note", id);
 
 impl Kind for Notes {
     type Record = Note;

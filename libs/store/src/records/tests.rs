@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use prost::Message;
-use tinwright::Stored;
 use tinwright::secret::Sealable;
 
 use super::requests::{IdempotentRequest, RETENTION, RequestState, delete_expired};
@@ -33,17 +32,7 @@ impl Sealable for Dog {}
 #[derive(Debug)]
 enum Dogs {}
 
-impl Stored for Dog {
-    const SINGULAR: &'static str = "dog";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(Dog, "dog", id);
 
 impl Kind for Dogs {
     type Record = Dog;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tinwright::Stored;
 
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep, timeout};
@@ -27,17 +26,7 @@ impl tinwright::secret::Sealable for Note {}
 #[derive(Debug)]
 enum Notes {}
 
-impl Stored for Note {
-    const SINGULAR: &'static str = "note";
-
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn revision_mut(&mut self) -> &mut i64 {
-        &mut self.revision
-    }
-}
+tinwright::stored_record!(Note, "note", id);
 
 impl Kind for Notes {
     type Record = Note;
