@@ -4,6 +4,7 @@ use runtime::{Caller, Role};
 use serde_json::{Value, json};
 
 use super::calls::methods;
+use super::plain::PLAIN_NOUNS;
 use super::site::{Site, TEMPLATE, client, containers};
 
 /// Returns a request of each call that takes a request id; the request of another caller has another `n`.
@@ -19,7 +20,8 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
     let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
     let stack = json!({"name": format!("n{n}"), "containers": containers("/sbin/init")});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
-    vec![
+    let plain = PLAIN_NOUNS.iter().map(|noun| (noun.create, noun.creation(&format!("n{n}"))));
+    let others = [
         ("HardwareService/CreateHardware", json!({"hardware": {"interfaces": [{"mac": mac}]}})),
         ("IdentityService/CreateCredential", json!({"credential": {"role": "ROLE_VIEWER"}})),
         (
@@ -27,8 +29,6 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
             json!({"instance": {"hardware_id": machine, "reserve_only": true}}),
         ),
         ("LocationBindingService/CreateLocationBinding", json!({"location_binding": binding})),
-        ("LocationService/CreateLocation", json!({"location": {"name": format!("n{n}")}})),
-        ("ModelService/CreateModel", json!({"model": {"name": format!("n{n}")}})),
         ("PowerService/CreateBmc", json!({"bmc": bmc, "skip_login": true})),
         ("SubnetService/CreateRange", json!({"range": range})),
         ("SubnetService/CreateSubnet", json!({"subnet": subnet})),
@@ -40,7 +40,8 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
         ),
         ("TenantService/CreateTenant", json!({"tenant": {"name": format!("n{n}")}})),
         ("WorkflowService/CreateWorkflow", super::site::on_machine(&site.id("maintained"))),
-    ]
+    ];
+    others.into_iter().chain(plain).collect()
 }
 
 #[tokio::test]

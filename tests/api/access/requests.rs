@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tinwright::{HardwareId, InstanceId};
 
 use super::calls::{self, method};
+use super::plain::PLAIN_NOUNS;
 use super::site::{Site, TEMPLATE, containers, on_machine};
 
 /// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a node, an instance that names a stack, a power job, an active or failed instance, a key, a prepared
@@ -44,7 +45,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
 pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
     [
         hardware(site),
-        places(site),
+        plain(site),
         // Before the instance that a grant is attached to is deleted.
         addresses(site),
         instances(site),
@@ -94,18 +95,8 @@ fn enrolment() -> Value {
     })
 }
 
-fn places(site: &Site) -> Vec<(&'static str, Value)> {
-    let id = |name| json!({"id": site.id(name)});
-    let location = json!({"id": site.id("location"), "boot_url": "http://192.0.2.1/boot"});
-    let model = json!({"id": site.id("model"), "description": "x"});
-    vec![
-        ("LocationService/CreateLocation", json!({"location": {"name": "new"}})),
-        ("LocationService/UpdateLocation", json!({"location": location, "update_mask": "bootUrl"})),
-        ("LocationService/DeleteLocation", id("location")),
-        ("ModelService/CreateModel", json!({"model": {"name": "new"}})),
-        ("ModelService/UpdateModel", json!({"model": model, "update_mask": "description"})),
-        ("ModelService/DeleteModel", id("model")),
-    ]
+fn plain(site: &Site) -> Vec<(&'static str, Value)> {
+    PLAIN_NOUNS.iter().flat_map(|noun| noun.changing(site)).collect()
 }
 
 fn instances(site: &Site) -> Vec<(&'static str, Value)> {

@@ -6,6 +6,7 @@ use runtime::{Caller, Role};
 use serde_json::{Value, json};
 
 use super::calls::Client;
+use super::plain::PLAIN_NOUNS;
 use crate::support::{RunningServer, start};
 
 /// A template of one action.
@@ -57,10 +58,9 @@ impl Site {
             "hardware_id": site.id("occupied"), "redfish": {"url": "https://127.0.0.1:1"}, "username": "u", "password": "p",
         }, "skip_login": true});
         site.create(&admin, "bmc", "PowerService/CreateBmc", bmc).await;
-        let location = json!({"location": {"name": "lab"}});
-        site.create(&admin, "location", "LocationService/CreateLocation", location).await;
-        let model = json!({"model": {"name": "any"}});
-        site.create(&admin, "model", "ModelService/CreateModel", model).await;
+        for noun in &*PLAIN_NOUNS {
+            site.create(&admin, noun.field, noun.create, noun.creation("lab")).await;
+        }
         let subnet = json!({"subnet": {"name": "lab", "cidr": "203.0.113.0/24"}});
         site.create(&admin, "subnet", "SubnetService/CreateSubnet", subnet).await;
         let unused = json!({"subnet": {"name": "unused", "cidr": "2001:db8::/64"}});
