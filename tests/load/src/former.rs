@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tinwright::hardware::v1::ListHardwareRequest;
 
 use crate::beside::http::{ids, scripts};
+use crate::dhcp_load::DhcpLoad;
 use crate::http_load::{Connections, Target, measure};
 use crate::process::{self, Measured};
 use crate::report::{Report, median};
@@ -24,6 +25,8 @@ const CONCURRENT_CREATIONS: usize = 16;
 const RECORDS: usize = 1_000;
 /// Machines that request scripts and metadata.
 const MACHINES: usize = 10;
+/// Exchanges of DHCP that begin in a second of a measurement. A server of one core has time left.
+const DHCP_RATE: f64 = 2_000.0;
 /// Lists of a measurement, and records of each.
 const LISTS: usize = 1_000;
 const PAGE_RECORDS: i32 = 100;
@@ -42,7 +45,7 @@ struct Quantity {
     settings: fn(PathBuf) -> Settings,
 }
 
-const QUANTITIES: [Quantity; 8] = [
+const QUANTITIES: [Quantity; 9] = [
     Quantity {
         name: "creation, 16 at a time",
         unit: "CPU µs",
@@ -73,6 +76,14 @@ const QUANTITIES: [Quantity; 8] = [
         former: Some(1.0),
         goal: Some(1.2),
         measure: metadata,
+        settings: beside_peers,
+    },
+    Quantity {
+        name: "exchange of DHCP, 2,000 a second",
+        unit: "CPU µs",
+        former: None,
+        goal: None,
+        measure: dhcp_exchange,
         settings: beside_peers,
     },
     Quantity {
@@ -188,6 +199,18 @@ fn request(server: Measured<'_>, targets: &[Target]) -> anyhow::Result<f64> {
     measure(server, targets, Connections::KeepAlive)?;
     let result = measure(server, targets, Connections::KeepAlive)?;
     Ok(micros(result.cpu, result.requests))
+}
+
+/// Returns the processor time of an exchange of DHCP, in µs: DISCOVER, OFFER, REQUEST and ACK.
+fn dhcp_exchange(site: &mut Site) -> anyhow::Result<f64> {
+    fleet::create(site, 0..MACHINES)?;
+    let server = site.measured()?;
+    let mut load = DhcpLoad::new(server, MACHINES)?;
+    // The first second warms caches up.
+    load.trial(DHCP_RATE, server)?;
+    let trial = load.trial(DHCP_RATE, server)?;
+    anyhow::ensure!(trial.is_sustained(), "{} of {} exchanges", trial.done, trial.begun);
+    Ok(micros(trial.cpu, trial.done))
 }
 
 /// Returns the processor time of a list of machines, in µs.
