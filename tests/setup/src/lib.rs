@@ -55,7 +55,6 @@ const PACKAGES: &[&str] = &[
     "atftp",
     "bsdutils",
     "bzip2",
-    "debootstrap",
     "dhcping",
     "dnsmasq-base",
     "docker.io",

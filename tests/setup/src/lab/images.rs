@@ -1,4 +1,4 @@
-//! The images of the Dockerfile, built without a registry: base images are made by debootstrap, programs and the in-memory environment
+//! The images of the Dockerfile, built without a registry: base images are made by mmdebstrap, programs and the in-memory environment
 //! are those of this work tree.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -61,7 +61,7 @@ fn base(cache: &Path, argument: &str, packages: &[String]) -> anyhow::Result<Pat
     let name = format!("{}-{:016x}", argument.to_lowercase(), hasher.finish());
     let script = root().join("tests/setup/assets/base.sh");
     let mut command = Command::new("sh");
-    command.arg(script).arg(cache).arg(&name).arg(root().join("lab/install.sh")).args(packages);
+    command.arg(script).arg(cache).arg(&name).args(packages);
     run(&mut command)?;
     Ok(cache.join(format!("{name}.tar")))
 }
