@@ -27,7 +27,8 @@ fi
 if [ ! -e "$peers/metadata-venv/complete" ]; then
     rm -rf "$peers/metadata-venv"
     python3 -m venv "$peers/metadata-venv"
-    "$peers/metadata-venv/bin/pip" install --quiet --disable-pip-version-check \
+    # Python compiles what it loads, at its first start.
+    "$peers/metadata-venv/bin/pip" install --quiet --disable-pip-version-check --no-compile \
         pyyaml==6.0.3 requests==2.34.2 oauthlib==4.0.1 configobj==5.0.9 jsonpatch==1.47 jsonschema==4.26.0 \
         jinja2==3.1.6 botocore==1.44.5
     touch "$peers/metadata-venv/complete"

@@ -61,6 +61,9 @@ const NO_IPV6: &str = "<sysinfo type='fwcfg'>\
 <entry name='opt/org.tianocore/IPv6Support'>n</entry></sysinfo>";
 /// A TPM 2.0 by swtpm, which libvirt starts with the machine.
 const TPM: &str = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>";
+/// An instruction for random numbers, which libvirt's model lacks: without one, each system needs a
+/// second of processor time to collect them.
+const RANDOM_NUMBERS: &str = "<feature policy='require' name='rdrand'/>";
 /// The default memory of a machine, in MiB.
 const MEMORY_MIB: u64 = 1280;
 
@@ -86,17 +89,18 @@ impl Machine {
         })
     }
 
-    /// Sets the size of its disk, in GiB.
-    pub fn with_disk_gib(self, gib: u64) -> anyhow::Result<Self> {
-        let disk_bytes = gib << 30;
-        std::fs::File::options().write(true).open(&self.disk)?.set_len(disk_bytes)?;
-        Ok(Self { disk_bytes, ..self })
-    }
-
     /// Adds an empty SCSI disk of `gib` GiB, with a serial number and a World Wide Name of its own.
     pub fn with_scsi_disk(mut self, lab: &Lab, gib: u64, is_ssd: bool) -> anyhow::Result<Self> {
         let number = self.scsi_disks.len() + 1;
         self.scsi_disks.push(ScsiDisk::new(lab, &self.name, number, gib << 30, is_ssd)?);
+        Ok(self)
+    }
+
+    /// Adds an empty SCSI disk of `gib` GiB that cannot be written. It is counted, and it is not wiped: a machine has a large
+    /// disk, and a wipe takes no longer.
+    pub fn with_read_only_disk(mut self, lab: &Lab, gib: u64) -> anyhow::Result<Self> {
+        self = self.with_scsi_disk(lab, gib, true)?;
+        self.scsi_disks.iter_mut().rev().take(1).for_each(|disk| disk.is_read_only = true);
         Ok(self)
     }
 
@@ -216,7 +220,7 @@ impl Machine {
 <vcpu>1</vcpu><os><type arch='x86_64' machine='{chipset}'>hvm</type>{loader}
 </os>{settings}<features><acpi/></features>
 <clock offset='variable' adjustment='-{behind}' basis='utc'/>
-<cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>
+<cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model>{RANDOM_NUMBERS}</cpu>
 <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
 <source file='{disk}'/><target dev='vda' bus='virtio'/><boot order='2'/></disk>{scsi_disks}

@@ -1,6 +1,8 @@
 //! The operator's calls: creates hardware and BMC records, templates and instances, and deletes instances.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -24,6 +26,7 @@ use tokio_stream::StreamExt as _;
 use crate::SERVER;
 use crate::bmc::Redfish;
 use crate::machines::{Firmware, Machine};
+use crate::server::osie;
 pub use setup::images;
 
 /// The SSH key of the installed systems.
@@ -77,11 +80,43 @@ pub struct Image {
     pub raw_length: u64,
 }
 
-/// Returns the image in `folder` for machines with `firmware`.
-pub fn image(folder: &std::path::Path, firmware: Firmware) -> anyhow::Result<Image> {
-    let name = match firmware {
-        Firmware::Bios => "debian-bios.raw.zst",
-        Firmware::Uefi => "debian-efi.raw.zst",
+impl Image {
+    /// Returns the URL of the image in the lab.
+    pub fn url(&self) -> String {
+        format!("http://{SERVER}:7080/files/{}", self.name)
+    }
+}
+
+/// A system that an image has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    /// Debian with cloud-init.
+    Debian,
+    /// A small system that does what tests of installations need of Debian, at a tenth of the
+    /// processor time: it prints its metadata, phones home, and counts its boots. It has no SSH.
+    Light,
+}
+
+/// Builds the images of `system` if they are missing. Returns their folder.
+pub fn images_of(system: System) -> anyhow::Result<PathBuf> {
+    let folder = images()?;
+    if system == System::Light {
+        let script = setup::root().join("tests/rack/assets/light/image.sh");
+        // In a mount namespace of its own, as the images of Debian.
+        let mut build = Command::new("unshare");
+        build.args(["--mount", "--propagation", "private", "sh"]).arg(script);
+        setup::run(build.arg(&folder).arg(osie()?))?;
+    }
+    Ok(folder)
+}
+
+/// Returns the image of `system` in `folder` for machines with `firmware`.
+pub fn image_of(system: System, folder: &Path, firmware: Firmware) -> anyhow::Result<Image> {
+    let name = match (system, firmware) {
+        (System::Debian, Firmware::Bios) => "debian-bios.raw.zst",
+        (System::Debian, Firmware::Uefi) => "debian-efi.raw.zst",
+        (System::Light, Firmware::Bios) => "light-bios.raw.zst",
+        (System::Light, Firmware::Uefi) => "light-efi.raw.zst",
     };
     let digest_file = std::fs::read_to_string(folder.join(format!("{name}.sha256")))?;
     let (raw, length) =
@@ -94,8 +129,13 @@ pub fn image(folder: &std::path::Path, firmware: Firmware) -> anyhow::Result<Ima
     })
 }
 
+/// Returns the image of Debian in `folder` for machines with `firmware`.
+pub fn image(folder: &Path, firmware: Firmware) -> anyhow::Result<Image> {
+    image_of(System::Debian, folder, firmware)
+}
+
 /// Returns the SHA-256 of the first `length` bytes of a file, or of the whole file, in hex.
-pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<String> {
+pub fn sha256(path: &Path, length: Option<u64>) -> anyhow::Result<String> {
     use sha2::{Digest as _, Sha256};
     use std::io::Read as _;
     let mut file = std::fs::File::open(path)?.take(length.unwrap_or(u64::MAX));
@@ -112,7 +152,7 @@ pub fn sha256(path: &std::path::Path, length: Option<u64>) -> anyhow::Result<Str
 /// Returns an instance without a machine, named `hostname`, with `image`.
 pub fn instance(template_id: &str, hostname: &str, image: &Image) -> occ::Instance {
     let values = BTreeMap::from([
-        ("image_url".to_owned(), format!("http://{SERVER}:7080/files/{}", image.name)),
+        ("image_url".to_owned(), image.url()),
         ("image_sha256".to_owned(), image.compressed_sha256.clone()),
     ]);
     let os = occ::instance::OperatingSystem {
@@ -222,8 +262,19 @@ impl Operator {
 
     /// Creates a template that writes the image to `disk`, a path or a placeholder. Returns its id.
     pub async fn create_template_named(&self, name: &str, disk: &str) -> anyhow::Result<String> {
-        let data = TEMPLATE.replace("name: debian", &format!("name: {name}"));
-        let data = data.replace("DEST_DISK: /dev/vda", &format!("DEST_DISK: \"{disk}\""));
+        let data = TEMPLATE.replace("DEST_DISK: /dev/vda", &format!("DEST_DISK: \"{disk}\""));
+        self.create_template_from(name, &data).await
+    }
+
+    /// Creates a template that writes `image`, whatever the instance names. Returns its id.
+    pub async fn create_template_of(&self, name: &str, image: &Image) -> anyhow::Result<String> {
+        let data = TEMPLATE.replace("{{.image_url}}", &image.url());
+        let data = data.replace("{{.image_sha256}}", &image.compressed_sha256);
+        self.create_template_from(name, &data).await
+    }
+
+    async fn create_template_from(&self, name: &str, data: &str) -> anyhow::Result<String> {
+        let data = data.replace("name: debian", &format!("name: {name}"));
         let template = wf::Template { data, ..Default::default() };
         let request = wf::CreateTemplateRequest { template: Some(template), ..Default::default() };
         let created =

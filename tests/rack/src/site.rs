@@ -9,7 +9,7 @@ use tinwright::instance::v1::Instance;
 use crate::bmc::Redfish;
 use crate::lab::Lab;
 use crate::machines::{Hypervisor, Machine};
-use crate::provision::Operator;
+use crate::provision::{Operator, System};
 use crate::server::Server;
 use crate::ssh::Ssh;
 
@@ -53,6 +53,12 @@ impl Site {
         Ok(Self { redfish, hypervisor, server, operator, ssh, lab })
     }
 
+    /// Kills the server, and starts it again with its present flags.
+    pub fn restart_server(&mut self) -> anyhow::Result<()> {
+        self.lab.kill("tinwright")?;
+        self.server.start(&mut self.lab)
+    }
+
     /// Defines `machine`, and creates its hardware and BMC records. Returns the hardware id.
     pub async fn add_machine(&self, machine: &Machine) -> anyhow::Result<String> {
         self.add_machine_with(machine, crate::provision::record(machine)).await
@@ -85,7 +91,18 @@ impl Site {
         machine: &Machine,
         template: &str,
     ) -> anyhow::Result<Instance> {
-        let image = crate::provision::image(&self.server.files, machine.firmware)?;
+        self.install_system(id, machine, template, System::Debian).await
+    }
+
+    /// Does the same with the image of `system`.
+    pub async fn install_system(
+        &self,
+        id: &str,
+        machine: &Machine,
+        template: &str,
+        system: System,
+    ) -> anyhow::Result<Instance> {
+        let image = crate::provision::image_of(system, &self.server.files, machine.firmware)?;
         let ssh_keys = vec![self.ssh.public_key.clone()];
         let instance = crate::provision::instance(template, &machine.name, &image);
         self.operator.order(Instance { hardware_id: id.to_owned(), ssh_keys, ..instance }).await

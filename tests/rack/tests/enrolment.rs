@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rack::lab::wait;
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
-use rack::provision::{image, images, instance};
+use rack::provision::{System, image_of, images_of, instance};
 use rack::server::osie;
 use rack::site::Site;
 use rack::switch::Switch;
@@ -54,7 +54,8 @@ impl Rack {
         let configuration = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(configuration.path(), CONFIG).unwrap();
         let flags = ["--config".to_owned(), configuration.path().display().to_string()];
-        let site = Site::start_with(&osie().unwrap(), &images().unwrap(), &flags).await.unwrap();
+        let images = images_of(System::Light).unwrap();
+        let site = Site::start_with(&osie().unwrap(), &images, &flags).await.unwrap();
         let switch = Switch::start(&site.lab).unwrap();
         Self { _switch: switch, site, _configuration: configuration }
     }
@@ -139,7 +140,7 @@ impl Rack {
     async fn order(&self, root_disk: Option<DiskHint>) -> Instance {
         let operator = &self.site.operator;
         let template = operator.create_template_named("hinted", "{{ .disk }}").await.unwrap();
-        let image = image(&self.site.server.files, Firmware::Uefi).unwrap();
+        let image = image_of(System::Light, &self.site.server.files, Firmware::Uefi).unwrap();
         let (model_id, location_id) = ("small".into(), "kir1".into());
         let placement = Placement { model_id, location_id, ..Placement::default() };
         let ordered = Instance {
@@ -156,8 +157,8 @@ impl Rack {
         let active =
             self.site.operator.wait_for_state(id, State::Active, STEP_TIMEOUT, print_state);
         active.await.unwrap();
-        let has_started =
-            || machine.console(&self.site.lab).contains(&format!("id={id}")).then_some(());
+        let line = format!("RACK id={id} ");
+        let has_started = || machine.console(&self.site.lab).contains(&line).then_some(());
         block_in_place(|| wait("the installed system", STEP_TIMEOUT, has_started)).unwrap();
         let is_written = |file| !reads_as_zeroes(file, u64::MAX).unwrap();
         let disks = machine.scsi_disks.iter().map(|disk| &*disk.file).chain([&*machine.disk]);

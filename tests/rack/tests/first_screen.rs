@@ -11,7 +11,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::net::Ipv4Addr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rack::SERVER;
@@ -21,7 +21,6 @@ use rack::lab::Lab;
 use rack::machines::{Firmware, Hypervisor, Machine};
 use rack::provision::{image, images};
 use rack::publisher::Publisher;
-use rack::server::osie;
 use rack::terminal::Terminal;
 use setup::package::Contents;
 use setup::pages::{Block, typed};
@@ -129,10 +128,18 @@ fn log_in(terminal: &mut Terminal, line: &str) {
     terminal.run("exit", ANSWER_TIMEOUT).unwrap();
 }
 
+/// Builds an environment with the kernel of the lines, and drops it: the kernel's package is cached.
+fn cache_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut build = Command::new(setup::program("tinwright"));
+    build.args(["osie", "build", "--worker", "/bin/busybox", "--output"]).arg(folder.path());
+    build.arg("--cache").arg(setup::root().join("target/peers/kernel"));
+    run(build.stdout(Stdio::null())).unwrap();
+}
+
 #[test]
 fn the_first_screen_leads_from_the_tarball_to_a_shell_on_the_installed_machine() {
-    // Caches the kernel package.
-    osie().unwrap();
+    cache_kernel();
     let lines: Vec<_> = typed("README.md", "Tinwright").iter().flat_map(Block::commands).collect();
     let (last, lines) = lines.split_last().unwrap();
     let site = Site::start();

@@ -37,9 +37,9 @@ const MACHINE_ADDRESS: &str = "198.51.100.160";
 /// The address and the MAC of a machine that is not the platform's.
 const WRONG_ADDRESS: &str = "198.51.100.170";
 const WRONG_MAC: &str = "52:54:00:00:02:01";
-/// The least that the platform's nodes need: 4 GiB of memory, and 45 GB of disks.
+/// The least that the platform's nodes need: 4 GiB of memory, and 45 GB of disks. Most of these cannot be written, and so are not wiped.
 const MEMORY_MIB: u64 = 4096;
-const DISK_GIB: u64 = 42;
+const READ_ONLY_GIB: u64 = 42;
 /// The models of the rack.
 const MODEL: &str = "
 name: node
@@ -69,7 +69,8 @@ impl Rack {
         let flags = ["--config", &paths[0], "--boot-platform-files", &paths[1]].map(str::to_owned);
         let site = Site::start_with(&osie, &images().unwrap(), &flags).await.unwrap();
         let machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap();
-        let machine = machine.with_memory_mib(MEMORY_MIB).with_disk_gib(DISK_GIB).unwrap();
+        let machine = machine.with_memory_mib(MEMORY_MIB);
+        let machine = machine.with_read_only_disk(&site.lab, READ_ONLY_GIB).unwrap();
         let hardware = enrol(&site, &machine).await;
         let rack = Self { machine, hardware, site, _configuration: configuration, _files: files };
         rack.configure();

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
-use rack::provision::{Operator, image, images};
+use rack::provision::{Operator, System, images_of};
 use rack::server::osie;
 use rack::site::Site;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -32,10 +32,7 @@ async fn restart_at_random(site: &mut Site, hardware: &[&str], seed: u64) {
         let max_gap = MAX_GAP * 2_u32.pow(repeated_preparations(&site.operator, hardware).await);
         let gap = random.random_range(MIN_GAP.as_millis()..=max_gap.as_millis());
         tokio::time::sleep(Duration::from_millis(gap.try_into().unwrap())).await;
-        tokio::task::block_in_place(|| {
-            site.lab.kill("tinwright").unwrap();
-            site.server.start(&mut site.lab).unwrap();
-        });
+        tokio::task::block_in_place(|| site.restart_server()).unwrap();
         println!("server killed and started, {kills} times, {gap} of {} ms", max_gap.as_millis());
     }
 }
@@ -104,18 +101,19 @@ fn seed() -> u64 {
 async fn a_machine_is_provisioned_and_freed_while_the_server_is_killed_at_random() {
     let seed = seed();
     let firmware = if seed.is_multiple_of(2) { Firmware::Bios } else { Firmware::Uefi };
-    provision_and_free_all(&[firmware], seed).await;
+    provision_and_free_all(&[firmware], System::Light, seed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes five minutes or more"]
 async fn two_machines_are_provisioned_and_freed_while_the_server_is_killed_at_random() {
-    provision_and_free_all(&[Firmware::Bios, Firmware::Uefi], seed()).await;
+    provision_and_free_all(&[Firmware::Bios, Firmware::Uefi], System::Debian, seed()).await;
 }
 
-/// Provisions and frees a machine of each `firmware` at the same time, while the server is killed.
-async fn provision_and_free_all(firmware: &[Firmware], seed: u64) {
-    let (osie, images) = (osie().unwrap(), images().unwrap());
+/// Provisions a machine of each `firmware` with `system`, and frees it, while the server is killed.
+/// The machines are provisioned at the same time.
+async fn provision_and_free_all(firmware: &[Firmware], system: System, seed: u64) {
+    let (osie, images) = (osie().unwrap(), images_of(system).unwrap());
     let flags = ["--boot-silent-minutes=4", "--boot-step-minutes=3"].map(str::to_owned);
     let mut site = Site::start_with(&osie, &images, &flags).await.unwrap();
     let template = site.operator.create_template().await.unwrap();
@@ -124,7 +122,7 @@ async fn provision_and_free_all(firmware: &[Firmware], seed: u64) {
     for (number, firmware) in (1..).zip(firmware) {
         let machine = Machine::new(&site.lab, number, *firmware).unwrap();
         let id = site.add_machine(&machine).await.unwrap();
-        let instance = site.install(&id, &machine, &template).await.unwrap();
+        let instance = site.install_system(&id, &machine, &template, system).await.unwrap();
         let operator = site.operator.clone();
         machines.push((machine, id.clone()));
         provisioned.spawn(async move { provision_and_free(&operator, &id, &instance).await });
@@ -138,7 +136,6 @@ async fn provision_and_free_all(firmware: &[Firmware], seed: u64) {
         assert!(!site.hypervisor.is_on(machine).unwrap(), "{} is off", machine.name);
         let hardware = site.operator.hardware(id).await.unwrap();
         assert_eq!(hardware.state(), HardwareState::Provisionable, "{}", hardware.state_reason);
-        let image = image(&site.server.files, machine.firmware).unwrap();
-        assert!(reads_as_zeroes(&machine.disk, image.raw_length).unwrap(), "{}", machine.name);
+        assert!(reads_as_zeroes(&machine.disk, machine.disk_bytes).unwrap(), "{}", machine.name);
     }
 }

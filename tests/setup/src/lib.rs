@@ -216,7 +216,8 @@ pub fn tools() -> anyhow::Result<PathBuf> {
     eprintln!("cargo rack: installing {wanted} below target");
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut pip = Command::new(programs.join("pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check"]);
+    // Python compiles what it loads, at its first start.
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
     run(pip.args(PYTHON_TOOLS))?;
     std::fs::write(&mark, wanted)?;
     Ok(programs)

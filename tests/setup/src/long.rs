@@ -26,8 +26,8 @@ pub(crate) enum Part {
     /// Ten minutes of requests to each of the two OpenAPI documents, and a year of a platform's
     /// listings
     Openapi,
-    /// Journeys of the rack: built image, virtual media, choice of a disk, UEFI that goes on to its
-    /// disk, and nodes with all schemes of the ImageAPI
+    /// Journeys of the rack: built image, virtual media, Debian installed twice, choice of a disk,
+    /// UEFI that goes on to its disk, and nodes with all schemes of the ImageAPI
     Journeys,
     /// A former program is built, recorded, and upgraded in place and as replicas; its contract is
     /// compared with the present one
@@ -73,9 +73,15 @@ impl Part {
         match self {
             Self::Histories => &[UNIT_TESTS, "processes::grant_storm", "processes::history"],
             Self::Openapi => &["api"],
-            Self::Journeys => {
-                &["built_image", "virtual_media", "enrolment", "firmware", "imageapi", "node"]
-            }
+            Self::Journeys => &[
+                "built_image",
+                "virtual_media",
+                "enrolment",
+                "firmware",
+                "imageapi",
+                "node",
+                "provision",
+            ],
             Self::Upgrade => &["processes::recorded", "processes::rolling"],
             Self::Package => &["package"],
             Self::Nodes => &["program"],

@@ -17,6 +17,8 @@ pub struct ScsiDisk {
     pub bytes: u64,
     /// False if it reports that it rotates.
     pub is_ssd: bool,
+    /// True if it cannot be written.
+    pub is_read_only: bool,
 }
 
 impl ScsiDisk {
@@ -33,7 +35,7 @@ impl ScsiDisk {
         let serial = format!("{}-DISK-{number}", machine.to_uppercase());
         let machine: u8 = machine.trim_start_matches('m').parse()?;
         let wwn = format!("5000c500a1b2{machine:02x}{number:02x}");
-        Ok(Self { file, serial, wwn, bytes, is_ssd })
+        Ok(Self { file, serial, wwn, bytes, is_ssd, is_read_only: false })
     }
 
     /// Returns libvirt's description of the disk with this letter and place in the boot order.
@@ -41,10 +43,10 @@ impl ScsiDisk {
         let Self { file, serial, wwn, is_ssd, .. } = disk;
         // SBC-4 §6.6.10: 1 is a disk that does not rotate, another number its rotations per minute.
         let rotation = if *is_ssd { 1 } else { 7200 };
-        let file = file.display();
+        let (file, mode) = (file.display(), if disk.is_read_only { "<readonly/>" } else { "" });
         format!(
             "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe' discard='unmap'/>
-<source file='{file}'/><target dev='sd{letter}' bus='scsi' rotation_rate='{rotation}'/><boot order='{place}'/><serial>{serial}</serial><wwn>{wwn}</wwn></disk>"
+<source file='{file}'/><target dev='sd{letter}' bus='scsi' rotation_rate='{rotation}'/><boot order='{place}'/><serial>{serial}</serial><wwn>{wwn}</wwn>{mode}</disk>"
         )
     }
 }

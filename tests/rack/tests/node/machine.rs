@@ -193,7 +193,8 @@ impl NodeSite {
 
 /// Types the commands of the document that build the environment of nodes, and the one that cleans machines. Returns the folder of both.
 fn build_environments() -> PathBuf {
-    let folder = setup::root().join("target/peers/osie");
+    // Not in the folder of other machines of the rack, which have another kernel.
+    let folder = setup::root().join("target/peers/osie-typed");
     let cache = setup::root().join("target/peers/kernel");
     let programs = setup::program("tinwright");
     let programs = programs.parent().unwrap().display();

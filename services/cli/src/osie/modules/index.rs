@@ -88,8 +88,8 @@ impl Index {
         }
     }
 
-    /// Returns the module with this name or alias. Of several with the alias it is the generic one: the others are for
-    /// processors with certain features, and fail on those without.
+    /// Returns the module with this name or alias. Of several with the alias it is the generic one: the others, below `arch`,
+    /// are for processors with certain features, and fail on those without. A kernel without a generic one has it built in.
     fn resolve(&self, wanted: &str) -> Option<String> {
         if let Some(name) = self.name(wanted) {
             return Some(name.into());
@@ -97,7 +97,7 @@ impl Index {
         let found = self.aliases.iter().filter(|(pattern, _)| pattern == wanted);
         let found: BTreeSet<_> = found.map(|(_, module)| module).collect();
         let generic = found.iter().find(|module| module.ends_with("_generic"));
-        let only = found.first().filter(|_| found.len() == 1);
+        let only = found.first().filter(|it| found.len() == 1 && !self.path(it).contains("/arch/"));
         generic.or(only).map(|module| (*module).clone())
     }
 

@@ -60,6 +60,13 @@ fn of_several_modules_with_an_alias_the_generic_one_is_loaded() {
 }
 
 #[test]
+fn a_module_for_some_processors_is_no_dependency_where_the_generic_one_is_built_in() {
+    let dep = "k/arch/x86/crc32c-avx.ko:\nk/libcrc32c.ko:\n";
+    let index = index(dep, "alias crypto-crc32c crc32c_avx\n", SOFT);
+    assert_eq!(load_order(&index, "libcrc32c"), Ok(vec!["libcrc32c"]));
+}
+
+#[test]
 fn loops_of_soft_dependencies_are_cut() {
     let soft = "softdep a pre: b\nsoftdep b pre: a\n";
     let index = index("a.ko:\nb.ko:\n", "", soft);
