@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -88,22 +88,20 @@ pub(crate) fn test_lab(test: lab::Test) -> anyhow::Result<()> {
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     if arguments.is_empty() {
-        return with_times(|times| beside_rack(times, || others(times)));
+        return with_times(|times| beside_rack(times, || others(times), || Ok(())));
     }
     build_tests()?;
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 
-/// Runs all tests and checks. The checks begin once only tests of the rack still run.
+/// Runs all tests and checks. The checks begin once no more tests of the rack have to begin: they occupy Cargo's build directory.
 pub(crate) fn test_and_check() -> anyhow::Result<()> {
-    with_times(|times| {
-        beside_rack(times, || {
-            let tested = others(times);
-            // The tests of the rack go before.
-            rustix::process::nice(CHECK_NICENESS)?;
-            both(tested, check())
-        })
-    })
+    let check = || {
+        // The tests go before.
+        rustix::process::nice(CHECK_NICENESS)?;
+        check()
+    };
+    with_times(|times| beside_rack(times, || others(times), check))
 }
 
 /// Builds and runs `tests`. Prints what took longest at the end, also after a failure.
@@ -152,33 +150,40 @@ pub(crate) fn both<T>(first: anyhow::Result<T>, second: anyhow::Result<()>) -> a
     first.and_then(|value| second.map(|()| value))
 }
 
-/// Does `work` while the tests of the rack run, and prints their output afterwards.
-fn beside_rack(times: &Times, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let groups = Mutex::new(RACK_TESTS.iter());
-    let next = || groups.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let lane = || -> Vec<_> {
+/// Does `work` while the tests of the rack run, and `then` once there is none left to begin. Prints their output afterwards.
+fn beside_rack(
+    times: &Times,
+    work: impl FnOnce() -> anyhow::Result<()>,
+    then: impl FnOnce() -> anyhow::Result<()> + Send,
+) -> anyhow::Result<()> {
+    let (groups, then) = (Mutex::new(RACK_TESTS.iter()), Mutex::new(Some(then)));
+    let next = || lock(&groups).next();
+    let lane = || {
         let mut outputs = Vec::new();
         while !outputs.last().is_some_and(is_interrupted)
             && let Some(tests) = next()
         {
             outputs.push(times.record(&mut rack_tests(tests)).output());
         }
-        outputs
+        let then = lock(&then).take();
+        match then.filter(|_| !outputs.last().is_some_and(is_interrupted)) {
+            Some(then) => (outputs, then()),
+            None => (outputs, Ok(())),
+        }
     };
-    let (done, lanes) = std::thread::scope(|scope| {
+    let (mut result, lanes) = std::thread::scope(|scope| {
         let lanes = [(); RACK_LANES].map(|()| scope.spawn(lane));
         (work(), lanes.map(std::thread::ScopedJoinHandle::join))
     });
-    let mut failures = Vec::new();
     for lane in lanes {
-        let outputs = lane.unwrap_or_else(|_| vec![Err(std::io::Error::other("a panic"))]);
-        failures.extend(outputs.into_iter().filter_map(|output| print(output).err()));
+        let (outputs, done) = lane.map_err(|_| anyhow::anyhow!("a panic"))?;
+        result = outputs.into_iter().map(print).chain([done]).fold(result, both);
     }
-    let failed = match failures.is_empty() {
-        true => Ok(()),
-        false => Err(anyhow::anyhow!("tests of the rack failed: {failures:?}")),
-    };
-    both(done, failed)
+    result
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// True if a signal ended the tests, such as that of Ctrl-C: then no others are begun.
@@ -191,7 +196,7 @@ fn print(output: std::io::Result<Output>) -> anyhow::Result<()> {
     let Output { status, stdout, stderr } = output?;
     std::io::stdout().write_all(&stdout)?;
     std::io::stderr().write_all(&stderr)?;
-    anyhow::ensure!(status.success(), "{status}");
+    anyhow::ensure!(status.success(), "tests of the rack failed: {status}");
     Ok(())
 }
 
