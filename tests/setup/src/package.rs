@@ -81,7 +81,7 @@ impl Contents {
         for name in PROGRAMS {
             stage.copy_program(&self.programs.join(name), &format!("{to}/bin/{name}"))?;
         }
-        let tinwright = stage.path().join(to).join("bin/tinwright");
+        let tinwright = self.programs.join("tinwright");
         for (shell, file) in [
             ("bash", "bash-completion/completions/tinwright".to_owned()),
             ("fish", "fish/vendor_completions.d/tinwright.fish".to_owned()),

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,10 +21,12 @@ fn output(command: &mut Command) -> String {
 /// Returns small programs with the names of ours: packages of ours take seconds to pack.
 fn small_programs(folder: &Path) -> Contents {
     fs::create_dir(folder).unwrap();
+    let script = folder.join("script");
+    fs::write(&script, "#!/bin/sh\necho \"$@\"\n").unwrap();
     for name in ["tinwright", "tinwright-worker", "tinwright-node"] {
-        let path = folder.join(name);
-        fs::write(&path, "#!/bin/sh\necho \"$@\"\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        // Another process writes them. If this one did, a child that another test starts at this moment could have them open, and they
+        // could not be executed (execve(2), ETXTBSY).
+        output(Command::new("install").arg("--mode=700").args([&script, &folder.join(name)]));
     }
     Contents { time: TIME.0, ..Contents::of(folder).unwrap() }
 }
