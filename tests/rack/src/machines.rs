@@ -100,7 +100,9 @@ impl Machine {
     /// disk, and a wipe takes no longer.
     pub fn with_read_only_disk(mut self, lab: &Lab, gib: u64) -> anyhow::Result<Self> {
         self = self.with_scsi_disk(lab, gib, true)?;
-        self.scsi_disks.iter_mut().rev().take(1).for_each(|disk| disk.is_read_only = true);
+        if let Some(disk) = self.scsi_disks.last_mut() {
+            disk.is_read_only = true;
+        }
         Ok(self)
     }
 

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use crate::{program, root, run};
 
-/// Depends on Debian's kernel for virtual machines. An emulated processor unpacks and starts it in a
+/// Debian's package that depends on its newest kernel for virtual machines. An emulated processor unpacks and starts it in a
 /// third of the time that the kernel for all hardware takes. The tests of documents build the
 /// environment with the latter.
 const KERNEL: &str = "linux-image-cloud-amd64";

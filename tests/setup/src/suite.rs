@@ -176,7 +176,8 @@ fn beside_rack(
         (work(), lanes.map(std::thread::ScopedJoinHandle::join))
     });
     for lane in lanes {
-        let (outputs, done) = lane.map_err(|_| anyhow::anyhow!("a panic"))?;
+        let panicked = || (Vec::new(), Err(anyhow::anyhow!("a panic")));
+        let (outputs, done) = lane.unwrap_or_else(|_| panicked());
         result = outputs.into_iter().map(print).chain([done]).fold(result, both);
     }
     result
