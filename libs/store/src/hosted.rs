@@ -7,13 +7,12 @@
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use tinwright::Bounded;
-use tinwright::secret::Sealable as _;
 use tokio_util::sync::CancellationToken;
 use tonic::service::{Routes, RoutesBuilder};
 
 use crate::ScopedStore;
 use crate::mirror::Mirror;
-use crate::records::{CheckReport, Error, Kind, Records, requests};
+use crate::records::{AnyKind, CheckReport, Error, Kind, Records, requests};
 
 /// Looks at the records of services, one kind after the other.
 pub trait RecordVisitor {
@@ -84,11 +83,9 @@ pub async fn mirrors_ready(service: &impl HostedService) {
 
 /// Checks that the records and indexes of `service` agree; with `repair`, corrects the indexes.
 pub async fn check(service: &impl HostedService, repair: bool) -> Result<CheckReport, Error> {
-    let mut checks = Checks { repair, pending: Vec::new() };
-    service.visit(&mut checks);
     let mut report = CheckReport::default();
-    for check in checks.pending {
-        report = report.and(check.await?);
+    for (kind, store) in Kinds::of(service) {
+        report = report.and(kind.check(&store, repair).await?);
     }
     Ok(report)
 }
@@ -96,11 +93,9 @@ pub async fn check(service: &impl HostedService, repair: bool) -> Result<CheckRe
 /// Encrypts the secret fields of the records of `service`, and its results of requests, with the
 /// newest key. Returns the number of changed records.
 pub async fn reseal(service: &impl HostedService) -> Result<usize, Error> {
-    let mut reseals = Reseals(Vec::new());
-    service.visit(&mut reseals);
     let mut changed = 0;
-    for reseal in reseals.0 {
-        changed += reseal.await?;
+    for (kind, store) in Kinds::of(service).into_iter().filter(|(kind, _)| kind.has_secrets) {
+        changed += kind.reseal(&store).await?;
     }
     if let Some(store) = store_of(service) {
         requests::reseal(&store).await?;
@@ -111,9 +106,7 @@ pub async fn reseal(service: &impl HostedService) -> Result<usize, Error> {
 /// Returns the store of `service`, which also holds its results of requests; none if it has no
 /// records.
 fn store_of(service: &impl HostedService) -> Option<ScopedStore> {
-    let mut store = OwnStore(None);
-    service.visit(&mut store);
-    store.0
+    Kinds::of(service).pop().map(|(_, store)| store)
 }
 
 /// The work on mirrors.
@@ -126,9 +119,7 @@ impl RecordVisitor for Followers {
     fn records<K: Kind>(&mut self, _: &Records<K>) {}
 
     fn mirror<K: Kind>(&mut self, mirror: &Mirror<K>) {
-        let mirror = mirror.clone();
-        let stop = self.stop.clone();
-        self.mirrors.push(async move { mirror.run(stop).await }.boxed());
+        self.mirrors.push(mirror.run(self.stop.clone()));
     }
 }
 
@@ -139,42 +130,23 @@ impl RecordVisitor for Readiness {
     fn records<K: Kind>(&mut self, _: &Records<K>) {}
 
     fn mirror<K: Kind>(&mut self, mirror: &Mirror<K>) {
-        let mirror = mirror.clone();
-        self.0.push(async move { mirror.ready().await }.boxed());
+        self.0.push(mirror.ready());
     }
 }
 
-/// The check of each kind.
-struct Checks {
-    repair: bool,
-    pending: Vec<BoxFuture<'static, Result<CheckReport, Error>>>,
-}
+/// Each kind, and the store of its records.
+struct Kinds(Vec<(&'static AnyKind, ScopedStore)>);
 
-impl RecordVisitor for Checks {
-    fn records<K: Kind>(&mut self, records: &Records<K>) {
-        let records = records.clone();
-        let repair = self.repair;
-        self.pending.push(async move { records.check(repair).await }.boxed());
+impl Kinds {
+    fn of(service: &impl HostedService) -> Vec<(&'static AnyKind, ScopedStore)> {
+        let mut kinds = Self(Vec::new());
+        service.visit(&mut kinds);
+        kinds.0
     }
 }
 
-/// The encryption of each kind with secrets.
-struct Reseals(Vec<BoxFuture<'static, Result<usize, Error>>>);
-
-impl RecordVisitor for Reseals {
+impl RecordVisitor for Kinds {
     fn records<K: Kind>(&mut self, records: &Records<K>) {
-        if K::Record::HAS_SECRETS {
-            let records = records.clone();
-            self.0.push(async move { records.reseal().await }.boxed());
-        }
-    }
-}
-
-/// The store of the records.
-struct OwnStore(Option<ScopedStore>);
-
-impl RecordVisitor for OwnStore {
-    fn records<K: Kind>(&mut self, records: &Records<K>) {
-        self.0 = Some(records.store().clone());
+        self.0.push((AnyKind::of::<K>(), records.store().clone()));
     }
 }

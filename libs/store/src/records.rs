@@ -10,6 +10,7 @@
 //! An index entry is written in the commit that writes its record. A reader that finds a record by an entry checks that the
 //! record has the value, and [`check`](Records::check) compares and repairs the entries.
 
+mod any;
 mod change;
 mod check;
 mod event;
@@ -21,6 +22,7 @@ mod source;
 use std::marker::PhantomData;
 use tinwright::Stored as _;
 
+pub(crate) use self::any::AnyKind;
 pub use self::change::Change;
 pub use self::check::CheckReport;
 pub use self::kind::{Index, Kind, Mirrored};
@@ -28,7 +30,7 @@ use self::requests::{IdempotentRequest, RequestState};
 pub use self::source::RecordSource;
 pub use crate::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
 pub use crate::record_error::Error;
-use crate::{Expect, Page, Revision, ScopedStore, Store, Versioned, events, seal};
+use crate::{Page, Revision, ScopedStore, Store, Versioned, seal};
 
 /// Records that one part of a filtered list reads at most.
 const MAX_SCANNED_RECORDS: usize = 2000;
@@ -208,18 +210,8 @@ impl<K: Kind> Records<K> {
     }
 
     /// Commits `change`, all of it or nothing.
-    pub async fn commit(&self, mut change: Change) -> Result<Revision, Error> {
-        let objects = change.take_objects();
-        let commit = change.into_commit()?;
-        let expect = commit.expect.clone();
-        match self.store.commit(commit).await {
-            Ok(revision) => {
-                events::record_changed(objects);
-                Ok(revision)
-            }
-            Err(crate::Error::Conflict(key)) => Err(self.clash(&expect, key).await?),
-            Err(error) => Err(error.into()),
-        }
+    pub async fn commit(&self, change: Change) -> Result<Revision, Error> {
+        AnyKind::of::<K>().commit(&self.store, change).await
     }
 
     /// Adds `record`, with `more` in the same commit. A repeated `request` returns the record that it created the first time.
@@ -304,34 +296,9 @@ impl<K: Kind> Records<K> {
         }
     }
 
-    /// Returns the record error for a conflict on `key` in a commit with the expectations `expect`.
-    async fn clash(&self, expect: &[Expect], key: String) -> Result<Error, Error> {
-        let noun = K::NOUN;
-        Ok(match key.split_once('/') {
-            Some((index, value)) if K::INDEXES.contains(&index) => {
-                let entry = self.store.get(&key).await?;
-                let by = entry.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
-                let by = by.unwrap_or_default();
-                let holder = self.get(&by).await?;
-                let name = holder.as_ref().map_or("", K::name).to_owned();
-                let (index, value) = (index.to_owned(), value.to_owned());
-                Error::Taken { noun, index, value, by, name }
-            }
-            Some((kind, id))
-                if kind == K::KIND && expect.contains(&Expect::Absent(key.clone())) =>
-            {
-                Error::Exists { noun, id: id.to_owned() }
-            }
-            Some((_, id)) => Error::Changed { noun, id: id.to_owned() },
-            None => Error::Changed { noun, id: key },
-        })
-    }
-
     /// Decodes the record in `found` under `key`, and fills in its revision.
     pub(crate) fn decode(&self, key: &str, found: &Versioned) -> Result<K::Record, crate::Error> {
-        let record = seal::decode(&found.value, key, &self.store);
-        let record = record.ok_or_else(|| crate::Error::Corrupt(key.to_owned()))?;
-        Ok(stored::<K>(record, found.revision))
+        decode::<K>(&self.store, key, found)
     }
 
     /// Decodes the record `id` in `found`.
@@ -341,29 +308,24 @@ impl<K: Kind> Records<K> {
 
     /// Seals the secret fields of all records with the present key, where they are not. Returns the number of changed records.
     pub async fn reseal(&self) -> Result<usize, Error> {
-        let Some(sealer) = self.store.sealer() else { return Ok(0) };
-        let (mut pages, mut changed) = (self.store.pages(&key::<K>("")), 0);
-        while let Some(pairs) = pages.next().await? {
-            for (key, found) in pairs {
-                let record = self.decode(&key, &found)?;
-                if seal::is_current(record.clone(), &found.value, &*sealer) {
-                    continue;
-                }
-                match self.commit(self.to_replace(&record, &record)).await {
-                    Ok(_) => changed += 1,
-                    // Whoever changed it has sealed it.
-                    Err(Error::Changed { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(changed)
+        AnyKind::of::<K>().reseal(&self.store).await
     }
 
     /// Returns the store of the records.
     pub fn store(&self) -> &ScopedStore {
         &self.store
     }
+}
+
+/// Decodes the record in `found` under `key` of `store`, and fills in its revision.
+fn decode<K: Kind>(
+    store: &ScopedStore,
+    key: &str,
+    found: &Versioned,
+) -> Result<K::Record, crate::Error> {
+    let record = seal::decode(&found.value, key, store);
+    let record = record.ok_or_else(|| crate::Error::Corrupt(key.to_owned()))?;
+    Ok(stored::<K>(record, found.revision))
 }
 
 /// Returns `record` as it is stored at `revision`.

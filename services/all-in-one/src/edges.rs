@@ -141,7 +141,7 @@ impl Edges {
         };
         let (fleet, stop) = (Arc::new(Fleet::new(observers)), tier.stop.clone());
         vitals.register(|registry| fleet.register(registry));
-        tier.tasks.spawn(async { fleet.run(feeds, cache, stop).await.context("the feed cache") });
+        tier.spawn(async { fleet.run(feeds, cache, stop).await.context("the feed cache") });
     }
 
     /// True if the metadata service is configured.
@@ -170,7 +170,7 @@ impl Edges {
             };
             vitals.register(|registry| netboot.metrics().register(registry));
             report_environments(&netboot, vitals);
-            tier.tasks.spawn(netboot.run(peers, store, tier.stop.clone()));
+            tier.spawn(netboot.run(peers, store, tier.stop.clone()));
             index
         });
         EdgeReadiness { netboot, leases }

@@ -56,10 +56,10 @@ impl OwnerEvents {
     /// Returns the record of refused calls, and starts to follow the events.
     pub(crate) fn start(&self, refusals: &Refusals, tier: &mut Tier) {
         for feed in &*self.feeds {
-            tier.tasks.spawn(feed.clone().run(tier.stop.clone()));
+            tier.spawn(feed.clone().run(tier.stop.clone()));
         }
         let logs = self.feeds.iter().map(|feed| feed.log().clone()).collect();
-        tier.tasks.spawn(refusals.clone().run(logs, tier.stop.clone()));
+        tier.spawn(refusals.clone().run(logs, tier.stop.clone()));
     }
 
     fn feed(&self, owner: &str) -> Result<&EventFeed, Status> {

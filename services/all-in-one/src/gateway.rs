@@ -91,7 +91,7 @@ impl Bound {
         for listener in listeners {
             let (transport, limits, app) = (transport.clone(), limits.clone(), app.clone());
             let (revocations, stop) = (revocations.clone(), tier.stop.clone());
-            tier.tasks.spawn(async move {
+            tier.spawn(async move {
                 revocations_known(&revocations, &stop).await;
                 serve::limited_tcp(listener, transport, limits, app, stop).await
             });

@@ -52,7 +52,7 @@ impl<S: HostedService> Hosted for S {
     }
 
     fn start(&self, tier: &mut Tier) {
-        tier.tasks.spawn(self.clone().run(tier.stop.clone()));
+        tier.spawn(self.clone().run(tier.stop.clone()));
     }
 
     fn start_followers(&self, followers: &mut Followers<'_>) {

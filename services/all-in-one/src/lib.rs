@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::FleetCache;
+use futures_util::FutureExt as _;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::overdue_metric::OverdueMetric;
@@ -204,9 +205,9 @@ impl Server {
             revocations: Some(revocations).filter(|_| config.split.is_gateway_only()),
         };
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
-        inner.tasks.spawn(serve::tcp(diagnostics_listener, Transport::Plaintext, answers, until));
+        inner.spawn(serve::tcp(diagnostics_listener, Transport::Plaintext, answers, until));
         let reports = awaited.report(health, followed_store);
-        edges.tasks.spawn(until_stopped(edges.stop.clone(), reports));
+        edges.spawn(until_stopped(edges.stop.clone(), reports));
         supervise::run([edges, inner], stop, config.drain).await
     }
 }
@@ -276,8 +277,8 @@ fn follow_keys(
     edges: &mut Tier,
 ) {
     let rotation = KeyRotation::new(site, store);
-    edges.tasks.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
-    edges.tasks.spawn(certificates.keep_renewed(edges.stop.clone()));
+    edges.spawn(rotation.run(certificates.clone(), edges.stop.clone()));
+    edges.spawn(certificates.keep_renewed(edges.stop.clone()));
 }
 
 /// Returns `store` with metrics.
@@ -304,7 +305,7 @@ fn serve_grpc(
     for listener in listeners {
         let (transport, limits, until) = (transport.clone(), limits.clone(), edges.stop.clone());
         let (revocations, app) = (revocations.clone(), app.clone());
-        edges.tasks.spawn(async move {
+        edges.spawn(async move {
             revocations_known(&revocations, &until).await;
             serve::limited_tcp(listener, transport, limits, app, until).await
         });
@@ -340,7 +341,7 @@ fn follow_revocations(
         followed.is_cut().then(|| REVOCATIONS_CUT.to_owned()).into_iter().collect()
     });
     let (feed, until) = (revocations.clone(), edges.stop.clone());
-    edges.tasks.spawn(async move {
+    edges.spawn(async move {
         feed.follow(identity, until).await;
         Ok(())
     });
@@ -350,9 +351,9 @@ fn follow_revocations(
 /// Does `work`, then waits for `stop`: a task that ends before would be reported as a failed service.
 async fn until_stopped(
     stop: CancellationToken,
-    work: impl Future<Output = ()>,
+    work: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    stop.run_until_cancelled(work).await;
+    stop.run_until_cancelled(work.boxed()).await;
     stop.cancelled().await;
     Ok(())
 }

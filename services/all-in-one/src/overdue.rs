@@ -15,7 +15,7 @@ pub(crate) fn follow<K: Kind<Record: Bounded>>(
     tier: &mut Tier,
 ) {
     let (mirror, metric, stop) = (mirror.clone(), metric.clone(), tier.stop.clone());
-    tier.tasks.spawn(async move {
+    tier.spawn(async move {
         let clock = Clock::system();
         let sleep_until = |time| {
             let clock = clock.clone();

@@ -163,7 +163,7 @@ mod tests {
 
         async fn secret(&self, id: HardwareId) -> Option<Vec<u8>> {
             let records = HardwareRecords::new(self.store.clone(), Clock::system());
-            records.records().require(&id.to_string()).await.ok().map(|it| it.extra)
+            records.records.require(&id.to_string()).await.ok().map(|it| it.extra)
         }
     }
 

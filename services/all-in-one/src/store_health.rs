@@ -78,7 +78,7 @@ async fn check(store: &dyn Store) -> Readiness {
 /// Ends the process once one of `stores` has failed for good.
 pub(crate) fn follow(stores: [Option<Arc<dyn Store>>; 2], tier: &mut Tier) {
     for store in stores.into_iter().flatten() {
-        tier.tasks.spawn(fail_with_store(store, tier.stop.clone()));
+        tier.spawn(fail_with_store(store, tier.stop.clone()));
     }
 }
 

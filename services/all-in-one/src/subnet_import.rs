@@ -31,7 +31,7 @@ pub(crate) fn start(
     let store = ScopedStore::new(store.clone(), address::Api::NAME);
     let grants = Grants::new(store, Clock::system());
     let import = run(grants, config.subnets.clone(), vitals.clone());
-    tier.tasks.spawn(until_stopped(tier.stop.clone(), import));
+    tier.spawn(until_stopped(tier.stop.clone(), import));
 }
 
 /// Creates `subnets` where they are missing. Contradictions are errors in the log, and stay in the detail of the readiness.

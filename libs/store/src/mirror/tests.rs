@@ -9,10 +9,11 @@ use prost::Message as _;
 use tinwright::watch::WatchEvent;
 use tokio::sync::Semaphore;
 
+use super::table::Content;
 use super::*;
 use crate::memory::MemoryStore;
-use crate::records::Index;
-use crate::{Commit, Page, ScopedStore, Versioned, Write, limits};
+use crate::records::{Index, Mirrored};
+use crate::{Changes, Commit, Page, Revision, ScopedStore, Store, Versioned, Write, limits};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Note {
@@ -249,7 +250,7 @@ async fn repeated_changes_of_a_record_take_no_more_memory() {
         let last = f.write("a", &n.to_string()).await;
         while next(&mut watcher).await != WatchEvent::Put(last.clone()) {}
     }
-    assert_eq!(f.mirror.shared.read().changes(), 1);
+    assert_eq!(f.mirror.follower.read().changes(), 1);
 }
 
 /// Returns the ids of all notes, in pages of two.
@@ -358,7 +359,7 @@ async fn a_watcher_that_missed_dropped_deletions_begins_again() {
     assert_eq!(next(&mut slow).await, WatchEvent::Synced);
     let found = Versioned { value: "".into(), revision: Revision(7) };
     for n in 0..=table::MAX_TOMBSTONES {
-        let mut table = f.mirror.shared.write();
+        let mut table = f.mirror.follower.write();
         table.set(&n.to_string(), Content::Held(found.clone()), false);
         table.set(&n.to_string(), Content::Deleted, false);
     }
@@ -372,9 +373,9 @@ async fn a_dropped_watcher_leaves_no_sender() {
     let f = fixture();
     drop(f.mirror.watch_one("a"));
     let kept = f.mirror.watch_one("b");
-    assert_eq!(f.mirror.shared.read().waiting(), 1);
+    assert_eq!(f.mirror.follower.read().waiting(), 1);
     drop(kept);
-    assert_eq!(f.mirror.shared.read().waiting(), 0);
+    assert_eq!(f.mirror.follower.read().waiting(), 0);
 }
 
 /// Notes of which a mirror holds those whose text is not "ended".
@@ -465,7 +466,7 @@ async fn only_held_records_are_read_at_the_start() {
     tokio::task::yield_now().await;
     let second = Live::over(store.clone());
     second.mirror.ready().await;
-    assert_eq!(second.mirror.shared.read().ids().len(), 3);
+    assert_eq!(second.mirror.follower.read().ids().len(), 3);
 }
 
 #[tokio::test]
@@ -480,9 +481,9 @@ async fn records_that_pass_through_need_bounded_memory_and_slow_watchers_begin_a
     let value = vec![0; 64 * 1024];
     for n in 0..200_u64 {
         let found = Versioned { value: value.clone().into(), revision: Revision(n + 1) };
-        live.mirror.shared.write().set(&n.to_string(), Content::Passing(found), true);
+        live.mirror.follower.write().set(&n.to_string(), Content::Passing(found), true);
     }
-    let rows = live.mirror.shared.read().changes();
+    let rows = live.mirror.follower.read().changes();
     assert!((50..=64).contains(&rows), "{rows} rows of 64 KiB");
     assert_eq!((all.next().await, one.next().await), (Err(TooSlow), Err(TooSlow)));
     let note = live.write("other", "1").await;

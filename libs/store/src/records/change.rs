@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tinwright::Stored;
 use tinwright::event::v1::Event;
 
-use super::{Kind, Records, event, key, quota};
+use super::{Index, Kind, Records, event, key, quota};
 use crate::{
     Commit, Error, Expect, Revision, ScopedStore, Store as _, Write, events, limits, seal,
 };
@@ -92,11 +92,15 @@ impl Change {
 
     /// Replaces the index entries of `old` with the entries of `new`.
     fn index<K: Kind>(&mut self, old: Option<&K::Record>, new: Option<&K::Record>) {
-        let entries = |record: Option<&K::Record>| -> BTreeSet<_> {
-            record.into_iter().flat_map(quota::entries::<K>).collect()
-        };
+        let entries =
+            |record: Option<&K::Record>| record.map(quota::entries::<K>).unwrap_or_default();
         let id = old.or(new).map_or("", Stored::id);
-        let (had, has) = (entries(old), entries(new));
+        self.replace_entries(id, entries(old), entries(new));
+    }
+
+    /// Replaces the index entries `had` of the record `id` with the entries `has`.
+    fn replace_entries(&mut self, id: &str, had: Vec<Index>, has: Vec<Index>) {
+        let [had, has] = [had, has].map(BTreeSet::from_iter);
         for gone in had.difference(&has) {
             self.commit.writes.push(Write::Delete(gone.key(id)));
         }

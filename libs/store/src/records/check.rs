@@ -3,10 +3,9 @@
 //! Run it while no service has the store open: nothing may write meanwhile.
 
 use std::collections::BTreeMap;
-use tinwright::Stored as _;
 
-use super::{Error, Kind, Records, key, quota};
-use crate::{Versioned, Write};
+use super::{AnyKind, Error, Kind, Records};
+use crate::{ScopedStore, Versioned, Write};
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,9 +51,20 @@ impl CheckReport {
 impl<K: Kind> Records<K> {
     /// Compares every record with every index entry; with `mend`, adds missing entries and removes stray ones.
     pub async fn check(&self, mend: bool) -> Result<CheckReport, Error> {
+        AnyKind::of::<K>().check(&self.store, mend).await
+    }
+}
+
+impl AnyKind {
+    /// Does the same with the records in `store`.
+    pub(crate) async fn check(
+        &self,
+        store: &ScopedStore,
+        mend: bool,
+    ) -> Result<CheckReport, Error> {
         let mut report = CheckReport::default();
-        let claimed = self.claims(&mut report).await?;
-        let found = self.entries(&mut report).await?;
+        let claimed = self.claims(store, &mut report).await?;
+        let found = self.entries(store, &mut report).await?;
         let mut writes = Vec::new();
         for (key, id) in &claimed {
             if found.get(key) != Some(id) {
@@ -67,25 +77,29 @@ impl<K: Kind> Records<K> {
             writes.push(Write::Delete(key.clone()));
         }
         if mend {
-            self.store.write_all(&writes).await?;
+            store.write_all(&writes).await?;
         }
         Ok(report)
     }
 
     /// Returns the index entries that the records have to have.
-    async fn claims(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
+    async fn claims(
+        &self,
+        store: &ScopedStore,
+        report: &mut CheckReport,
+    ) -> Result<BTreeMap<String, String>, Error> {
         let mut claimed = BTreeMap::new();
-        let mut pages = self.store.pages(&key::<K>(""));
+        let mut pages = store.pages(&self.key(""));
         while let Some(pairs) = pages.next().await? {
             report.records += pairs.len();
             for (key, found) in pairs {
-                let Ok(record) = self.decode(&key, &found) else {
+                let Ok(record) = self.read(store, &key, &found) else {
                     report.corrupt.push(key);
                     continue;
                 };
-                for index in quota::entries::<K>(&record) {
-                    let entry = index.key(record.id());
-                    if claimed.insert(entry.clone(), record.id().to_owned()).is_some() {
+                for index in record.entries {
+                    let entry = index.key(&record.id);
+                    if claimed.insert(entry.clone(), record.id.clone()).is_some() {
                         report.contested.push(entry);
                     }
                 }
@@ -95,10 +109,14 @@ impl<K: Kind> Records<K> {
     }
 
     /// Returns the stored index entries.
-    async fn entries(&self, report: &mut CheckReport) -> Result<BTreeMap<String, String>, Error> {
+    async fn entries(
+        &self,
+        store: &ScopedStore,
+        report: &mut CheckReport,
+    ) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
-        for index in K::INDEXES.iter().copied().chain(K::QUOTA.map(|quota| quota.index)) {
-            let mut pages = self.store.pages(&format!("{index}/"));
+        for index in self.indexes.iter().copied().chain(self.quota_index) {
+            let mut pages = store.pages(&format!("{index}/"));
             while let Some(pairs) = pages.next().await? {
                 let id = |at: &Versioned| String::from_utf8_lossy(&at.value).into_owned();
                 found.extend(pairs.into_iter().map(|(key, at)| (key, id(&at))));

@@ -90,6 +90,22 @@ pub trait Kind: fmt::Debug + 'static {
     }
 }
 
+/// Declares a kind that overrides nothing: its name, its message, the type of its ids, and the first part of its keys.
+#[macro_export]
+macro_rules! kind {
+    ($(#[$doc:meta])* $visibility:vis $kind:ident: $record:ty, $id:ty, $key:literal) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        $visibility enum $kind {}
+
+        impl $crate::records::Kind for $kind {
+            type Record = $record;
+            type Id = $id;
+            const KIND: &'static str = $key;
+        }
+    };
+}
+
 /// The records of a kind that a mirror holds in memory. Its watchers get the changes of every record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mirrored {
@@ -102,11 +118,11 @@ pub enum Mirrored {
 }
 
 impl Mirrored {
-    /// True if a mirror holds `record`.
-    pub(crate) fn holds<K: Kind>(self, record: &K::Record) -> bool {
+    /// True if a mirror holds the record with the index entries `entries`.
+    pub(crate) fn holds(self, entries: &[Index]) -> bool {
         match self {
             Self::All => true,
-            Self::Indexed(name) => K::indexes(record).iter().any(|index| index.name == name),
+            Self::Indexed(name) => entries.iter().any(|index| index.name == name),
             Self::Nothing => false,
         }
     }

@@ -87,7 +87,7 @@ impl<K: Kind> StoredWatch<K> {
     /// Reads the records after the id `after` that the mirror does not hold.
     async fn part(&self, after: &str) -> Result<Option<Part<K::Record>>, records::Error> {
         let Some((records, id)) = &self.stored else { return Ok(None) };
-        let is_unheld = |record: &K::Record| !K::MIRRORED.holds::<K>(record);
+        let is_unheld = |record: &K::Record| !K::MIRRORED.holds(&K::indexes(record));
         if id.is_empty() {
             let listing = records.list(after, PART_RECORDS, is_unheld).await?;
             return Ok(Some(Part { records: listing.records.into(), next: listing.next }));

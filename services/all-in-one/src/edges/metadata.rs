@@ -132,14 +132,14 @@ impl Metadata {
         };
         for listener in grpc {
             let (service, calls, until) = (service.clone(), calls.clone(), tier.stop.clone());
-            tier.tasks.spawn(async move { serve_calls(listener, &service, calls, until).await });
+            tier.spawn(async move { serve_calls(listener, &service, calls, until).await });
         }
         for listener in listeners {
             let (service, until) = (service.clone(), tier.stop.clone());
-            tier.tasks.spawn(serve(listener, service, until));
+            tier.spawn(serve(listener, service, until));
         }
         let stop = tier.stop.clone();
-        tier.tasks.spawn(async move {
+        tier.spawn(async move {
             stop.cancelled().await;
             drop(link_local);
             Ok(())
@@ -163,7 +163,7 @@ async fn bind_all(
 fn calls(service: &Arc<Service>, index: Arc<Index>, tier: &mut Tier) -> Router {
     let (reporter, health) = tonic_health::server::health_reporter();
     let (stop, until) = (tier.stop.clone(), tier.stop.clone());
-    tier.tasks.spawn(until_stopped(until, async move {
+    tier.spawn(until_stopped(until, async move {
         index.ready().await;
         reporter.set_serving::<HegelServer<Hegel>>().await;
     }));

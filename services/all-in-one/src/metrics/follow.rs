@@ -34,7 +34,7 @@ impl ObjectMetrics {
         };
         let mirror = mirror.clone();
         let followed = async move { follow(&mirror, take).await };
-        tier.tasks.spawn(until_stopped(tier.stop.clone(), followed));
+        tier.spawn(until_stopped(tier.stop.clone(), followed));
     }
 }
 

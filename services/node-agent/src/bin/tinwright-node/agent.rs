@@ -47,13 +47,14 @@ pub(crate) async fn run(arguments: &Arguments, stop: CancellationToken) -> anyho
     serve(arguments, listeners, &node, &mut edges);
     let (logs, retention) = (&arguments.storage.log_directory, arguments.containers.log_retention);
     let removal = log_retention::run(logs.clone(), retention, node.clone(), inner.stop.clone());
-    inner.tasks.spawn(removal);
+    inner.spawn(removal);
     if let Some(cmdline) = &arguments.control.cmdline {
         let state = &arguments.storage.state_directory;
         let site = SiteNode::open(cmdline, state, node.clone()).await?;
         let (runtime, stop) = (tokio::runtime::Handle::current(), inner.stop.clone());
         // On a thread of its own: the retries of calls are no futures that may move between threads.
-        inner.tasks.spawn_blocking(move || runtime.block_on(site.run(stop)));
+        let site = move || runtime.block_on(site.run(stop));
+        inner.spawn(async { tokio::task::spawn_blocking(site).await? });
     }
     tracing::info!("node ready");
     let outcome = supervise::run([edges, inner], stop, grace).await;
@@ -145,14 +146,14 @@ fn serve(arguments: &Arguments, listeners: Listeners, node: &Node, edges: &mut T
     if let Some(socket) = unix {
         let router = api(Duration::ZERO, Duration::ZERO).router();
         let head = head_bytes(arguments);
-        edges.tasks.spawn(serve_unix::serve(socket, router, head, edges.stop.clone()));
+        edges.spawn(serve_unix::serve(socket, router, head, edges.stop.clone()));
     }
     if let Some(listener) = plain {
         let router = api(http.read_timeout, http.write_timeout).router();
         let (limits, transport) =
             (limits(arguments, http.listen_limit), Transport::AnonymousPlaintext);
         let stop = edges.stop.clone();
-        edges.tasks.spawn(serve::limited_tcp(listener, transport, limits, router, stop));
+        edges.spawn(serve::limited_tcp(listener, transport, limits, router, stop));
     }
     if let Some((listener, config)) = https {
         let read_timeout = tls.tls_read_timeout.unwrap_or(http.read_timeout);
@@ -160,7 +161,7 @@ fn serve(arguments: &Arguments, listeners: Listeners, node: &Node, edges: &mut T
             api(read_timeout, tls.tls_write_timeout.unwrap_or(http.write_timeout)).router();
         let limits = limits(arguments, tls.tls_listen_limit.unwrap_or(http.listen_limit));
         let (transport, stop) = (Transport::Tls(config), edges.stop.clone());
-        edges.tasks.spawn(serve::limited_tcp(listener, transport, limits, router, stop));
+        edges.spawn(serve::limited_tcp(listener, transport, limits, router, stop));
     }
 }
 
