@@ -54,6 +54,8 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     line: String,
+    /// Where the URL of the boot's files begins in the line.
+    boot_url: Option<usize>,
     /// Additions that were left out, since they cannot stand in a script: a typing error in a record must not keep a machine
     /// from booting.
     pub left_out: Vec<BadWord>,
@@ -64,7 +66,7 @@ impl Default for Arguments {
     fn default() -> Self {
         let mut line = String::with_capacity(USUAL_BYTES);
         line.push_str(INITRD);
-        Self { line, left_out: Vec::new() }
+        Self { line, boot_url: None, left_out: Vec::new() }
     }
 }
 
@@ -79,6 +81,19 @@ impl Arguments {
         self.line.extend([key, "=", value]);
         let (_before, word) = self.line.split_at(start);
         check_word(word).map(drop).map_err(|bad| Error::Value(key, bad))
+    }
+
+    /// Adds the URL of the boot's files.
+    pub fn set_boot_url(&mut self, url: &str) -> Result<(), Error> {
+        self.set("boot_url", url)?;
+        self.boot_url = self.line.len().checked_sub(url.len());
+        Ok(())
+    }
+
+    /// Returns the line before and after the URL of the boot's files, if that is `url`.
+    fn around_boot_url(&self, url: &str) -> Option<(&str, &str)> {
+        let (before, rest) = self.line.split_at_checked(self.boot_url?)?;
+        Some((before, rest.strip_prefix(url)?))
     }
 
     /// Adds the words of `list`. Words that cannot stand in a script are left out.
@@ -143,6 +158,11 @@ pub fn load(environment: &Environment<'_>) -> Result<String, Error> {
         true => "${base}",
         false => url("status URL", status_url)?,
     };
+    // Short scripts fit into one segment of TCP.
+    let [arguments, own_url, more_arguments] = match arguments.around_boot_url(base) {
+        Some((before, after)) => [before, "${base}", after],
+        None => [arguments.line(), "", ""],
+    };
     let [set_syslog, server, or_not] = match syslog {
         Some(server) => ["set syslog ", word("syslog server", server)?, " ||\n"],
         None => [""; 3],
@@ -163,7 +183,9 @@ pub fn load(environment: &Environment<'_>) -> Result<String, Error> {
         "set try:int32 0\n:again\nimgfree ||\nkernel --name kernel ${base}/",
         kernel,
         " ",
-        arguments.line(),
+        arguments,
+        own_url,
+        more_arguments,
         machine,
         " && initrd --name initrd ${base}/",
         initrd,
@@ -333,9 +355,10 @@ fn word<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {
 }
 
 fn url<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {
-    let (scheme, _) = value.split_once("://").ok_or_else(|| Error::Scheme(value.into()))?;
+    let (scheme, rest) = value.split_once(':').ok_or_else(|| Error::Scheme(value.into()))?;
     let fetchable = ["http", "https", "tftp"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
-    if fetchable { word(name, value) } else { Err(Error::Scheme(value.into())) }
+    let is_url = fetchable && rest.starts_with("//");
+    if is_url { word(name, value) } else { Err(Error::Scheme(value.into())) }
 }
 
 /// Returns the label of a script's kind in logs, metrics and timelines.

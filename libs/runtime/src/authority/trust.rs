@@ -40,6 +40,8 @@ pub(super) struct Trust {
     /// The new authority's certificate, signed by the former one.
     cross: Option<CertificateDer<'static>>,
     pem: String,
+    /// That of the one that issues. Each boot script has it.
+    fingerprint: String,
     clients: Arc<dyn ClientCertVerifier>,
     servers: Arc<WebPkiServerVerifier>,
 }
@@ -73,7 +75,8 @@ impl Trust {
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
         let clients = clients.allow_unauthenticated().build().map_err(general)?;
         let servers = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
-        Ok(Self { all, issuer, key, cross, pem, clients, servers: servers.map_err(general)? })
+        let (fingerprint, servers) = (fingerprint(&all[issuer]), servers.map_err(general)?);
+        Ok(Self { all, issuer, key, cross, pem, fingerprint, clients, servers })
     }
 
     /// Returns the certificate of the authority that issues.
@@ -180,7 +183,7 @@ impl SiteAuthority {
 
     /// Returns the SHA-256 of the authority's certificate (DER) in hex. A machine trusts the certificate with it only.
     pub fn fingerprint(&self) -> String {
-        fingerprint(self.trust().issuer())
+        self.trust().fingerprint.clone()
     }
 
     /// Returns the fingerprints of all trusted certificates, beginning with that of the authority that issues.

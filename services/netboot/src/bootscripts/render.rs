@@ -143,12 +143,12 @@ impl BootScripts {
             ("instance_id", of(|machine| machine.instance.as_ref().map_or("", |own| &own.id))),
             ("vlan_id", &vlan),
             ("boot_token", &boot.identity),
-            ("boot_url", &boot.url),
-            ("ca_sha256", &authority),
-            ("boot_time", &boot_time),
         ] {
             line.set(key, value).map_err(broken)?;
         }
+        line.set_boot_url(&boot.url).map_err(broken)?;
+        line.set("ca_sha256", &authority).map_err(broken)?;
+        line.set("boot_time", &boot_time).map_err(broken)?;
         if of(|machine| &machine.hardware.architecture) == "x86_64" {
             line.extend("intel_iommu=on iommu=pt");
         }

@@ -124,10 +124,13 @@ pub(crate) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }
 
-/// Returns the value of the kernel argument `key` in `script`.
+/// Returns the value of the kernel argument `key` in `script`, as iPXE expands it.
 pub(crate) fn argument<'a>(script: &'a str, key: &str) -> &'a str {
     let word = script.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    word.unwrap()
+    match word.unwrap() {
+        "${base}" => script.lines().find_map(|line| line.strip_prefix("set base ")).unwrap(),
+        word => word,
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
-use store::records::{Change, CheckReport, Error, Kind, Listing, ListingBuilder, Records};
+use store::records::{Change, CheckReport, Error, Kind as _, Listing, ListingBuilder, Records};
 use store::{Commit, ScopedStore, Write};
 use tinwright::netboot::v1::Boot;
 use uuid::Uuid;
@@ -40,15 +40,10 @@ pub(super) fn group(owner: BootOwner) -> String {
     }
 }
 
-/// Boots as records.
-#[derive(Debug)]
-pub struct BootKind;
-
-impl Kind for BootKind {
-    type Record = Boot;
-    type Id = String;
-    const KIND: &'static str = "boot";
-}
+store::kind!(
+    /// Boots as records.
+    pub BootKind: Boot, String, "boot"
+);
 
 /// Boots in a store.
 #[derive(Clone, Debug)]

@@ -109,7 +109,7 @@ fn the_worker_script() {
     let boots = with_instance(boots(id, |_| {}), id, occ::State::Provisioning);
     let line = format!(
         "initrd=initrd facility=lab syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true \
-         worker_id={id} hw_addr=02:00:00:00:00:01 instance_id=i-1 vlan_id=42 boot_token=IDENTITY boot_url={FILES} \
+         worker_id={id} hw_addr=02:00:00:00:00:01 instance_id=i-1 vlan_id=42 boot_token=IDENTITY boot_url=${{base}} \
          ca_sha256=ab boot_time=1800000000 intel_iommu=on iommu=pt console=tty0 console=ttyS1,115200 panic=5 \
          quiet loglevel=7 last"
     );
@@ -148,16 +148,14 @@ fn the_generic_script() {
 iseq ${arch} i386 && cpuid --ext 29 && set arch x86_64 ||
 iseq ${arch} arm64 && set arch aarch64 ||
 ";
-    let line = format!(
-        "initrd=initrd syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true boot_url={FILES} \
-         ca_sha256=ab boot_time=1800000000 console=tty0 console=ttyS1,115200 panic=5 worker_id=${{mac}} \
-         hw_addr=${{mac}}"
-    );
+    let line = "initrd=initrd syslog_host=192.0.2.1 grpc_authority=192.0.2.1:42113 tinkerbell_tls=true boot_url=${base} \
+         ca_sha256=ab boot_time=1800000000 console=tty0 console=ttyS1,115200 panic=5 worker_id=${mac} \
+         hw_addr=${mac}";
     let files = ["vmlinuz-${arch}", "initramfs-${arch}"];
     let nobody = HardwareId::from_bytes(NO_HARDWARE);
     assert_eq!(
         text(&boots, Mac([2, 0, 0, 0, 0, 9]), nobody),
-        expected("02-00-00-00-00-09", FILES, before, files, &line, "${base}")
+        expected("02-00-00-00-00-09", FILES, before, files, line, "${base}")
     );
 }
 
