@@ -120,12 +120,13 @@ const QUANTITIES: [Quantity; 9] = [
     },
 ];
 
-/// Measures this program's server and the one of the program at `former`, in `rounds` rounds.
-pub fn compare(former: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+/// Measures this program's server and the one of the program at `former`, in `rounds` rounds: the quantities with `only` in their
+/// names.
+pub fn run(former: &Path, rounds: usize, only: &str, report: &mut Report) -> anyhow::Result<()> {
     process::pin_to(process::core::BENCH)?;
     let programs = [setup::program("tinwright"), former.to_owned()];
     println!("{:32}{:>10}{:>12}{:>12}{:>8}{:>10}", "", "", "ours", "former", "ratio", "scaled");
-    for quantity in QUANTITIES {
+    for quantity in QUANTITIES.into_iter().filter(|it| it.name.contains(only)) {
         let mut figures = [Vec::new(), Vec::new()];
         for round in 0..rounds {
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };

@@ -40,6 +40,9 @@ enum Command {
         /// Number of rounds; the median counts
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
         rounds: u8,
+        /// Measure only what has this in its name
+        #[arg(long, default_value = "")]
+        only: String,
     },
     /// Power on simulated machines, all at once, and wait until each has its instance-id
     Boot {
@@ -70,9 +73,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
             beside(&only, rounds.into(), &mut report)?;
         }
-        Command::Former { program, rounds } => {
+        Command::Former { program, rounds, only } => {
             setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
-            former::compare(&program, rounds.into(), &mut report)?;
+            former::run(&program, rounds.into(), &only, &mut report)?;
         }
         Command::Boot { machines } => {
             let mut site = Site::new(Settings::with_defaults(setup::program("tinwright")))?;

@@ -5,7 +5,9 @@
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
 use serde_json::Value as Json;
-use similar::TextDiff;
+use similar::algorithms::{Capture, Compact, Replace, myers};
+use similar::group_diff_ops;
+use similar::udiff::UnifiedHunkHeader;
 use tinwright::options::is_set;
 use tinwright::{field_mask, json};
 
@@ -63,12 +65,23 @@ pub fn visible<M: Message + Name + Default>(old: &M, new: &M) -> anyhow::Result<
 /// Returns the lines that differ in YAML, without secrets.
 pub fn diff<M: Message + Name + Default>(old: Option<&M>, new: &M) -> anyhow::Result<String> {
     let old = old.map(yaml).transpose()?.unwrap_or_default();
-    let (new, mut lines) = (yaml(new)?, String::new());
-    let diff = TextDiff::from_lines(&old, &new);
-    for hunk in diff.unified_diff().context_radius(CONTEXT_LINES).iter_hunks() {
-        lines.push_str(&hunk.to_string());
+    Ok(changed_lines(&old, &yaml(new)?))
+}
+
+/// Returns the lines that differ in two texts, with lines around them.
+fn changed_lines(old: &str, new: &str) -> String {
+    let [old, new] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
+    // `similar::TextDiff` would bring all algorithms along.
+    let mut diff = Compact::new(Replace::new(Capture::new()), &*old, &*new);
+    let Ok(()) = myers::diff(&mut diff, &*old, 0..old.len(), &*new, 0..new.len());
+    let mut lines = String::new();
+    for hunk in group_diff_ops(diff.into_inner().into_inner().into_ops(), CONTEXT_LINES) {
+        lines.push_str(&format!("{}\n", UnifiedHunkHeader::new(&hunk)));
+        for change in hunk.iter().flat_map(|part| part.iter_changes(&*old, &*new)) {
+            lines.extend([&*change.tag().to_string(), change.value()]);
+        }
     }
-    Ok(lines)
+    lines
 }
 
 /// Returns `message` in YAML, without secrets and without fields that the server sets.
