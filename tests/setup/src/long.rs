@@ -164,8 +164,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::lanes::RACK_TESTS;
     use crate::sources;
-    use crate::suite::RACK_TESTS;
 
     /// Returns the name of the test binary that has the source file `path`.
     fn binary(path: &Path) -> &str {

@@ -3,7 +3,9 @@
 //! This program has few dependencies, so that it is built quickly and prints its first line soon.
 
 mod alone;
+mod json;
 mod lab;
+mod lanes;
 mod long;
 #[cfg(test)]
 mod sources;

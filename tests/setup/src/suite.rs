@@ -1,11 +1,9 @@
 //! Runs tests, measurements and checks, and packs the programs.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -13,24 +11,7 @@ use setup::package::Contents;
 use setup::{packages, program, root, run, tools};
 
 use crate::times::{self, Times};
-use crate::{alone, lab};
-
-/// The tests of the package `rack`, the longest first, in groups whose tests run one after another. Each of
-/// [`RACK_LANES`] takes the next group when it is free.
-pub(crate) const RACK_TESTS: [&[&str]; 10] = [
-    &["restarts"],
-    &["provision"],
-    &["ial"],
-    &["first_screen"],
-    &["node"],
-    &["enrolment"],
-    &["failures"],
-    &["imageapi"],
-    &["firmware"],
-    &["power", "edges", "ial_client", "view"],
-];
-/// Groups of the rack's tests that run at the same time.
-const RACK_LANES: usize = 2;
+use crate::{alone, lab, lanes};
 
 /// The script that installs the BMCs of the virtual rack.
 const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
@@ -88,20 +69,20 @@ pub(crate) fn test_lab(test: lab::Test) -> anyhow::Result<()> {
 /// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
     if arguments.is_empty() {
-        return with_times(|times| beside_rack(times, || others(times), || Ok(())));
+        return with_times(|times| lanes::run(times, || Ok(())));
     }
     build_tests()?;
     run(cargo(["test", "--workspace"]).args(arguments))
 }
 
-/// Runs all tests and checks. The checks begin once no more tests of the rack have to begin: they occupy Cargo's build directory.
+/// Runs all tests and checks. The checks begin once no more tests have to begin: they occupy Cargo's build directory.
 pub(crate) fn test_and_check() -> anyhow::Result<()> {
     let check = || {
         // The tests go before.
         rustix::process::nice(CHECK_NICENESS)?;
         check()
     };
-    with_times(|times| beside_rack(times, || others(times), check))
+    with_times(|times| lanes::run(times, check))
 }
 
 /// Builds and runs `tests`. Prints what took longest at the end, also after a failure.
@@ -130,83 +111,12 @@ pub(crate) fn build_tests() -> anyhow::Result<Duration> {
     })
 }
 
-/// Runs the tests that are not the rack's, and beside them those of the control plane in containers.
-fn others(times: &Times) -> anyhow::Result<()> {
-    let lab = || lab::test(lab::Test::ControlPlane);
-    let (tested, lab) = std::thread::scope(|scope| {
-        let name = "the control plane in containers";
-        let lab = scope.spawn(move || times.measure("lab", name, lab));
-        let mut test = cargo(["test", "--workspace", "--exclude", "rack", "--no-fail-fast"]);
-        (run(times.record(&mut test)), lab.join())
-    });
-    both(tested, lab.map_err(|_| anyhow::anyhow!("a panic"))?)
-}
-
 /// Returns the first error. If there are two, prints the second one.
 pub(crate) fn both<T>(first: anyhow::Result<T>, second: anyhow::Result<()>) -> anyhow::Result<T> {
     if let (Err(_), Err(second)) = (&first, &second) {
         eprintln!("cargo rack: {second:#}");
     }
     first.and_then(|value| second.map(|()| value))
-}
-
-/// Does `work` while the tests of the rack run, and `then` once there is none left to begin. Prints their output afterwards.
-fn beside_rack(
-    times: &Times,
-    work: impl FnOnce() -> anyhow::Result<()>,
-    then: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<()> {
-    let (groups, then) = (Mutex::new(RACK_TESTS.iter()), Mutex::new(Some(then)));
-    let next = || lock(&groups).next();
-    let lane = || {
-        let mut outputs = Vec::new();
-        while !outputs.last().is_some_and(is_interrupted)
-            && let Some(tests) = next()
-        {
-            outputs.push(times.record(&mut rack_tests(tests)).output());
-        }
-        let then = lock(&then).take();
-        match then.filter(|_| !outputs.last().is_some_and(is_interrupted)) {
-            Some(then) => (outputs, then()),
-            None => (outputs, Ok(())),
-        }
-    };
-    let (mut result, lanes) = std::thread::scope(|scope| {
-        let lanes = [(); RACK_LANES].map(|()| scope.spawn(lane));
-        (work(), lanes.map(std::thread::ScopedJoinHandle::join))
-    });
-    for lane in lanes {
-        let panicked = || (Vec::new(), Err(anyhow::anyhow!("a panic")));
-        let (outputs, done) = lane.unwrap_or_else(|_| panicked());
-        result = outputs.into_iter().map(print).chain([done]).fold(result, both);
-    }
-    result
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// True if a signal ended the tests, such as that of Ctrl-C: then no others are begun.
-fn is_interrupted(output: &std::io::Result<Output>) -> bool {
-    output.as_ref().is_ok_and(|output| output.status.signal().is_some())
-}
-
-/// Prints what tests wrote. Fails if one of them failed.
-fn print(output: std::io::Result<Output>) -> anyhow::Result<()> {
-    let Output { status, stdout, stderr } = output?;
-    std::io::stdout().write_all(&stdout)?;
-    std::io::stderr().write_all(&stderr)?;
-    anyhow::ensure!(status.success(), "tests of the rack failed: {status}");
-    Ok(())
-}
-
-/// Returns the command that runs `tests` of the rack.
-fn rack_tests(tests: &[&str]) -> Command {
-    // `--workspace`, so that it builds nothing again.
-    let mut command = cargo(["test", "--workspace", "--no-fail-fast"]);
-    command.args(tests.iter().flat_map(|test| ["--test", test]));
-    command
 }
 
 /// Builds the release programs, packs them, and prints the paths of the packages.

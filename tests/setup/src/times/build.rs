@@ -3,16 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use hifijson::SliceLexer;
-use hifijson::token::Lex as _;
-use hifijson::value::{Value, parse_bounded};
+use hifijson::value::Value;
 
 use super::record::Timed;
+use crate::json::{self, Json};
 
 /// The text before the array of units in the report.
 const UNITS: &str = "const UNIT_DATA = ";
-/// Maximum nesting of the array. The sections of a unit are at depth 5.
-const MAX_DEPTH: usize = 16;
 
 /// Removes the reports of earlier builds. Cargo writes one for each build, and removes none.
 pub(crate) fn remove_reports(target: &Path) {
@@ -33,9 +30,7 @@ fn folder(target: &Path) -> PathBuf {
 /// Reads the units of a `report`, except those that were not compiled again.
 fn units(report: &str) -> anyhow::Result<Vec<Timed>> {
     let (_, units) = report.split_once(UNITS).with_context(|| format!("{UNITS:?}: not found"))?;
-    let mut lexer = SliceLexer::new(units.as_bytes());
-    let first = lexer.ws_peek().context("the array of units: missing")?;
-    let units = parse_bounded(MAX_DEPTH, first, &mut lexer).map_err(anyhow::Error::msg)?;
+    let units = json::parse(units).context("the array of units")?;
     let Value::Array(units) = units else { anyhow::bail!("the units: not an array") };
     let units =
         units.iter().map(|it| unit(it).with_context(|| format!("a unit: unknown form: {it}")));
@@ -45,14 +40,10 @@ fn units(report: &str) -> anyhow::Result<Vec<Timed>> {
 
 /// Reads an object such as `{"name": "setup", "target": " cargo-rack \"bin\"", "duration": 1.5}`.
 /// A unit without target is the crate's library.
-fn unit<Number: AsRef<str>, Text: AsRef<str>>(unit: &Value<Number, Text>) -> Option<Timed> {
-    let Value::Object(fields) = unit else { return None };
-    let field = |key| fields.iter().find(|(name, _)| name.as_ref() == key).map(|(_, value)| value);
-    let Value::String(name) = field("name")? else { return None };
-    let Value::String(target) = field("target")? else { return None };
-    let Value::Number((duration, _)) = field("duration")? else { return None };
-    let name = format!("{}{}", name.as_ref(), target.as_ref());
-    Some(Timed { seconds: duration.as_ref().parse().ok()?, name })
+fn unit(unit: &Json<'_>) -> Option<Timed> {
+    let Value::Number((duration, _)) = json::field(unit, "duration")? else { return None };
+    let name = [json::text(unit, "name")?, json::text(unit, "target")?].concat();
+    Some(Timed { seconds: duration.parse().ok()?, name })
 }
 
 #[cfg(test)]
