@@ -56,14 +56,14 @@ impl Api {
         stop: CancellationToken,
     ) -> Self {
         let grants = Grants::new(ScopedStore::new(store, Self::NAME), clock);
-        let (subnets, ranges) = (grants.subnets().clone(), grants.ranges().clone());
+        let (subnets, ranges) = (grants.subnets.clone(), grants.ranges.clone());
         let tenants = TenantDirectory::new(identity);
         let mirrors = (
             Mirror::new(subnets.records().clone()),
             Mirror::new(ranges.records().clone()),
-            Mirror::new(grants.records().clone()),
+            Mirror::new(grants.records.clone()),
         );
-        let binding_mirror = Mirror::new(grants.bindings().records().clone());
+        let binding_mirror = Mirror::new(grants.bindings.records().clone());
         let (objects, conflicts) = (ObjectClaims::new(&grants), Conflicts::default());
         let leases = Leases::default();
         Self {
@@ -102,7 +102,7 @@ impl HostedService for Api {
         visitor.mirror(subnets);
         visitor.mirror(ranges);
         visitor.mirror(grants);
-        visitor.records(self.grants.claims().records());
+        visitor.records(&self.grants.claims.records);
         visitor.mirror(&self.binding_mirror);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::str::FromStr;
 
-use store::records::{self, Change, Kind, Records};
+use store::records::{self, Change, Records};
 use store::{Commit, Expect, ScopedStore, Store as _, Write};
 use tinwright::address::v1 as pb;
 
@@ -12,15 +12,10 @@ use crate::Error;
 use crate::block::{Block, Span};
 use crate::chunk::{Chunk, ChunkId};
 
-/// The kind of the claims.
-#[derive(Debug)]
-pub enum ClaimKind {}
-
-impl Kind for ClaimKind {
-    type Record = pb::Claim;
-    type Id = ClaimId;
-    const KIND: &'static str = "claim";
-}
+store::kind!(
+    /// The kind of the claims.
+    pub ClaimKind: pb::Claim, ClaimId, "claim"
+);
 
 /// The id of a claim: [`Block::key`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,18 +80,14 @@ const PAGE_RECORDS: usize = 500;
 /// The claims in the store.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    records: Records<ClaimKind>,
+    /// The underlying records.
+    pub records: Records<ClaimKind>,
 }
 
 impl Claims {
     /// The claims in `store`, whose keys are the address service's.
     pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<ClaimKind> {
-        &self.records
     }
 
     /// Returns the change by which `holder` gets `block`. Fails if a part of it is taken, and names who has it.

@@ -94,13 +94,20 @@ impl Served for GrantKind {}
 /// The grants.
 #[derive(Clone, Debug)]
 pub struct Grants {
-    records: Records<GrantKind>,
-    claims: Claims,
-    subnets: Subnets,
-    ranges: Ranges,
-    bindings: Bindings,
-    clock: Clock,
-    turns: Turns,
+    /// The underlying records.
+    pub records: Records<GrantKind>,
+    /// The claims of all objects.
+    pub claims: Claims,
+    /// The subnets.
+    pub subnets: Subnets,
+    /// The ranges.
+    pub ranges: Ranges,
+    /// The bindings of locations.
+    pub bindings: Bindings,
+    /// The clock that gives the times of states.
+    pub(crate) clock: Clock,
+    /// The turns of repeated commits.
+    pub(crate) turns: Turns,
 }
 
 impl Grants {
@@ -111,41 +118,6 @@ impl Grants {
         let bindings = Bindings::new(store.clone(), clock.clone());
         let (records, claims) = (Records::new(store.clone()), Claims::new(store));
         Self { records, claims, subnets, ranges, bindings, clock, turns: Turns::default() }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<GrantKind> {
-        &self.records
-    }
-
-    /// Returns the subnets.
-    pub fn subnets(&self) -> &Subnets {
-        &self.subnets
-    }
-
-    /// Returns the ranges.
-    pub fn ranges(&self) -> &Ranges {
-        &self.ranges
-    }
-
-    /// Returns the turns of repeated commits.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.turns
-    }
-
-    /// Returns the clock that gives the times of states.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Returns the bindings of locations.
-    pub fn bindings(&self) -> &Bindings {
-        &self.bindings
-    }
-
-    /// Returns the claims of all objects.
-    pub fn claims(&self) -> &Claims {
-        &self.claims
     }
 
     /// Grants a block as `wanted` says, or returns the grant that has its key.
@@ -198,7 +170,7 @@ impl Grants {
         block: Block,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Grant, Error> {
-        let claim = self.claims.records().get(&block.key()).await?;
+        let claim = self.claims.records.get(&block.key()).await?;
         match claim.filter(|claim| claim.noun == Holder::GRANT) {
             Some(claim) => {
                 let found = self.records.get(&claim.object_id).await?;

@@ -91,7 +91,7 @@ impl Grants {
     /// Returns the subnet with the network of `wanted`, which is created if no other one has a part of it.
     async fn import_subnet(&self, wanted: &ConfiguredSubnet) -> Result<pb::Subnet, Error> {
         let block: Block = wanted.cidr.parse().map_err(|_| invalid(&wanted.cidr))?;
-        if let Some(found) = self.subnets().overlapping(block.span()).await? {
+        if let Some(found) = self.subnets.overlapping(block.span()).await? {
             if network(&found)? == block {
                 return Ok(found);
             }
@@ -105,7 +105,7 @@ impl Grants {
             labels: labels(),
             ..pb::Subnet::default()
         };
-        let made = self.subnets().create(subnet, None).await?;
+        let made = self.subnets.create(subnet, None).await?;
         tracing::info!(subnet.name = made.name, cidr = made.cidr, "subnet of the file created");
         Ok(made)
     }
@@ -120,7 +120,7 @@ impl Grants {
         let parsed = first.parse().ok().zip(last.parse().ok());
         let wanted = parsed.and_then(|(first, last)| Span::new(first, last));
         let wanted = wanted.ok_or_else(|| invalid(first))?;
-        for range in self.ranges().of_subnet(&subnet.id).await? {
+        for range in self.ranges.of_subnet(&subnet.id).await? {
             let addresses = span(&range)?;
             if addresses == wanted && range.kind() == pb::RangeKind::Dynamic {
                 return Ok(());
@@ -144,7 +144,7 @@ impl Grants {
             labels: labels(),
             ..pb::Range::default()
         };
-        let made = self.ranges().create(range, None).await?;
+        let made = self.ranges.create(range, None).await?;
         tracing::info!(range.name = made.name, "range of the file created");
         Ok(())
     }

@@ -40,9 +40,9 @@ pub struct ObjectClaims {
 impl ObjectClaims {
     /// The claims of objects beside `grants`.
     pub fn new(grants: &Grants) -> Self {
-        let (claims, clock) = (grants.claims().clone(), grants.clock().clone());
+        let (claims, clock) = (grants.claims.clone(), grants.clock.clone());
         let batches = ClaimBatches::new(claims.clone());
-        Self { claims, batches, turns: grants.turns().clone(), clock }
+        Self { claims, batches, turns: grants.turns.clone(), clock }
     }
 
     /// Claims all of `addresses` for `holder`, or none. Those of `ended` objects, which have its noun, are taken over.
@@ -87,7 +87,7 @@ impl ObjectClaims {
     pub async fn of(&self, addresses: &[Block]) -> Result<Vec<pb::Claim>, Error> {
         let mut claims = Vec::new();
         for block in addresses {
-            claims.extend(self.claims.records().get(&block.key()).await?);
+            claims.extend(self.claims.records.get(&block.key()).await?);
         }
         Ok(claims)
     }
@@ -124,7 +124,7 @@ impl ObjectClaims {
         block: Block,
         ended: &[String],
     ) -> Result<pb::ClaimedAddress, Error> {
-        let (records, now) = (self.claims.records(), self.clock.wall());
+        let (records, now) = (&self.claims.records, self.clock.wall());
         let (change, is_new) = match records.get(&block.key()).await? {
             None => {
                 let add = self.claims.to_add(block, &new_claim(block, holder, now)).await;
@@ -151,7 +151,7 @@ impl ObjectClaims {
         block: Block,
         revision: i64,
     ) -> Result<(), Error> {
-        let records = self.claims.records();
+        let records = &self.claims.records;
         let found = records.get(&block.key()).await?;
         let Some(old) = found.filter(|claim| claim.revision == revision) else { return Ok(()) };
         let mut rest = holders(&old);

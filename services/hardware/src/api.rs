@@ -63,16 +63,16 @@ pub struct Api {
 impl Api {
     /// Serves `records`, and releases each at `peers` before it is deleted. Watches end at `stop`.
     pub fn new(records: HardwareRecords, peers: Peers, stop: CancellationToken) -> Self {
-        let (store, clock) = (records.records().store(), records.clock());
+        let (store, clock) = (records.records.store(), &records.clock);
         let locations = Locations::new(store.clone(), clock.clone());
         let models = Models::new(store.clone(), clock.clone());
         let unknown = UnknownMachines::new(store.clone(), clock.clone());
         Self {
             enrolments: Enrolments::new(records.clone()),
-            mirror: Mirror::new(records.records().clone()),
+            mirror: Mirror::new(records.records.clone()),
             location_mirror: Mirror::new(locations.records().clone()),
             model_mirror: Mirror::new(models.records().clone()),
-            unknown_mirror: Mirror::new(unknown.records().clone()),
+            unknown_mirror: Mirror::new(unknown.records.clone()),
             records,
             locations,
             models,
@@ -92,7 +92,7 @@ impl Api {
             return Err(Violations::single("hardware.revision", "is missing").into());
         }
         // The update itself compares the revision again.
-        let old = self.records.records().at(&update.id, update.revision).await?;
+        let old = self.records.records.at(&update.id, update.revision).await?;
         match scripts::only_removes_one_shot(&old, update, paths) {
             true => Ok(()),
             false => Err(Status::permission_denied(
@@ -116,7 +116,7 @@ impl HostedService for Api {
         visitor.bounded(&self.mirror);
         visitor.mirror(&self.location_mirror);
         visitor.mirror(&self.model_mirror);
-        visitor.records(self.enrolments.log());
+        visitor.records(&self.enrolments.log);
         visitor.mirror(&self.unknown_mirror);
     }
 
@@ -128,7 +128,7 @@ impl HostedService for Api {
         tokio::join!(
             followed,
             sweep(unknown, unknown_mirror, mirror.clone(), stop.clone()),
-            claims.claims().reconcile(&claims, claims.clock(), &stop),
+            claims.claims.reconcile(&claims, &claims.clock, &stop),
             interrupted::run(records, mirror, peers, stop.clone()),
         );
         Ok(())
@@ -154,7 +154,7 @@ impl HardwareService for Api {
     ) -> Result<Response<pb::GetHardwareResponse>, Status> {
         let viewer = Viewer::of(&request, request.get_ref().view())?;
         let selector = selector(request.into_inner())?;
-        let found = self.records.records().select(&selector).await?;
+        let found = self.records.records.select(&selector).await?;
         if !self.peers.is_visible(&found.id, viewer.tenant.as_ref()).await? {
             return Err(selector.missing("hardware").into());
         }

@@ -94,7 +94,8 @@ impl Kind for EnrolmentLogKind {
 #[derive(Clone, Debug)]
 pub struct Enrolments {
     machines: HardwareRecords,
-    log: Records<EnrolmentLogKind>,
+    /// The record of enrolments.
+    pub log: Records<EnrolmentLogKind>,
     limits: Arc<Limits>,
 }
 
@@ -107,19 +108,14 @@ struct Limits {
 impl Enrolments {
     /// Enrols into `machines`.
     pub fn new(machines: HardwareRecords) -> Self {
-        let log = Records::new(machines.records().store().clone());
+        let log = Records::new(machines.records.store().clone());
         let [enrolments, alarms] = [RATE, ALARM_RATE].map(RateLimiter::new);
         Self { machines, log, limits: Arc::new(Limits { enrolments, alarms }) }
     }
 
-    /// The record of enrolments.
-    pub fn log(&self) -> &Records<EnrolmentLogKind> {
-        &self.log
-    }
-
     /// Returns the record of the machine that made `report`. It is created or completed, unless this was done already.
     pub async fn enrol(&self, report: &Report) -> Result<pb::Hardware, Error> {
-        let now = self.machines.clock().monotonic();
+        let now = self.machines.clock.monotonic();
         self.limits.enrolments.take((), now).map_err(|_| Error::TooManyEnrolments)?;
         for _ in 0..MAX_REPETITIONS {
             let log = self.log.get(SITE).await?;
@@ -149,7 +145,7 @@ impl Enrolments {
         log: Option<EnrolmentLog>,
         outcome: Outcome,
     ) -> Result<pb::Hardware, Error> {
-        let now = self.machines.clock().wall();
+        let now = self.machines.clock.wall();
         let accepted = accepted_in_this_hour(log.as_ref(), now);
         let may_accept = accepted.1 < MAX_ACCEPTED;
         let with_time = |mut machine: pb::Hardware| {
@@ -158,7 +154,7 @@ impl Enrolments {
             machine.inventory.iter_mut().for_each(|it| it.report_time = time);
             machine
         };
-        let records = self.machines.records();
+        let records = &self.machines.records;
         match outcome {
             Outcome::Done(machine) => Ok(*machine),
             Outcome::Create(machine) => {
@@ -187,7 +183,7 @@ impl Enrolments {
                 };
                 let counted = self.to_count(log, accepted, &new);
                 let new = self.machines.updated(&old, new);
-                let location = to_expect_location(self.machines.locations(), &new).await?;
+                let location = to_expect_location(&self.machines.locations, &new).await?;
                 let made =
                     records.replace_with(&old, new, counted.and(location).and(policy)).await?;
                 tracing::info!(hardware.id = made.id, "enrolled machine completed");
@@ -246,7 +242,7 @@ impl Enrolments {
     async fn survey(&self, report: &Report) -> Result<Survey, Error> {
         let (mut survey, mut after) = (Survey::default(), String::new());
         loop {
-            let (page, more) = self.machines.records().page("", &after, PAGE_RECORDS).await?;
+            let (page, more) = self.machines.records.page("", &after, PAGE_RECORDS).await?;
             after = page.last().map_or(after, |last| last.id.clone());
             page.into_iter().for_each(|machine| survey.add(report, machine));
             if !more {

@@ -90,10 +90,14 @@ impl Served for HardwareKind {
 /// The machines of the site.
 #[derive(Clone, Debug)]
 pub struct HardwareRecords {
-    clock: Clock,
-    claims: AddressClaims,
-    records: Records<HardwareKind>,
-    locations: Records<LocationKind>,
+    /// The clock that gives the times in the records.
+    pub clock: Clock,
+    /// The claims of addresses.
+    pub claims: AddressClaims,
+    /// The underlying records.
+    pub records: Records<HardwareKind>,
+    /// The records of locations.
+    pub(crate) locations: Records<LocationKind>,
     models: Records<ModelKind>,
 }
 
@@ -109,26 +113,6 @@ impl HardwareRecords {
     /// Claims the addresses that machines reserve with `claims`.
     pub fn with_claims(self, claims: AddressClaims) -> Self {
         Self { claims, ..self }
-    }
-
-    /// Returns the claims of addresses.
-    pub fn claims(&self) -> &AddressClaims {
-        &self.claims
-    }
-
-    /// Returns the clock that gives the times in the records.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// The records underneath.
-    pub fn records(&self) -> &Records<HardwareKind> {
-        &self.records
-    }
-
-    /// The records of locations.
-    pub(crate) fn locations(&self) -> &Records<LocationKind> {
-        &self.locations
     }
 
     /// Returns `machine` as it is stored, which a model's policy may accept, and the change that expects that model unchanged.

@@ -91,7 +91,8 @@ fn describe(reason: Reason) -> &'static str {
 /// The machines without a record.
 #[derive(Clone, Debug)]
 pub struct UnknownMachines {
-    records: Records<UnknownMachineKind>,
+    /// The underlying records.
+    pub records: Records<UnknownMachineKind>,
     machines: Records<HardwareKind>,
     clock: Clock,
     limits: Arc<Limits>,
@@ -109,11 +110,6 @@ impl UnknownMachines {
         let [calls, events] = [CALL_RATE, EVENT_RATE].map(RateLimiter::new);
         let limits = Arc::new(Limits { calls, events });
         Self { records: Records::new(store.clone()), machines: Records::new(store), clock, limits }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<UnknownMachineKind> {
-        &self.records
     }
 
     /// Stores machines that were seen, except those that have a record.

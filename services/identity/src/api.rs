@@ -59,7 +59,7 @@ impl Api {
         let tenants = Tenants::new(store.clone(), clock.clone());
         let revocations = Revocations::new(store.clone());
         let mirrors =
-            (Mirror::new(tenants.records().clone()), Mirror::new(revocations.records().clone()));
+            (Mirror::new(tenants.records().clone()), Mirror::new(revocations.records.clone()));
         let certificates = Certificates::new(store.clone(), authority.clone(), clock.clone());
         Self {
             rotation: Rotation::new(authority, resealer, certificates.clone(), store.clone()),
@@ -105,7 +105,7 @@ impl HostedService for Api {
     fn visit(&self, visitor: &mut impl RecordVisitor) {
         visitor.mirror(&self.mirrors.0);
         visitor.records(self.credentials.records());
-        visitor.records(self.certificates.records());
+        visitor.records(&self.certificates.records);
         visitor.mirror(&self.mirrors.1);
     }
 

@@ -82,7 +82,8 @@ pub struct Issued {
 /// The certificates.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    records: Records<CertificateKind>,
+    /// The underlying records.
+    pub records: Records<CertificateKind>,
     tenants: Tenants,
     revocations: Revocations,
     authority: Arc<SiteAuthority>,
@@ -95,11 +96,6 @@ impl Certificates {
         let (tenants, revocations) =
             (Tenants::new(store.clone(), clock.clone()), Revocations::new(store.clone()));
         Self { records: Records::new(store), tenants, revocations, authority, clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<CertificateKind> {
-        &self.records
     }
 
     /// Returns the certificate of the site's authority in PEM.
@@ -158,7 +154,7 @@ impl Certificates {
     pub async fn revoke(&self, serial: &Serial) -> Result<Option<pb::Certificate>, Error> {
         let found = self.records.get(&serial.to_string()).await?;
         let now = self.clock.wall();
-        if self.revocations.records().get(&serial.identity()).await?.is_some() {
+        if self.revocations.records.get(&serial.identity()).await?.is_some() {
             return Ok(found);
         }
         let expires = match found.as_ref().and_then(|certificate| certificate.expire_time) {
@@ -167,7 +163,7 @@ impl Certificates {
         };
         let revocation = self.revocations.to_revoke(serial.identity(), now, expires);
         let Some(old) = found else {
-            self.revocations.records().commit(revocation).await?;
+            self.revocations.records.commit(revocation).await?;
             return Ok(None);
         };
         let mut new = pb::Certificate { revoke_time: Some(now.into()), ..old.clone() };

@@ -18,10 +18,6 @@ use tinwright::identity::v1 as pb;
 /// The time for which a deleted credential is refused: no call of a door for its holder lasts longer.
 pub const CREDENTIAL_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The kind of these records.
-#[derive(Debug)]
-pub enum RevocationKind {}
-
 /// The name of a revoked identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationId(String);
@@ -40,27 +36,22 @@ impl fmt::Display for RevocationId {
     }
 }
 
-impl Kind for RevocationKind {
-    type Record = pb::Revocation;
-    type Id = RevocationId;
-    const KIND: &'static str = "revocation";
-}
+store::kind!(
+    /// The kind of these records.
+    pub RevocationKind: pb::Revocation, RevocationId, "revocation"
+);
 
 /// The revocations.
 #[derive(Clone, Debug)]
 pub struct Revocations {
-    records: Records<RevocationKind>,
+    /// The underlying records.
+    pub records: Records<RevocationKind>,
 }
 
 impl Revocations {
     /// The revocations in `store`, whose keys are the identity service's.
     pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<RevocationKind> {
-        &self.records
     }
 
     /// Returns the change that revokes `identity`, which expires at `expires`. It fails if it is revoked already.

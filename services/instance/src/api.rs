@@ -57,7 +57,7 @@ impl Api {
     ) -> Self {
         let claims = AddressClaims::new("instance", services.address.clone());
         let instances = Instances::new(store, clock).with_claims(claims);
-        let mirror = Mirror::new(instances.records().clone());
+        let mirror = Mirror::new(instances.records.clone());
         Self { instances, mirror, peers: Peers::new(services), stop }
     }
 
@@ -69,7 +69,7 @@ impl Api {
         show_deleted: bool,
         tenant: Option<&TenantName>,
     ) -> Result<pb::Instance, Status> {
-        let mut found = self.instances.records().select(selector).await;
+        let mut found = self.instances.records.select(selector).await;
         if let (Err(records::Error::Missing { .. }), true) = (&found, show_deleted)
             && let Some(deleted) = self.instances.select_deleted(selector).await?
         {

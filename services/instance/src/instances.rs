@@ -203,7 +203,8 @@ impl Served for InstanceKind {
 /// The instances.
 #[derive(Clone, Debug)]
 pub struct Instances {
-    records: Records<InstanceKind>,
+    /// The underlying records.
+    pub records: Records<InstanceKind>,
     deleted: Records<DeletedKind>,
     claims: AddressClaims,
     clock: Clock,
@@ -220,11 +221,6 @@ impl Instances {
     /// Claims the addresses of instances with `claims`.
     pub fn with_claims(self, claims: AddressClaims) -> Self {
         Self { claims, ..self }
-    }
-
-    /// The records underneath.
-    pub fn records(&self) -> &Records<InstanceKind> {
-        &self.records
     }
 
     /// The wall time.

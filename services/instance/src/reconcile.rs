@@ -124,7 +124,7 @@ impl Reconciler {
     /// Makes the next step of the instance `id`, if there is one.
     async fn step(&self, id: &str) -> Result<Outcome, Error> {
         let step = async {
-            let records = self.instances.records();
+            let records = &self.instances.records;
             let found = records.get(id).await.map_err(instances::Error::from)?;
             let Some(instance) = found else { return Ok(Outcome::Done) };
             tracing::Span::current().record("hardware.id", &instance.hardware_id);

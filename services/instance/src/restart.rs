@@ -145,7 +145,7 @@ async fn check_machine(peers: &Peers, instance: &pb::Instance) -> Result<(), Err
 
 /// Returns the instance `id` if it is active, or if its machine may boot the system of its platform or as a node, and was not seen to do so.
 async fn active(instances: &Instances, id: InstanceId) -> Result<pb::Instance, Error> {
-    let found = instances.records().at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
+    let found = instances.records.at(&id.to_string(), 0).await.map_err(instances::Error::from)?;
     if found.state() == pb::State::Active || is_booting(&found) {
         return Ok(found);
     }

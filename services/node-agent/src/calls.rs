@@ -32,7 +32,8 @@ const CLAIMED_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Call {
     id: Option<String>,
-    deadline: Instant,
+    /// The end of the call's time.
+    pub(crate) deadline: Instant,
     state: AtomicU8,
 }
 
@@ -40,11 +41,6 @@ impl Call {
     /// Returns the call's id, if it has one.
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.as_deref()
-    }
-
-    /// Returns the end of the call's time.
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
     }
 
     /// Takes the right to decide the result. False if the call has expired.

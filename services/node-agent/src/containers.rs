@@ -143,7 +143,7 @@ pub(crate) async fn first_run(core: &Core, call: &Call, id: i64) -> Result<(), C
 async fn start_run(core: &Core, call: &Call, id: i64) -> Result<(), CallError> {
     let object = core.object(id)?;
     let step = container_step(core, &object)?;
-    core.kernel.containers.start(&step, call.deadline()).await?;
+    core.kernel.containers.start(&step, call.deadline).await?;
     core.update_object(id, |object| {
         object.run.is_starting = false;
         object.set_container_state(State::Running);

@@ -206,7 +206,7 @@ async fn take_step(core: &Core, call: &Call, id: i64, step: CreationStep) -> Res
     let record = core.object(id)?.to_record(Phase::Creating);
     core.commit(vec![Change::Put(Box::new(record))]).await?;
     call.check_time()?;
-    let (storage, deadline) = (&core.kernel.storage, call.deadline());
+    let (storage, deadline) = (&core.kernel.storage, call.deadline);
     core.update_object(id, |object| object.effect = Effect::Unknown);
     let taken = match step {
         CreationStep::Attach { source, baseline } => {

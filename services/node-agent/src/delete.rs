@@ -26,7 +26,7 @@ pub(crate) async fn delete(
     let _guard = core.lock(id).await?;
     call.check_time()?;
     let result = begin(&core, &call, object_type, id, force).await?;
-    if let Err(error) = tear_down(&core, id, call.deadline()).await {
+    if let Err(error) = tear_down(&core, id, call.deadline).await {
         refuse(&core, id, Event::Refused).await;
         return Err(error);
     }

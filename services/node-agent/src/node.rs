@@ -26,7 +26,7 @@ use crate::{calls, collect, containers, reconcile};
 /// A node that executes calls of the ImageAPI. A clone is the same node.
 #[derive(Clone, Debug)]
 pub struct Node {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     /// Stops the tasks that have no end of their own when the last clone is dropped.
     _stop: Arc<DropGuard>,
 }
@@ -135,11 +135,6 @@ impl Node {
         self.core.stop.cancel();
         self.core.tasks.close();
         self.core.tasks.wait().await;
-    }
-
-    #[cfg(test)]
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
     }
 
     fn list_attachments(&self, list: &ListAttachments) -> Result<ImageResult, CallError> {

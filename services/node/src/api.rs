@@ -94,7 +94,7 @@ impl Api {
             stop.clone(),
         );
         Self {
-            node_mirror: Mirror::new(nodes.records().clone()),
+            node_mirror: Mirror::new(nodes.records.clone()),
             stack_mirror: Mirror::new(stacks.records().clone()),
             calls: Calls::new(nodes.clone(), streams.clone(), call_mirror.clone(), name),
             servers: Servers::new(store, nodes.clone(), streams.clone(), own.clone()),
@@ -127,7 +127,7 @@ impl HostedService for Api {
         visitor.mirror(&self.node_mirror);
         visitor.mirror(&self.stack_mirror);
         visitor.mirror(&self.call_mirror);
-        visitor.records(self.servers.records());
+        visitor.records(&self.servers.records);
     }
 
     /// Follows records, machines and instances, and works on nodes and stacks.
@@ -137,7 +137,7 @@ impl HostedService for Api {
         let Self { node_mirror, stack_mirror, call_mirror, .. } = self;
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(changed) = changed else { anyhow::bail!("the node service runs already") };
-        let clock = nodes.clock().clone();
+        let clock = nodes.clock.clone();
         let taker = Taker::new(call_mirror, streams.clone(), clock, self.own.name);
         let reconciler = Reconciler::new(nodes, stacks, directory.clone(), peers, desired, streams);
         let mirrors = (node_mirror, stack_mirror);

@@ -94,8 +94,8 @@ struct Pending<'a> {
 impl Calls {
     /// Makes calls by `streams` of this process, `own`, and passes others on by `mirror`'s records.
     pub fn new(nodes: Nodes, streams: Streams, mirror: Mirror<CallKind>, own: String) -> Self {
-        let forwarder = Forwarder::new(mirror, streams.clone(), nodes.clock().clone());
-        let log = EventLog::new(nodes.records().store().clone(), "node");
+        let forwarder = Forwarder::new(mirror, streams.clone(), nodes.clock.clone());
+        let log = EventLog::new(nodes.records.store().clone(), "node");
         Self { nodes, streams, forwarder, log, own, open: Arc::new(Semaphore::new(MAX_OPEN)) }
     }
 
@@ -108,7 +108,7 @@ impl Calls {
         call: &ImageCall,
     ) -> Result<ImageResult, Error> {
         let permit = self.open.try_acquire().map_err(|_| Error::TooManyCalls)?;
-        let clock = self.nodes.clock();
+        let clock = &self.nodes.clock;
         let (begin, now) = (clock.monotonic(), clock.wall());
         let take_until = now + TAKE_TIMEOUT;
         let pending = Pending { node, call_id: &id.scoped, call, begin, take_until };
@@ -198,7 +198,7 @@ impl Calls {
         node: &str,
         refused: &BTreeSet<String>,
     ) -> Result<Option<String>, Error> {
-        let node = self.nodes.records().require(node).await?;
+        let node = self.nodes.records.require(node).await?;
         let others = node.connections.into_iter().rev().map(|connection| connection.server);
         let mut others = others.filter(|server| *server != self.own && !refused.contains(server));
         Ok(others.next())
@@ -223,7 +223,7 @@ impl Calls {
     }
 
     fn clock(&self) -> &Clock {
-        self.nodes.clock()
+        &self.nodes.clock
     }
 }
 

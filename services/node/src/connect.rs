@@ -179,9 +179,9 @@ impl Reader {
                 Some(Message::Hello(_)) => return Err(Error::Protocol("there was a second hello")),
                 Some(Message::Result(result)) => streams.answer(&self.node, &result),
                 Some(Message::Observation(observation)) => {
-                    while bucket.take(nodes.clock().monotonic()).is_err() {
-                        let until = nodes.clock().wall() + OBSERVATION_PAUSE;
-                        nodes.clock().sleep_until(until).await;
+                    while bucket.take(nodes.clock.monotonic()).is_err() {
+                        let until = nodes.clock.wall() + OBSERVATION_PAUSE;
+                        nodes.clock.sleep_until(until).await;
                     }
                     nodes.observe(&self.node, &self.boot, &observation).await?;
                 }

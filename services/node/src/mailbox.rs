@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
 use store::ScopedStore;
-use store::records::{self, Change, Kind, Records};
+use store::records::{self, Change, Records};
 use tinwright::node::v1::{ImageCall, NodeCallResult};
 use tinwright::secret::{Sealable, SecretPart};
 use uuid::Uuid;
@@ -107,50 +107,45 @@ impl Sealable for ForwardedCall {
     }
 }
 
-/// The kind of these records.
-#[derive(Debug)]
-pub enum CallKind {}
-
 tinwright::stored_record!(ForwardedCall, "forwarded call", id);
 
-impl Kind for CallKind {
-    type Record = ForwardedCall;
-    type Id = Uuid;
-    const KIND: &'static str = "call";
-}
+store::kind!(
+    /// The kind of these records.
+    pub CallKind: ForwardedCall, Uuid, "call"
+);
 
 /// The calls that are passed on.
 #[derive(Clone, Debug)]
-pub struct Mailbox(Records<CallKind>);
+pub struct Mailbox {
+    /// The underlying records.
+    pub records: Records<CallKind>,
+}
 
 impl Mailbox {
     /// The calls in `store`, whose keys are the node service's.
     pub fn new(store: ScopedStore) -> Self {
-        Self(Records::new(store))
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<CallKind> {
-        &self.0
+        Self { records: Records::new(store) }
     }
 
     /// Stores a new call.
     pub async fn post(&self, call: &ForwardedCall) -> Result<ForwardedCall, Error> {
-        Ok(self.0.create(call, Change::default(), None).await?)
+        Ok(self.records.create(call, Change::default(), None).await?)
     }
 
     /// Removes a call that nobody has taken. False if somebody has.
     pub async fn take_back(&self, posted: &ForwardedCall) -> Result<bool, Error> {
-        match self.0.commit(self.0.to_delete(posted)).await {
+        match self.records.commit(self.records.to_delete(posted)).await {
             Ok(_) => Ok(true),
-            Err(records::Error::Changed { .. }) => Ok(self.0.get(&posted.id).await?.is_none()),
+            Err(records::Error::Changed { .. }) => {
+                Ok(self.records.get(&posted.id).await?.is_none())
+            }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Removes a call whose outcome was read.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
-        self.0.take_back(id, None, |_| false).await?;
+        self.records.take_back(id, None, |_| false).await?;
         Ok(())
     }
 
@@ -170,7 +165,7 @@ impl Mailbox {
         if state != CallState::Taken {
             new.call = None;
         }
-        match self.0.replace(call, new).await {
+        match self.records.replace(call, new).await {
             Ok(stored) => Ok(Some(stored)),
             Err(records::Error::Changed { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -180,7 +175,7 @@ impl Mailbox {
     /// Deletes calls whose time ended a while before `now`.
     pub async fn delete_old(&self, now: SystemTime) -> Result<(), Error> {
         let limit = now.checked_sub(REMOVAL_DELAY).map_or(0, millis);
-        let listing = self.0.list("", 500, |call| call.end_ms < limit).await?;
+        let listing = self.records.list("", 500, |call| call.end_ms < limit).await?;
         for call in listing.records {
             self.remove(&call.id).await?;
         }
@@ -240,9 +235,9 @@ mod tests {
         assert_eq!((answered.state(), answered.result.is_none()), (CallState::TooLong, true));
         let later = SystemTime::UNIX_EPOCH + Duration::from_secs(61);
         mailbox.delete_old(later).await.unwrap();
-        assert!(mailbox.records().get(&posted.id).await.unwrap().is_some());
+        assert!(mailbox.records.get(&posted.id).await.unwrap().is_some());
         mailbox.delete_old(later + Duration::from_secs(1)).await.unwrap();
-        assert!(mailbox.records().get(&posted.id).await.unwrap().is_none());
+        assert!(mailbox.records.get(&posted.id).await.unwrap().is_none());
     }
 
     #[test]

@@ -58,24 +58,16 @@ impl Served for NodeKind {}
 /// The nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    records: Records<NodeKind>,
-    clock: Clock,
+    /// The underlying records.
+    pub records: Records<NodeKind>,
+    /// The clock of the records.
+    pub clock: Clock,
 }
 
 impl Nodes {
     /// The nodes in `store`, whose keys are the node service's. `clock` gives the times in records.
     pub fn new(store: ScopedStore, clock: Clock) -> Self {
         Self { records: Records::new(store), clock }
-    }
-
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<NodeKind> {
-        &self.records
-    }
-
-    /// Returns the clock of the records.
-    pub fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// Returns the node `id`.

@@ -170,7 +170,7 @@ impl Reconciler {
 
     /// Makes the record of the node `id` follow its machine and the instance there.
     async fn node(&self, id: &str) -> Result<Outcome, Error> {
-        let node = self.nodes.records().get(id).await?;
+        let node = self.nodes.records.get(id).await?;
         let (node, occupant) = match (self.directory.view(id), node) {
             (None, node) => (node, None),
             (Some(Occupancy { machine: Some(machine), occupant }), node) => {
@@ -205,7 +205,7 @@ impl Reconciler {
             if node.as_ref().is_some_and(|it| node_state::with_machine(it.clone(), machine) != *it)
             {
                 self.nodes.follow_machine(id, machine).await?;
-                return Ok(self.nodes.records().get(id).await?);
+                return Ok(self.nodes.records.get(id).await?);
             }
             return Ok(node);
         };
@@ -221,7 +221,7 @@ impl Reconciler {
         occupant: Option<Occupant>,
         node: Option<&Node>,
     ) -> Result<Option<Assignment>, Error> {
-        let new = node_state::new_node(id, machine, self.nodes.clock().wall());
+        let new = node_state::new_node(id, machine, self.nodes.clock.wall());
         let present = node.unwrap_or(&new);
         let Some(occupant) = occupant else {
             let has_none = present.stack_id.is_empty()
@@ -257,7 +257,7 @@ impl Reconciler {
         }
         self.streams.end_all(id);
         if !node.connected {
-            self.nodes.records().commit(self.nodes.records().to_delete(&node)).await?;
+            self.nodes.records.commit(self.nodes.records.to_delete(&node)).await?;
         }
         Ok(None)
     }
@@ -272,7 +272,7 @@ impl Reconciler {
         // After the stack: what is decided by older nodes is not committed.
         let nodes = self.nodes.all(|node| node.stack_id == id).await?;
         let members: Vec<_> = nodes.iter().filter_map(|it| Member::new(rollout, it)).collect();
-        let now = self.nodes.clock().wall();
+        let now = self.nodes.clock.wall();
         let step = rollout::step(rollout, &members, now);
         let (mut change, mut assigned, mut bytes) = (Change::default(), 0, 0);
         for node in step.assign.iter().filter_map(|id| nodes.iter().find(|node| node.id == *id)) {
@@ -286,7 +286,7 @@ impl Reconciler {
                 ..Assignment::new(&node.instance_id, &stack, rollout.version)
             };
             let new = node_state::assigned(node.clone(), new, true, now);
-            change = change.and(self.nodes.records().to_replace(node, &new));
+            change = change.and(self.nodes.records.to_replace(node, &new));
         }
         let new = versions::after_step(&stack, &step, assigned, now);
         let wait = step.due.map(|due| due.duration_since(now).unwrap_or_default());

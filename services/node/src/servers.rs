@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use store::ScopedStore;
-use store::records::{self, Change, Kind, Records};
+use store::records::{self, Change, Records};
 use tinwright::secret::Sealable;
 use tokio_util::sync::CancellationToken;
 
@@ -41,17 +41,12 @@ pub struct ServerRecord {
 
 impl Sealable for ServerRecord {}
 
-/// The kind of these records.
-#[derive(Debug)]
-pub enum ServerKind {}
-
 tinwright::stored_record!(ServerRecord, "server of nodes", name);
 
-impl Kind for ServerKind {
-    type Record = ServerRecord;
-    type Id = String;
-    const KIND: &'static str = "server";
-}
+store::kind!(
+    /// The kind of these records.
+    pub ServerKind: ServerRecord, String, "server"
+);
 
 /// The name of this process.
 #[derive(Clone, Debug)]
@@ -86,7 +81,8 @@ impl Views {
 /// The processes, and the connections of nodes to them.
 #[derive(Clone, Debug)]
 pub struct Servers {
-    records: Records<ServerKind>,
+    /// The underlying records.
+    pub records: Records<ServerKind>,
     nodes: Nodes,
     streams: Streams,
     mailbox: Mailbox,
@@ -102,11 +98,6 @@ impl Servers {
         Self { records: Records::new(store), nodes, streams, mailbox, own, is_only }
     }
 
-    /// Returns the underlying records.
-    pub fn records(&self) -> &Records<ServerKind> {
-        &self.records
-    }
-
     /// Shows that this process is there, and removes what others left, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut views = Views::default();
@@ -115,7 +106,7 @@ impl Servers {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "the connections of nodes were not compared; trying again");
             }
-            let clock = self.nodes.clock();
+            let clock = &self.nodes.clock;
             let pause = clock.sleep_until(clock.wall() + INTERVAL);
             if stop.run_until_cancelled(pause).await.is_none() {
                 return;
@@ -135,7 +126,7 @@ impl Servers {
         let mut servers: BTreeMap<_, _> = names.map(|name| (name, 0)).collect();
         servers.extend(listing.records.iter().map(|it| (it.name.clone(), it.revision)));
         servers.remove(&self.own);
-        let gone = views.gone(&servers, self.nodes.clock().monotonic());
+        let gone = views.gone(&servers, self.nodes.clock.monotonic());
         for node in &connected {
             for connection in node.connections.iter().filter(|it| gone.contains(&it.server)) {
                 self.nodes.disconnect(&node.id, &connection.server).await?;
@@ -147,7 +138,7 @@ impl Servers {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.mailbox.delete_old(self.nodes.clock().wall()).await
+        self.mailbox.delete_old(self.nodes.clock.wall()).await
     }
 
     async fn beat(&self) -> Result<(), Error> {

@@ -58,8 +58,8 @@ pub struct Api {
 impl Api {
     /// Serves `jobs` and their BMCs, and carries out the jobs with `timing`. Watches end at `stop`.
     pub fn new(jobs: Jobs, timing: Timing, stop: CancellationToken) -> Self {
-        let bmc_mirror = Mirror::new(jobs.bmcs().records().clone());
-        let job_mirror = Mirror::new(jobs.records().clone());
+        let bmc_mirror = Mirror::new(jobs.bmcs.records.clone());
+        let job_mirror = Mirror::new(jobs.records.clone());
         let readings = SharedReadings::new(stop.clone());
         let (enrolment, hardware) = (None, None);
         Self { jobs, bmc_mirror, job_mirror, readings, timing, enrolment, hardware, stop }
@@ -77,7 +77,7 @@ impl Api {
 
     /// Returns the BMC of the machine `hardware`. Fails with the machine's name if it has none.
     async fn bmc_of(&self, hardware: &str) -> Result<pb::Bmc, Error> {
-        self.with_name(self.jobs.bmcs().get_by_hardware(hardware).await).await
+        self.with_name(self.jobs.bmcs.get_by_hardware(hardware).await).await
     }
 
     /// Replaces the id of a machine without a BMC by its name in the error of `result`, if it has
@@ -97,7 +97,7 @@ impl Api {
     /// Reads the system of the machine of `bmc`. Calls that come in quick succession share a
     /// reading.
     async fn read_system(&self, bmc: pb::Bmc) -> Result<System, Status> {
-        let bmcs = self.jobs.bmcs();
+        let bmcs = &self.jobs.bmcs;
         let target = bmcs.target(&bmc).await?;
         let read = || {
             let target = target.clone();
@@ -134,8 +134,8 @@ impl HostedService for Api {
     fn visit(&self, visitor: &mut impl RecordVisitor) {
         visitor.mirror(&self.bmc_mirror);
         visitor.bounded(&self.job_mirror);
-        visitor.records(self.jobs.bmcs().passwords());
-        visitor.records(self.jobs.queues());
+        visitor.records(&self.jobs.bmcs.passwords);
+        visitor.records(&self.jobs.queues);
     }
 
     /// Follows the records and carries out jobs. A running job continues at the next start.
@@ -149,7 +149,7 @@ impl HostedService for Api {
 
     /// Encrypts the passwords of BMCs, too, whose key is another one.
     async fn reseal(&self) -> anyhow::Result<usize> {
-        let passwords = self.jobs.bmcs().reseal().await.context("the passwords of BMCs")?;
+        let passwords = self.jobs.bmcs.reseal().await.context("the passwords of BMCs")?;
         Ok(hosted::reseal(self).await? + passwords)
     }
 }
@@ -165,7 +165,7 @@ impl PowerService for Api {
         // The digest of a request is stored: it must not allow guessing the password.
         let body = pb::Bmc { password: String::new(), ..bmc.clone() };
         let request = serving::idempotent(&caller, &request_id, &body)?;
-        let bmc = self.jobs.bmcs().create(bmc, login(skip_login), request).await?;
+        let bmc = self.jobs.bmcs.create(bmc, login(skip_login), request).await?;
         Ok(Response::new(pb::CreateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -174,7 +174,7 @@ impl PowerService for Api {
         request: Request<pb::GetBmcRequest>,
     ) -> Result<Response<pb::GetBmcResponse>, Status> {
         use pb::get_bmc_request::By;
-        let bmcs = self.jobs.bmcs();
+        let bmcs = &self.jobs.bmcs;
         let bmc = match request.into_inner().by {
             None => {
                 return Err(Violations::single("by", "is missing: set id or hardware_id").into());
@@ -200,7 +200,7 @@ impl PowerService for Api {
         let mut update = Violations::require("bmc", bmc)?;
         update.id = Violations::parse::<BmcId>("bmc.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
-        let bmc = self.jobs.bmcs().update(update, &paths, login(skip_login)).await?;
+        let bmc = self.jobs.bmcs.update(update, &paths, login(skip_login)).await?;
         Ok(Response::new(pb::UpdateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -211,7 +211,7 @@ impl PowerService for Api {
     ) -> Result<Response<pb::DeleteBmcResponse>, Status> {
         let pb::DeleteBmcRequest { id, revision } = request.into_inner();
         let id: BmcId = Violations::parse("id", &id)?;
-        self.jobs.bmcs().delete(id, revision).await?;
+        self.jobs.bmcs.delete(id, revision).await?;
         Ok(Response::new(pb::DeleteBmcResponse {}))
     }
 

@@ -50,11 +50,14 @@ pub enum Login {
 /// The BMCs.
 #[derive(Clone, Debug)]
 pub struct Bmcs {
-    records: Records<Bmc>,
-    passwords: Records<Password>,
+    /// The underlying records.
+    pub records: Records<Bmc>,
+    /// The encrypted passwords.
+    pub(crate) passwords: Records<Password>,
     seal: Arc<Seal>,
     plaintext: PlaintextHttp,
-    clock: Clock,
+    /// The clock of all records of this service.
+    pub(crate) clock: Clock,
 }
 
 impl Bmcs {
@@ -63,21 +66,6 @@ impl Bmcs {
         let store = ScopedStore::new(store, "power");
         let (records, passwords) = (Records::new(store.clone()), Records::new(store));
         Self { records, passwords, seal: Arc::new(seal), plaintext, clock }
-    }
-
-    /// The records underneath.
-    pub fn records(&self) -> &Records<Bmc> {
-        &self.records
-    }
-
-    /// The encrypted passwords.
-    pub(crate) fn passwords(&self) -> &Records<Password> {
-        &self.passwords
-    }
-
-    /// The clock of all records of this service.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// Adds a BMC. A repeated `request` returns the first result.

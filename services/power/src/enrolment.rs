@@ -68,9 +68,9 @@ impl Enrolment {
     /// Enrols the machine that `request` describes.
     pub async fn enrol(&self, request: pb::EnrolBmcRequest) -> Result<pb::EnrolBmcResponse, Error> {
         let (bmc, discovery) = check_request(&request)?;
-        let bmc = self.jobs.bmcs().check_new(bmc)?;
+        let bmc = self.jobs.bmcs.check_new(bmc)?;
         let _running = self.begin(&bmc)?;
-        match self.jobs.bmcs().find_by_address(&bmc).await? {
+        match self.jobs.bmcs.find_by_address(&bmc).await? {
             Some(existing) => Box::pin(self.complete(existing, discovery)).await,
             None => Box::pin(self.enrol_new(bmc, discovery, request)).await,
         }
@@ -78,9 +78,9 @@ impl Enrolment {
 
     /// Reads the inventory of the machine of the stored `bmc`, and stores it.
     pub async fn read_inventory(&self, bmc: pb::Bmc) -> Result<(Power, hw::BmcInventory), Error> {
-        let target = self.jobs.bmcs().target(&bmc).await?;
+        let target = self.jobs.bmcs.target(&bmc).await?;
         let (reading, inventory) = bmc_client::read_inventory(target).await?;
-        let bmc = self.jobs.bmcs().pin(bmc, reading.certificate).await?;
+        let bmc = self.jobs.bmcs.pin(bmc, reading.certificate).await?;
         self.hardware.record(&bmc.hardware_id, inventory.clone()).await?;
         Ok((reading.system.power, inventory))
     }
@@ -102,7 +102,7 @@ impl Enrolment {
         discovery: Discovery,
         request: pb::EnrolBmcRequest,
     ) -> Result<pb::EnrolBmcResponse, Error> {
-        let (reading, inventory) = self.jobs.bmcs().log_in_to_new(&bmc).await?;
+        let (reading, inventory) = self.jobs.bmcs.log_in_to_new(&bmc).await?;
         let mut notes = missing_parts(&bmc, &inventory);
         let found = self.find_machine(&inventory).await?;
         let hardware_created = found.is_none();
@@ -119,7 +119,7 @@ impl Enrolment {
         };
         bmc.hardware_id.clone_from(&machine.id);
         set_certificate(&mut bmc, reading.certificate);
-        let bmc = self.jobs.bmcs().create(bmc, crate::Login::Skip, None).await?;
+        let bmc = self.jobs.bmcs.create(bmc, crate::Login::Skip, None).await?;
         let found = Found { reading, inventory };
         let response = pb::EnrolBmcResponse {
             hardware_created,
@@ -161,7 +161,7 @@ impl Enrolment {
                 ..response
             });
         }
-        let target = self.jobs.bmcs().target(&bmc).await?;
+        let target = self.jobs.bmcs.target(&bmc).await?;
         let (reading, inventory) = bmc_client::read_inventory(target).await?;
         self.finish(bmc, machine, discovery, Found { reading, inventory }, response).await
     }

@@ -51,10 +51,14 @@ pub struct JobFilter {
 /// The jobs.
 #[derive(Clone, Debug)]
 pub struct Jobs {
-    records: Records<Job>,
-    queues: Records<Queue>,
-    bmcs: Bmcs,
-    process: String,
+    /// The underlying records.
+    pub records: Records<Job>,
+    /// The queues of machines.
+    pub(crate) queues: Records<Queue>,
+    /// The BMCs that carry out the jobs.
+    pub bmcs: Bmcs,
+    /// The name of this process in claims.
+    pub process: String,
     machines: Option<TenantMachines>,
 }
 
@@ -62,7 +66,7 @@ impl Jobs {
     /// The jobs for `bmcs`, in the same store. `process` is the name of this process. No other running process on this store
     /// may have the name; a later one may.
     pub fn new(bmcs: Bmcs, process: String) -> Self {
-        let store = bmcs.records().store().clone();
+        let store = bmcs.records.store().clone();
         let (records, queues) = (Records::new(store.clone()), Records::new(store));
         Self { records, queues, bmcs, process, machines: None }
     }
@@ -73,29 +77,9 @@ impl Jobs {
         Self { machines: Some(machines), ..self }
     }
 
-    /// The name of this process in claims.
-    pub fn process(&self) -> &str {
-        &self.process
-    }
-
-    /// The records underneath.
-    pub fn records(&self) -> &Records<Job> {
-        &self.records
-    }
-
-    /// The queues of machines.
-    pub(crate) fn queues(&self) -> &Records<Queue> {
-        &self.queues
-    }
-
-    /// The BMCs that carry out the jobs.
-    pub fn bmcs(&self) -> &Bmcs {
-        &self.bmcs
-    }
-
     /// The clock of all records.
     pub(crate) fn clock(&self) -> &Clock {
-        self.bmcs.clock()
+        &self.bmcs.clock
     }
 
     /// Adds `job`, which the site or a service of it orders, to the end of its machine's queue. It belongs to the instance on the machine; one
@@ -381,7 +365,7 @@ impl Jobs {
     /// Returns the change that adds `job` to the end of its machine's queue, unless it is held back. Fails if the machine has no BMC.
     async fn to_enqueue(&self, job: &pb::PowerJob) -> Result<Change, Error> {
         let bmc = self.bmcs.get_by_hardware(&job.hardware_id).await?;
-        let unchanged = self.bmcs.records().unchanged(&bmc);
+        let unchanged = self.bmcs.records.unchanged(&bmc);
         if job.held {
             return Ok(unchanged);
         }

@@ -105,8 +105,8 @@ impl Api {
         let gate = MachineGate::new(peers.hardware.clone(), clock.clone());
         let mirrors = (
             Mirror::new(templates.records().clone()),
-            Mirror::new(workflows.records().clone()),
-            Mirror::new(logs.records().clone()),
+            Mirror::new(workflows.records.clone()),
+            Mirror::new(logs.records.clone()),
         );
         Self {
             reconciler: Reconciler {
@@ -167,9 +167,9 @@ impl HostedService for Api {
         visitor.mirror(templates);
         visitor.bounded(workflows);
         visitor.mirror(logs);
-        visitor.records(self.enrollment.records());
-        visitor.records(self.workflows.epochs().records());
-        visitor.records(self.enrollment.enrolments().records());
+        visitor.records(&self.enrollment.records);
+        visitor.records(&self.workflows.epochs.records);
+        visitor.records(&self.enrollment.enrolments.records);
     }
 
     /// Reconciles workflows and follows the records.
@@ -197,7 +197,7 @@ async fn delete_expired_tokens(enrollment: WorkerEnrollment, clock: Clock) {
         if let Err(error) = enrollment.delete_expired(clock.wall()).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "expired tokens not deleted");
         }
-        if let Err(error) = enrollment.enrolments().delete_ended(clock.wall()).await {
+        if let Err(error) = enrollment.enrolments.delete_ended(clock.wall()).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "ended enrolments not deleted");
         }

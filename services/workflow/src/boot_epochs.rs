@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use prost_types::Timestamp;
 use store::ScopedStore;
-use store::records::{self, Change, Kind, Records};
+use store::records::{self, Change, Records};
 use tinwright::{BootId, HardwareId};
 
 /// The present epoch of a machine.
@@ -37,38 +37,31 @@ pub struct BootEpoch {
     pub boot_id: String,
 }
 
-/// The kind of these records.
-#[derive(Debug)]
-pub enum BootEpochKind {}
-
 impl tinwright::secret::Sealable for BootEpoch {}
 
 tinwright::stored_record!(BootEpoch, "boot epoch", hardware_id);
 
-impl Kind for BootEpochKind {
-    type Record = BootEpoch;
-    type Id = HardwareId;
-    const KIND: &'static str = "epoch";
-}
+store::kind!(
+    /// The kind of these records.
+    pub BootEpochKind: BootEpoch, HardwareId, "epoch"
+);
 
 /// The boot epochs in the store.
 #[derive(Clone, Debug)]
-pub struct BootEpochs(Records<BootEpochKind>);
+pub struct BootEpochs {
+    /// The underlying records.
+    pub records: Records<BootEpochKind>,
+}
 
 impl BootEpochs {
     /// The epochs in `store`.
     pub fn new(store: ScopedStore) -> Self {
-        Self(Records::new(store))
-    }
-
-    /// The underlying records.
-    pub fn records(&self) -> &Records<BootEpochKind> {
-        &self.0
+        Self { records: Records::new(store) }
     }
 
     /// Returns the present epoch of a machine.
     pub async fn present(&self, machine: &str) -> Result<BootEpoch, records::Error> {
-        let found = self.0.get(machine).await?;
+        let found = self.records.get(machine).await?;
         Ok(found.unwrap_or_else(|| BootEpoch {
             hardware_id: machine.to_owned(),
             ..BootEpoch::default()
@@ -94,8 +87,8 @@ impl BootEpochs {
         let (begin_time, boot_id) = (Some(Timestamp::from(now)), boot.0.clone());
         let next = BootEpoch { number: present.next(), begin_time, boot_id, ..present.clone() };
         match present.revision {
-            0 => self.0.to_create(&next),
-            _ => self.0.to_replace(present, &next),
+            0 => self.records.to_create(&next),
+            _ => self.records.to_replace(present, &next),
         }
     }
 }

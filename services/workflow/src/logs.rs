@@ -106,18 +106,14 @@ impl LogKey {
 /// The logs of all actions.
 #[derive(Clone, Debug)]
 pub struct Logs {
-    records: Records<LogKind>,
+    /// The underlying records.
+    pub records: Records<LogKind>,
 }
 
 impl Logs {
     /// The logs in `store`.
     pub fn new(store: ScopedStore) -> Self {
         Self { records: Records::new(store) }
-    }
-
-    /// The underlying records.
-    pub fn records(&self) -> &Records<LogKind> {
-        &self.records
     }
 
     /// Appends `data`, which begins at `offset` of the attempt's log, except the part that is stored already. Stores nothing

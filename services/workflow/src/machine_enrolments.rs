@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 use prost_types::Timestamp;
 use runtime::boot_token::EnrolmentClaims;
-use store::records::{self, Kind, Records};
+use store::records::{self, Kind as _, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
 use tinwright::{BootId, HardwareId};
@@ -58,31 +58,24 @@ pub struct MachineEnrolment {
 
 impl Sealable for MachineEnrolment {}
 
-/// The kind of these records.
-#[derive(Debug)]
-pub enum MachineEnrolmentKind {}
-
 tinwright::stored_record!(MachineEnrolment, "enrolment", id);
 
-impl Kind for MachineEnrolmentKind {
-    type Record = MachineEnrolment;
-    type Id = HardwareId;
-    const KIND: &'static str = "enrolment";
-}
+store::kind!(
+    /// The kind of these records.
+    pub MachineEnrolmentKind: MachineEnrolment, HardwareId, "enrolment"
+);
 
 /// The enrolments in the store.
 #[derive(Clone, Debug)]
-pub struct MachineEnrolments(Records<MachineEnrolmentKind>);
+pub struct MachineEnrolments {
+    /// The underlying records.
+    pub records: Records<MachineEnrolmentKind>,
+}
 
 impl MachineEnrolments {
     /// The enrolments in `store`.
     pub fn new(store: ScopedStore) -> Self {
-        Self(Records::new(store))
-    }
-
-    /// The underlying records.
-    pub fn records(&self) -> &Records<MachineEnrolmentKind> {
-        &self.0
+        Self { records: Records::new(store) }
     }
 
     /// Spends the token with these claims for `boot` and the key with this hash. The same boot may do so again with the same key.
@@ -102,12 +95,12 @@ impl MachineEnrolments {
             network: network(claims.address, claims.prefix_length),
             expire_time: Some((SystemTime::UNIX_EPOCH + Duration::from_secs(claims.expiry)).into()),
         };
-        if self.0.get(&begun.id).await?.is_none() && self.is_full().await? {
+        if self.records.get(&begun.id).await?.is_none() && self.is_full().await? {
             return Err(Error::TooManyEnrolments);
         }
-        let first = match self.0.commit(self.0.to_create(&begun)).await {
+        let first = match self.records.commit(self.records.to_create(&begun)).await {
             Ok(_) => return Ok(()),
-            Err(records::Error::Exists { .. }) => self.0.require(&begun.id).await?,
+            Err(records::Error::Exists { .. }) => self.records.require(&begun.id).await?,
             Err(error) => return Err(error.into()),
         };
         let error = if first.key != begun.key {
@@ -122,7 +115,7 @@ impl MachineEnrolments {
     }
 
     async fn is_full(&self) -> Result<bool, records::Error> {
-        Ok(self.0.page("", "", MAX_ENROLMENTS).await?.0.len() >= MAX_ENROLMENTS)
+        Ok(self.records.page("", "", MAX_ENROLMENTS).await?.0.len() >= MAX_ENROLMENTS)
     }
 
     /// Returns the enrolment of the identity `id`, unless it has ended at `now`.
@@ -131,21 +124,21 @@ impl MachineEnrolments {
         id: HardwareId,
         now: SystemTime,
     ) -> Result<Option<MachineEnrolment>, records::Error> {
-        Ok(self.0.get(&id.to_string()).await?.filter(|begun| !has_ended(begun, now)))
+        Ok(self.records.get(&id.to_string()).await?.filter(|begun| !has_ended(begun, now)))
     }
 
     /// Deletes the enrolments that have ended.
     pub async fn delete_ended(&self, now: SystemTime) -> Result<(), records::Error> {
         let mut after = String::new();
         loop {
-            let (page, more) = self.0.page("", &after, PAGE_RECORDS).await?;
+            let (page, more) = self.records.page("", &after, PAGE_RECORDS).await?;
             after = page.last().map_or(after, |last| last.id.clone());
             let ended = page.iter().filter(|begun| has_ended(begun, now));
             let key =
                 |begun: &MachineEnrolment| format!("{}/{}", MachineEnrolmentKind::KIND, begun.id);
             let writes: Vec<_> = ended.map(|begun| Write::Delete(key(begun))).collect();
             if !writes.is_empty() {
-                self.0.store().commit(Commit { writes, ..Commit::default() }).await?;
+                self.records.store().commit(Commit { writes, ..Commit::default() }).await?;
             }
             if !more {
                 return Ok(());

@@ -22,7 +22,7 @@ use runtime::boot_token::{
     BootTokens, EnrolmentClaims, InvalidToken, LIFETIME, Purpose, VerifiedToken,
 };
 use sha2::{Digest as _, Sha256};
-use store::records::{self, Kind, Records};
+use store::records::{self, Kind as _, Records};
 use store::{Commit, ScopedStore, Store as _, Write};
 use tinwright::secret::Sealable;
 use tinwright::workflow::v1 as pb;
@@ -169,27 +169,24 @@ impl MachineToken {
     }
 }
 
-/// The kind of these records.
-#[derive(Debug)]
-pub enum SpentTokenKind {}
-
 impl Sealable for SpentToken {}
 
 tinwright::stored_record!(SpentToken, "boot token", nonce);
 
-impl Kind for SpentTokenKind {
-    type Record = SpentToken;
-    type Id = String;
-    const KIND: &'static str = "spent";
-}
+store::kind!(
+    /// The kind of these records.
+    pub SpentTokenKind: SpentToken, String, "spent"
+);
 
 /// Issues certificates to workers and to agents of nodes.
 #[derive(Clone)]
 pub struct WorkerEnrollment {
-    records: Records<SpentTokenKind>,
+    /// The underlying records.
+    pub records: Records<SpentTokenKind>,
     workflows: Records<WorkflowKind>,
     epochs: BootEpochs,
-    enrolments: MachineEnrolments,
+    /// The machines without a record that have an identity.
+    pub enrolments: MachineEnrolments,
     tokens: Arc<BootTokens>,
     issuer: Arc<dyn Issuer>,
 }
@@ -206,11 +203,6 @@ impl WorkerEnrollment {
         let (records, workflows) = (Records::new(store.clone()), Records::new(store.clone()));
         let enrolments = MachineEnrolments::new(store.clone());
         Self { records, workflows, epochs: BootEpochs::new(store), enrolments, tokens, issuer }
-    }
-
-    /// The underlying records.
-    pub fn records(&self) -> &Records<SpentTokenKind> {
-        &self.records
     }
 
     /// Verifies that `csr` can be read, and that `token` is valid and was issued to the caller's address, if that is known.
@@ -298,11 +290,6 @@ impl WorkerEnrollment {
     ) -> Result<IssuedCertificate, Error> {
         self.enrolments.begin(claims, key_hash(csr)?, boot).await?;
         Ok(self.issuer.issue(&Caller::enrolling(claims.id), csr)?)
-    }
-
-    /// The machines without a record that have an identity.
-    pub fn enrolments(&self) -> &MachineEnrolments {
-        &self.enrolments
     }
 
     async fn spend(&self, spent: SpentToken) -> Result<(), Error> {

@@ -109,8 +109,10 @@ pub fn index_live_workflows() -> Migration {
 /// The workflows.
 #[derive(Clone, Debug)]
 pub struct Workflows {
-    records: Records<WorkflowKind>,
-    epochs: BootEpochs,
+    /// The underlying records.
+    pub records: Records<WorkflowKind>,
+    /// The boot epochs of the machines.
+    pub epochs: BootEpochs,
     clock: Clock,
     worker_timeouts: WorkerTimeouts,
 }
@@ -131,16 +133,6 @@ impl Workflows {
     /// Returns the lifecycle value of a record.
     pub fn lifecycle(&self, record: &pb::Workflow) -> Result<lifecycle::Workflow, Damaged> {
         record::read(record, self.worker_timeouts)
-    }
-
-    /// The underlying records.
-    pub fn records(&self) -> &Records<WorkflowKind> {
-        &self.records
-    }
-
-    /// The boot epochs of the machines.
-    pub fn epochs(&self) -> &BootEpochs {
-        &self.epochs
     }
 
     /// Stores a new workflow. Repeating the same `request` returns the first result.

@@ -60,14 +60,14 @@ impl LocationBindingService for Api {
         &self,
         request: Request<pb::UpdateLocationBindingRequest>,
     ) -> Result<Response<pb::UpdateLocationBindingResponse>, Status> {
-        nouns::update(self.grants.bindings(), request).await
+        nouns::update(&self.grants.bindings, request).await
     }
 
     async fn delete_location_binding(
         &self,
         request: Request<pb::DeleteLocationBindingRequest>,
     ) -> Result<Response<pb::DeleteLocationBindingResponse>, Status> {
-        nouns::delete(self.grants.bindings(), request).await
+        nouns::delete(&self.grants.bindings, request).await
     }
 
     type WatchLocationBindingsStream = serving::Events<pb::WatchLocationBindingsResponse>;
@@ -92,7 +92,7 @@ impl Api {
             Violations::parse("location_binding.location_id", &binding.location_id)?;
         let location = self.machines.require_location(location).await?;
         self.tenants.require("location_binding.tenant", &binding.tenant).await?;
-        let created = self.grants.bindings().create(binding.clone(), request).await;
+        let created = self.grants.bindings.create(binding.clone(), request).await;
         created.map_err(|error| with_location_name(error, &location, &binding))
     }
 
@@ -103,7 +103,7 @@ impl Api {
         viewer: &Viewer,
     ) -> Result<pb::LocationBinding, Error> {
         use pb::get_location_binding_request::By;
-        let bindings = self.grants.bindings();
+        let bindings = &self.grants.bindings;
         match request.by {
             None => Err(Violations::single("by", "is missing: set id or in_force").into()),
             Some(By::Id(id)) => {

@@ -58,7 +58,7 @@ impl ClaimService for Api {
             claims.retain(keep);
             return Ok(Response::new(pb::ListClaimsResponse { claims, ..Default::default() }));
         }
-        let records = self.grants.claims().records();
+        let records = &self.grants.claims.records;
         let found = records.list(&page_token, serving::page_size(page_size)?, keep).await?;
         let next_page_token = found.next.unwrap_or_default();
         Ok(Response::new(pb::ListClaimsResponse { claims: found.records, next_page_token }))
@@ -132,7 +132,7 @@ impl Api {
     }
 
     fn events(&self) -> EventLog {
-        EventLog::new(self.grants.records().store().clone(), "address")
+        EventLog::new(self.grants.records.store().clone(), "address")
     }
 }
 

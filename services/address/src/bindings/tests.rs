@@ -22,7 +22,7 @@ impl Site {
     async fn subnet(&self, name: &str, cidr: &str) -> String {
         let (name, cidr) = (name.into(), cidr.into());
         let subnet = pb::Subnet { name, cidr, ..pb::Subnet::default() };
-        self.grants.subnets().create(subnet, None).await.unwrap().id
+        self.grants.subnets.create(subnet, None).await.unwrap().id
     }
 
     async fn range(&self, subnet_id: &str, name: &str, text: &str, kind: pb::RangeKind) -> String {
@@ -35,11 +35,11 @@ impl Site {
             kind: kind.into(),
             ..pb::Range::default()
         };
-        self.grants.ranges().create(range, None).await.unwrap().id
+        self.grants.ranges.create(range, None).await.unwrap().id
     }
 
     async fn bind(&self, binding: pb::LocationBinding) -> Result<pb::LocationBinding, Error> {
-        self.grants.bindings().create(binding, None).await
+        self.grants.bindings.create(binding, None).await
     }
 
     async fn grant(&self, wanted: pb::Grant) -> Result<String, String> {
@@ -93,18 +93,17 @@ async fn a_binding_is_one_of_its_place_and_counts_the_changes_of_its_content() {
     assert!(matches!(again, Error::Records(records::Error::Taken { .. })), "{again}");
     let labelled =
         pb::LocationBinding { labels: [("a".into(), "b".into())].into(), ..made.clone() };
-    let updated = site.grants.bindings().update(labelled, &["labels".into()]).await.unwrap();
+    let updated = site.grants.bindings.update(labelled, &["labels".into()]).await.unwrap();
     assert_eq!((made.version, updated.version), (1, 1));
     let bound = pb::LocationBinding { subnet_ids: vec![subnet], ..updated.clone() };
-    let updated = site.grants.bindings().update(bound, &["subnet_ids".into()]).await.unwrap();
+    let updated = site.grants.bindings.update(bound, &["subnet_ids".into()]).await.unwrap();
     assert_eq!(updated.version, 2);
     let of_leases = pb::LocationBinding { range_ids: vec![leases], ..updated.clone() };
-    let refused =
-        site.grants.bindings().update(of_leases, &["range_ids".into()]).await.unwrap_err();
+    let refused = site.grants.bindings.update(of_leases, &["range_ids".into()]).await.unwrap_err();
     assert!(refused.to_string().contains("range leases is for leases"), "{refused}");
     let absent = vec![SubnetId::new().to_string()];
     let absent = pb::LocationBinding { subnet_ids: absent, ..updated };
-    let refused = site.grants.bindings().update(absent, &["subnet_ids".into()]).await.unwrap_err();
+    let refused = site.grants.bindings.update(absent, &["subnet_ids".into()]).await.unwrap_err();
     assert!(matches!(refused, Error::Records(records::Error::Missing { .. })), "{refused}");
 }
 

@@ -27,7 +27,7 @@ impl Grants {
     /// Returns a plan for a free block of the location that `wanted` names: of its ranges, and then of its subnets.
     pub(super) async fn plan_located(&self, wanted: &pb::Grant) -> Result<Plan, Error> {
         let location = Violations::parse("grant.location_id", &wanted.location_id)?;
-        let bindings = self.bindings();
+        let bindings = &self.bindings;
         let binding = bindings.in_force(location, &wanted.tenant, &wanted.group).await?;
         let mut exhausted = Exhausted::default();
         for place in self.places(&binding, wanted).await? {

@@ -23,8 +23,8 @@ fn subnet(ranges: &[(&str, &str)]) -> ConfiguredSubnet {
 }
 
 async fn stored(grants: &Grants) -> (Vec<pb::Subnet>, Vec<pb::Range>) {
-    let subnets = grants.subnets().records().page("", "", 100).await.unwrap().0;
-    let ranges = grants.ranges().records().page("", "", 100).await.unwrap().0;
+    let subnets = grants.subnets.records().page("", "", 100).await.unwrap().0;
+    let ranges = grants.ranges.records().page("", "", 100).await.unwrap().0;
     (subnets, ranges)
 }
 
@@ -54,7 +54,7 @@ async fn what_an_operator_changed_stays_and_a_difference_is_reported() {
     let changed =
         pb::Subnet { name: "lab".into(), gateway: "192.0.2.2".into(), ..subnets[0].clone() };
     let paths = ["name".to_owned(), "gateway".to_owned()];
-    let changed = grants.subnets().update(changed, &paths).await.unwrap();
+    let changed = grants.subnets.update(changed, &paths).await.unwrap();
     let range = pb::Range {
         name: "web".into(),
         subnet_id: changed.id.clone(),
@@ -62,7 +62,7 @@ async fn what_an_operator_changed_stays_and_a_difference_is_reported() {
         last: "192.0.2.19".into(),
         ..pb::Range::default()
     };
-    grants.ranges().create(range, None).await.unwrap();
+    grants.ranges.create(range, None).await.unwrap();
     let file = subnet(&[("192.0.2.15", "192.0.2.30"), ("192.0.2.40", "192.0.2.49")]);
     let expected = [
         "subnet 192.0.2.0/24: the gateway is 192.0.2.1, and 192.0.2.2 in subnet lab",
@@ -83,7 +83,7 @@ async fn a_network_that_overlaps_another_one_and_a_range_with_grants_are_reporte
     let grants = grants();
     let lab =
         pb::Subnet { name: "lab".into(), cidr: "192.0.0.0/16".into(), ..pb::Subnet::default() };
-    grants.subnets().create(lab, None).await.unwrap();
+    grants.subnets.create(lab, None).await.unwrap();
     let text = "subnet 192.0.2.0/24: subnet lab has the network 192.0.0.0/16";
     assert_eq!(grants.import(&[subnet(&[])]).await.unwrap(), [text]);
     let other = ConfiguredSubnet {

@@ -70,7 +70,7 @@ impl ClaimBatches {
         }
         // Dropping the senders tells the requests that nothing was added.
         let Ok((change, added)) = self.claims.to_add_free(&requests).await else { return };
-        let Ok(revision) = self.claims.records().commit(change).await else { return };
+        let Ok(revision) = self.claims.records.commit(change).await else { return };
         for (waiting, _) in waiting.into_iter().zip(added).filter(|(_, added)| *added) {
             // A caller that went away leaves its claims, as a process that ended does.
             let _gone = waiting.send(revision.0.cast_signed());

@@ -40,12 +40,12 @@ impl Bench {
         let holder = Holder { noun: Holder::GRANT, id: id.into(), tenant: String::new() };
         let claims = &self.objects.claims;
         let change = claims.to_claim(block.parse().unwrap(), &holder).await.unwrap();
-        claims.records().commit(change).await.unwrap();
+        claims.records.commit(change).await.unwrap();
     }
 
     async fn keys(&self) -> usize {
         use store::Store as _;
-        let store = self.objects.claims.records().store();
+        let store = self.objects.claims.records.store();
         store.list("", "", 1000).await.unwrap().pairs.len()
     }
 }

@@ -26,7 +26,7 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let machines = HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system());
-        let store = machines.records().store().clone();
+        let store = machines.records.store().clone();
         let models = Models::new(store.clone(), Clock::system());
         Self { machines, models, locations: Locations::new(store, Clock::system()) }
     }
@@ -65,7 +65,7 @@ impl Site {
     async fn reported(&self, id: HardwareId, memory_bytes: u64) -> (State, String) {
         let inventory = pb::Inventory { memory_bytes, ..pb::Inventory::default() };
         self.machines.record_inventory(id, inventory).await.unwrap();
-        let machine = self.machines.records().require(&id.to_string()).await.unwrap();
+        let machine = self.machines.records.require(&id.to_string()).await.unwrap();
         (machine.state(), machine.state_reason)
     }
 }
@@ -93,7 +93,7 @@ async fn a_machine_of_a_model_that_accepts_is_stored_as_provisionable_and_the_ev
     let (large, small) = (site.enrol(1, 64).await, site.enrol(2, 63).await);
     assert_eq!((large.state(), small.state()), (State::Provisionable, State::Enrolled));
     assert_eq!((small.state_reason.as_str(), small.enrolment.is_some()), ("", true));
-    let log = EventLog::new(site.machines.records().store().clone(), "hardware");
+    let log = EventLog::new(site.machines.records.store().clone(), "hardware");
     let kind = EventKind::Transition.into();
     let filter = EventFilter { kind, object_id: large.id.clone(), ..EventFilter::default() };
     let events = log.list(&filter, "", 10).await.unwrap().records;
@@ -135,7 +135,7 @@ async fn a_machine_that_an_operator_made_enrolled_again_waits_for_an_operator() 
 async fn beyond_256_in_an_hour_machines_that_enrol_wait_for_an_operator() {
     let site = Site::new();
     site.model("all", 0, &[]).await;
-    let log = Enrolments::new(site.machines.clone()).log().clone();
+    let log = Enrolments::new(site.machines.clone()).log.clone();
     let hour = prost_types::Timestamp::from(std::time::SystemTime::now()).seconds;
     let before = EnrolmentLog { id: "site".into(), hour, accepted: 255, ..EnrolmentLog::default() };
     log.commit(log.to_create(&before)).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_protected_machine_and_one_that_contradicts_its_bmc_wait_for_an_operat
     let serial = "own".into();
     let own = pb::Inventory { memory_bytes: 64, serial, ..pb::Inventory::default() };
     site.machines.record_inventory(contradicting, own).await.unwrap();
-    let machine = site.machines.records().require(&contradicting.to_string()).await.unwrap();
+    let machine = site.machines.records.require(&contradicting.to_string()).await.unwrap();
     assert_ne!(machine.inventory_warning, "");
     assert_eq!(machine.state(), State::Enrolled);
 }
@@ -179,7 +179,7 @@ async fn a_policy_that_is_withdrawn_before_the_commit_accepts_nothing() {
     assert_eq!(accepted.state(), State::Provisionable);
     let withdrawn = pb::Model { accept_enrolled: None, ..model };
     site.models.update(withdrawn, &["accept_enrolled".into()]).await.unwrap();
-    let stored = site.machines.records().create(&accepted, policy, None).await;
+    let stored = site.machines.records.create(&accepted, policy, None).await;
     assert!(matches!(stored, Err(records::Error::Changed { .. })), "{stored:?}");
 }
 

@@ -92,7 +92,7 @@ impl Api {
             "" => None,
             id => {
                 let id: HardwareId = Violations::parse("hardware_id", id)?;
-                Some(self.records.records().require(&id.to_string()).await?)
+                Some(self.records.records.require(&id.to_string()).await?)
             }
         };
         Ok(move |model: &pb::Model| machine.as_ref().is_none_or(|it| matches(model, it)))

@@ -31,7 +31,7 @@ async fn a_delete_is_completed_although_its_caller_goes_away() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let _sent = call.send(None);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(records.records().get(&made.id).await.unwrap(), None);
+    assert_eq!(records.records.get(&made.id).await.unwrap(), None);
 }
 
 /// A machine whose record has something in fields that tenants do not see.

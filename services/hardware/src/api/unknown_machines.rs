@@ -15,7 +15,7 @@ impl UnknownMachineService for Api {
         request: Request<pb::GetUnknownMachineRequest>,
     ) -> Result<Response<pb::GetUnknownMachineResponse>, Status> {
         let mac: Mac = Violations::parse("mac", &request.into_inner().mac)?;
-        let found = self.unknown.records().require(&mac.to_string()).await?;
+        let found = self.unknown.records.require(&mac.to_string()).await?;
         Ok(Response::new(pb::GetUnknownMachineResponse { unknown_machine: Some(found) }))
     }
 

@@ -40,7 +40,7 @@ async fn alarms(enrolments: &Enrolments) -> Vec<String> {
 async fn an_enrolled_machine_is_stored_and_accepted_by_its_state() {
     let (enrolments, report) = (enrolments(), report(1, 1));
     let made = enrolments.enrol(&report).await.unwrap();
-    let stored = enrolments.machines.records().require_by("mac", &mac(1)).await.unwrap();
+    let stored = enrolments.machines.records.require_by("mac", &mac(1)).await.unwrap();
     assert_eq!(stored, made);
     assert_eq!((made.state(), made.architecture.as_str()), (State::Enrolled, "x86_64"));
     assert!(made.enrolment.as_ref().unwrap().time.is_some() && made.state_time.is_some());
@@ -102,7 +102,7 @@ async fn a_refused_machine_changes_no_record_and_is_one_alarm() {
         let refused = enrolments.enrol(&report(2, 1)).await.unwrap_err();
         assert!(refused.to_string().contains(&made.id), "{refused}");
     }
-    assert_eq!(enrolments.machines.records().require(&made.id).await.unwrap(), made);
+    assert_eq!(enrolments.machines.records.require(&made.id).await.unwrap(), made);
     assert_eq!(alarms(&enrolments).await.len(), 1);
 }
 

@@ -31,9 +31,9 @@ impl Rig {
         let new = Hardware { interfaces: vec![interface], ..Hardware::default() };
         let made = records.create(new, None).await.unwrap();
         let marked = Hardware { state: State::Deleting.into(), ..made.clone() };
-        let machine = records.records().replace(&made, marked).await.unwrap();
+        let machine = records.records.replace(&made, marked).await.unwrap();
         let (peers, calls) = fake_peers::start();
-        let (stop, mirror) = (CancellationToken::new(), Mirror::new(records.records().clone()));
+        let (stop, mirror) = (CancellationToken::new(), Mirror::new(records.records.clone()));
         let mut tasks = JoinSet::new();
         let (following, end) = (mirror.clone(), stop.clone());
         tasks.spawn(async move { following.run(end).await });
@@ -51,7 +51,7 @@ impl Rig {
     /// The machine after all that is running has been done.
     async fn settled(&self) -> Option<Hardware> {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        self.records.records().get(&self.machine.id).await.unwrap()
+        self.records.records.get(&self.machine.id).await.unwrap()
     }
 }
 

@@ -17,7 +17,7 @@ fn machines() -> HardwareRecords {
 }
 
 fn locations(machines: &HardwareRecords) -> Locations {
-    Locations::new(machines.records().store().clone(), machines.clock().clone())
+    Locations::new(machines.records.store().clone(), machines.clock.clone())
 }
 
 fn zone(name: &str) -> pb::Zone {
@@ -109,7 +109,7 @@ async fn a_machine_is_put_only_where_there_is_a_location_and_its_zone() {
         let paths = ["location_id", "zone"].map(String::from);
         assert_eq!(machines.update(update, &paths).await.unwrap_err().to_string(), expected);
     }
-    assert_eq!(machines.records().require(&created.id).await.unwrap(), created);
+    assert_eq!(machines.records.require(&created.id).await.unwrap(), created);
 }
 
 #[tokio::test]

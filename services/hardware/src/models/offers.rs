@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn each_model_is_offered_in_each_location_where_a_machine_of_it_stands() {
         let records = HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system());
-        let store = records.records().store().clone();
+        let store = records.records.store().clone();
         let models = Models::new(store.clone(), Clock::system());
         let locations = Locations::new(store, Clock::system());
         let zone = |name: &str| pb::Zone { name: name.into(), ..pb::Zone::default() };

@@ -10,7 +10,7 @@ use crate::HardwareRecords;
 
 fn site() -> (HardwareRecords, Models) {
     let machines = HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system());
-    let models = Models::new(machines.records().store().clone(), Clock::system());
+    let models = Models::new(machines.records.store().clone(), Clock::system());
     (machines, models)
 }
 

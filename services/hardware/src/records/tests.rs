@@ -53,9 +53,9 @@ async fn a_machine_is_found_by_id_name_mac_and_address() {
         Selector::Index("mac", "02:00:00:00:00:01".into()),
         Selector::Index("address", "192.0.2.1".into()),
     ] {
-        assert_eq!(machines.records().select(&by).await.unwrap(), made);
+        assert_eq!(machines.records.select(&by).await.unwrap(), made);
     }
-    let none = machines.records().select(&Selector::Index("address", "192.0.2.9".into())).await;
+    let none = machines.records.select(&Selector::Index("address", "192.0.2.9".into())).await;
     assert!(none.unwrap_err().to_string() == "hardware 192.0.2.9 not found");
 }
 
@@ -66,7 +66,7 @@ async fn an_update_that_changes_nothing_writes_nothing() {
     assert_eq!(machines.update(made.clone(), &[]).await.unwrap(), made);
     let same = Hardware { name: "N1".into(), ..made.clone() };
     assert_eq!(machines.update(same, &["name".into()]).await.unwrap(), made);
-    assert_eq!(machines.records().require(&made.id).await.unwrap(), made);
+    assert_eq!(machines.records.require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn names_macs_addresses_and_ports_are_unique_and_the_error_names_the_owner
     ] {
         assert_eq!(machines.create(wrong, None).await.unwrap_err().to_string(), text);
     }
-    assert_eq!(machines.records().list("", 10, |_| true).await.unwrap().records.len(), 2);
+    assert_eq!(machines.records.list("", 10, |_| true).await.unwrap().records.len(), 2);
 }
 
 #[tokio::test]
@@ -156,9 +156,9 @@ async fn an_update_replaces_the_masked_fields_and_their_indexes() {
     let new = machines.update(update, &["plan".into(), "interfaces".into()]).await.unwrap();
     assert_eq!((new.plan.as_str(), new.name.as_str()), ("big", "n1"));
     assert_ne!(new.revision, made.revision);
-    assert_eq!(machines.records().find("address", "192.0.2.2").await.unwrap(), Some(new));
-    assert_eq!(machines.records().find("address", "192.0.2.1").await.unwrap(), None);
-    assert!(machines.records().check(false).await.unwrap().is_clean());
+    assert_eq!(machines.records.find("address", "192.0.2.2").await.unwrap(), Some(new));
+    assert_eq!(machines.records.find("address", "192.0.2.1").await.unwrap(), None);
+    assert!(machines.records.check(false).await.unwrap().is_clean());
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
     assert!(
         matches!(wrong, Err(Error::Invalid(v)) if v.to_string().starts_with("update_mask: \"state\""))
     );
-    assert_eq!(machines.records().require(&made.id).await.unwrap(), made);
+    assert_eq!(machines.records.require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_list_by_labels_has_the_machines_with_all_of_them() {
     }
     let wanted = [("rack".into(), "a".into()), ("row".into(), "1".into())].into();
     let has = |machine: &Hardware| machine.has_labels(&wanted);
-    let found = machines.records().list("", 10, has).await.unwrap().records;
+    let found = machines.records.list("", 10, has).await.unwrap().records;
     assert_eq!(found.into_iter().map(|machine| machine.name).collect::<Vec<_>>(), ["n2"]);
 }
 
@@ -212,7 +212,7 @@ async fn a_machine_whose_occupant_is_unknown_is_not_deleted() {
     let id = made.id.parse().unwrap();
     let refused = machines.delete(id, 0, &Peers::new(nobody.clone(), nobody.clone(), nobody)).await;
     assert!(matches!(refused, Err(Error::Peers(peers::Error::Unavailable { .. }))), "{refused:?}");
-    assert_eq!(machines.records().require(&made.id).await.unwrap().state, made.state);
+    assert_eq!(machines.records.require(&made.id).await.unwrap().state, made.state);
 }
 
 /// Updates the plan of `machine`, whatever its revision.
@@ -234,7 +234,7 @@ async fn an_occupied_machine_returns_to_its_state_although_it_was_updated_during
     let delete = machines.delete(made.id.parse().unwrap(), 0, &peers);
     let (refused, ()) = tokio::join!(delete, instance_service);
     assert!(matches!(refused, Err(Error::Peers(peers::Error::Occupied { by, .. })) if by == "i1"));
-    let found = machines.records().require(&made.id).await.unwrap();
+    let found = machines.records.require(&made.id).await.unwrap();
     assert_eq!((found.state(), found.plan.as_str()), (State::Enrolled, "big"));
 }
 
@@ -251,7 +251,7 @@ async fn a_machine_that_is_updated_during_its_delete_is_deleted() {
         calls.recv().await.unwrap().send(None).unwrap();
     });
     machines.delete(made.id.parse().unwrap(), 0, &peers).await.unwrap();
-    assert_eq!(machines.records().get(&made.id).await.unwrap(), None);
+    assert_eq!(machines.records.get(&made.id).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -268,10 +268,10 @@ async fn a_second_delete_leaves_the_state_to_the_first() {
     let second_call = async { calls.recv().await.unwrap().send(Some("i1".into())).unwrap() };
     let (second, ()) = tokio::join!(machines.delete(id, 0, &peers), second_call);
     assert!(matches!(second, Err(Error::Peers(peers::Error::Occupied { .. }))));
-    assert_eq!(machines.records().require(&made.id).await.unwrap().state(), State::Deleting);
+    assert_eq!(machines.records.require(&made.id).await.unwrap().state(), State::Deleting);
     first_call.send(Some("i1".into())).unwrap();
     assert!(matches!(first.await.unwrap(), Err(Error::Peers(peers::Error::Occupied { .. }))));
-    assert_eq!(machines.records().require(&made.id).await.unwrap().state(), State::Enrolled);
+    assert_eq!(machines.records.require(&made.id).await.unwrap().state(), State::Enrolled);
 }
 
 /// Writes `protect` into `machine`, as an update with the mask `paths`.
@@ -293,12 +293,12 @@ async fn a_protected_machine_is_not_deleted_until_an_update_with_the_mask_ends_t
     });
     let delete = async || machines.delete(made.id.parse().unwrap(), 0, &peers).await;
     assert!(matches!(delete().await, Err(Error::Protected(id)) if id == made.id));
-    assert_eq!(machines.records().require(&made.id).await.unwrap(), made, "not even its revision");
+    assert_eq!(machines.records.require(&made.id).await.unwrap(), made, "not even its revision");
     set_protect(&machines, &made, false, &[]).await;
     assert!(matches!(delete().await, Err(Error::Protected(_))), "a client without the field");
     set_protect(&machines, &made, false, &["protect"]).await;
     delete().await.unwrap();
-    assert_eq!(machines.records().get(&made.id).await.unwrap(), None);
+    assert_eq!(machines.records.get(&made.id).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -316,7 +316,7 @@ async fn a_machine_that_is_protected_during_its_delete_returns_to_its_state() {
     let delete = machines.delete(made.id.parse().unwrap(), 0, &peers);
     let (refused, ()) = tokio::join!(delete, instance_service);
     assert!(matches!(refused, Err(Error::Protected(_))), "{refused:?}");
-    let found = machines.records().require(&made.id).await.unwrap();
+    let found = machines.records.require(&made.id).await.unwrap();
     assert_eq!((found.state(), found.protect), (State::Enrolled, true));
 }
 

@@ -19,7 +19,7 @@ struct Site {
 
 fn site() -> Site {
     let machines = HardwareRecords::new(Arc::new(MemoryStore::default()), Clock::system());
-    let unknown = UnknownMachines::new(machines.records().store().clone(), Clock::system());
+    let unknown = UnknownMachines::new(machines.records.store().clone(), Clock::system());
     Site { machines, unknown }
 }
 
@@ -151,8 +151,8 @@ async fn a_machine_with_a_record_is_not_stored_not_even_if_it_gets_it_meanwhile(
 async fn a_record_that_is_created_deletes_the_unknown_machine() {
     let site = site();
     site.record(vec![machine(1, 0), machine(2, 0)]).await;
-    let (mirror, stop) = (Mirror::new(site.machines.records().clone()), CancellationToken::new());
-    let unknown_mirror = Mirror::new(site.unknown.records().clone());
+    let (mirror, stop) = (Mirror::new(site.machines.records.clone()), CancellationToken::new());
+    let unknown_mirror = Mirror::new(site.unknown.records.clone());
     let (machines, unknown, stopped) = (mirror.clone(), unknown_mirror.clone(), stop.clone());
     tokio::spawn(async move { tokio::join!(machines.run(stopped.clone()), unknown.run(stopped)) });
     tokio::spawn(sweep(site.unknown.clone(), unknown_mirror, mirror.clone(), stop.clone()));

@@ -83,7 +83,7 @@ impl IdentityService for Api {
         &self,
         request: Request<pb::ListCertificatesRequest>,
     ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
-        let mut response = nouns::list(self.certificates.records(), request).await?;
+        let mut response = nouns::list(&self.certificates.records, request).await?;
         for certificate in &mut response.get_mut().certificates {
             *certificate = self.certificates.shown(std::mem::take(certificate));
         }

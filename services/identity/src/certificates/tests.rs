@@ -57,7 +57,7 @@ async fn a_certificate_names_its_holder_and_is_listed() {
     let der = der(&issued.pem);
     let caller = Caller::in_certificate(&der).unwrap();
     assert_eq!(caller.to_string(), "tinwright:viewer?subject=person:anna&tenant=acme");
-    let record = certificates.records().require(&issued.certificate.serial).await.unwrap();
+    let record = certificates.records.require(&issued.certificate.serial).await.unwrap();
     assert_eq!(record, issued.certificate);
     assert_eq!(Serial::in_certificate(&der).unwrap().to_string(), record.serial);
     assert_eq!(record.issued_by, "person:admin");
@@ -90,7 +90,7 @@ async fn wrong_requests_are_refused_with_the_field() {
         let text = error(request).await;
         assert!(text.starts_with(start), "{text}");
     }
-    assert!(certificates.records().page("", "", 10).await.unwrap().0.is_empty());
+    assert!(certificates.records.page("", "", 10).await.unwrap().0.is_empty());
 }
 
 #[tokio::test]
@@ -102,15 +102,15 @@ async fn a_revoked_certificate_is_marked_and_its_revocation_lasts_until_its_end(
     assert!(revoked.revoke_time.is_some());
     assert_eq!(certificates.revoke(&serial).await.unwrap(), Some(revoked));
     let revocations = Revocations::new(store);
-    let revocation = revocations.records().require(&serial.identity()).await.unwrap();
+    let revocation = revocations.records.require(&serial.identity()).await.unwrap();
     assert_eq!(revocation.expire_time, issued.expire_time);
     for (days, is_there) in [(9, true), (1, false)] {
         clock.advance(days * DAY);
         certificates.delete_expired(clock.wall()).await.unwrap();
         revocations.delete_expired(clock.wall()).await.unwrap();
-        let left = revocations.records().get(&serial.identity()).await.unwrap();
+        let left = revocations.records.get(&serial.identity()).await.unwrap();
         assert_eq!(left.is_some(), is_there);
-        let left = certificates.records().get(&issued.serial).await.unwrap();
+        let left = certificates.records.get(&issued.serial).await.unwrap();
         assert_eq!(left.is_some(), is_there);
     }
 }
@@ -122,7 +122,7 @@ async fn a_certificate_that_was_not_issued_here_can_be_revoked() {
     assert_eq!(certificates.revoke(&serial).await.unwrap(), None);
     assert_eq!(certificates.revoke(&serial).await.unwrap(), None);
     let revocations = Revocations::new(store);
-    assert!(revocations.records().get(&serial.identity()).await.unwrap().is_some());
+    assert!(revocations.records.get(&serial.identity()).await.unwrap().is_some());
 }
 
 #[tokio::test]

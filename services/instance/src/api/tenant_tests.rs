@@ -336,7 +336,7 @@ async fn an_external_id_finds_the_instance_of_its_tenant_and_for_a_month_the_del
     assert_eq!(acme("acme", false).await.unwrap(), ids[0]);
     assert_missing(&acme("other", true).await.unwrap_err(), "other/ial/1");
     for id in &ids[..2] {
-        let old = api.instances.records().require(id).await.unwrap();
+        let old = api.instances.records.require(id).await.unwrap();
         let (event, reason) = (crate::state::Event::Delete, "");
         let old = api.instances.advance(&old, event, reason, |_| {}).await.unwrap();
         api.instances.advance(&old, crate::state::Event::Cleaned, "", |_| {}).await.unwrap();

@@ -74,7 +74,7 @@ impl Instances {
         placement: &pb::Placement,
     ) -> Result<Group, Error> {
         let name = hex_digest(&[tenant.as_bytes(), b"\n", &placement.encode_to_vec()].concat());
-        let store = self.records().store();
+        let store = self.records.store();
         let group = async {
             // The guard first: an order that is committed while the entries are read changes it.
             let guard = store.get(&guard_key(&name)).await?.map(|found| found.revision);

@@ -35,7 +35,7 @@ async fn phone_home(
 }
 
 async fn occupant(instances: &Instances, machine: &str) -> Result<pb::Instance, records::Error> {
-    instances.records().require_by("occupant", machine).await
+    instances.records.require_by("occupant", machine).await
 }
 
 fn id(instance: &pb::Instance) -> InstanceId {
@@ -54,7 +54,7 @@ async fn a_machine_and_an_address_have_one_occupant_and_the_error_names_it() {
         let taken = instances.create(wrong, None).await.unwrap_err().to_string();
         assert_eq!(taken, format!("{what} is taken by instance {}", first.id));
     }
-    assert_eq!(instances.records().list("", 10, |_| true).await.unwrap().records, [first]);
+    assert_eq!(instances.records.list("", 10, |_| true).await.unwrap().records, [first]);
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_host_name_has_one_instance_of_a_tenant_in_a_scope_until_that_is_delet
     assert!(is_taken(&refused), "{refused}");
     let (two, three) = tokio::join!(instances.create(two, None), instances.create(three, None));
     assert_eq!(u8::from(two.is_ok()) + u8::from(three.is_ok()), 1);
-    let found = instances.records().list_indexed(HOSTNAME, "web", "", 10, |_| true).await.unwrap();
+    let found = instances.records.list_indexed(HOSTNAME, "web", "", 10, |_| true).await.unwrap();
     assert_eq!(found.records.len(), 4);
     instances.delete(id(&first), 0, false).await.unwrap();
     instances.create(one, None).await.unwrap();
@@ -167,9 +167,9 @@ async fn an_update_replaces_the_masked_fields_and_their_claims() {
     let new = instances.update(update, &["ips".into(), "hostname".into()]).await.unwrap();
     assert_eq!((new.hostname.as_str(), new.userdata.as_str()), ("new", ""));
     assert_eq!(new.hardware_id, MACHINE);
-    assert_eq!(instances.records().require_by("address", "192.0.2.2").await.unwrap(), new);
-    assert!(instances.records().require_by("address", "192.0.2.1").await.is_err());
-    assert!(instances.records().check(false).await.unwrap().is_clean());
+    assert_eq!(instances.records.require_by("address", "192.0.2.2").await.unwrap(), new);
+    assert!(instances.records.require_by("address", "192.0.2.1").await.is_err());
+    assert!(instances.records.check(false).await.unwrap().is_clean());
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn a_stale_update_and_an_unknown_field_change_nothing() {
             Err(Error::Invalid(_))
         ));
     }
-    assert_eq!(instances.records().require(&made.id).await.unwrap(), made);
+    assert_eq!(instances.records.require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn of_two_concurrent_updates_neither_is_lost_nor_refused() {
         instances.update(update("", "blue"), &tag),
     );
     assert!(both.0.is_ok() && both.1.is_ok());
-    let stored = instances.records().require(&made.id).await.unwrap();
+    let stored = instances.records.require(&made.id).await.unwrap();
     assert_eq!((stored.hostname.as_str(), stored.tags), ("web", vec!["blue".to_owned()]));
 }
 
@@ -251,7 +251,7 @@ async fn a_report_for_another_instance_is_refused() {
     let text = format!("hardware {MACHINE} is not occupied by instance {other}");
     assert_eq!(refused.to_string(), text);
     assert!(phone_home(&instances, OTHER, None, &call).await.is_err(), "not occupied");
-    assert_eq!(instances.records().require(&made.id).await.unwrap(), made);
+    assert_eq!(instances.records.require(&made.id).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -356,7 +356,7 @@ async fn a_protected_instance_is_not_deleted_until_an_update_with_the_mask_ends_
         let refused = instances.delete(id(&made), 0, force).await;
         assert!(matches!(refused, Err(Error::Protected(id)) if id == made.id));
     }
-    assert_eq!(instances.records().require(&made.id).await.unwrap(), made, "not even its revision");
+    assert_eq!(instances.records.require(&made.id).await.unwrap(), made, "not even its revision");
     let unprotected = pb::Instance { protect: false, ..made.clone() };
     let kept = update(&instances, unprotected.clone(), &[]).await.unwrap();
     assert!(kept.protect, "a client without the field");
@@ -387,7 +387,7 @@ async fn a_changed_machine_of_a_protected_instance_is_not_installed_again() {
     instances.retry(id(&begun)).await.expect("nothing failed, nothing is repeated");
     let failed = instances.advance(&begun, Event::Failed, "", |_| {}).await.unwrap();
     assert!(matches!(instances.retry(id(&failed)).await, Err(Error::Protected(_))));
-    assert_eq!(instances.records().require(&failed.id).await.unwrap(), failed);
+    assert_eq!(instances.records.require(&failed.id).await.unwrap(), failed);
     update(&instances, pb::Instance { protect: false, ..failed }, &["protect"]).await.unwrap();
     assert_eq!(instances.retry(id(&queued)).await.unwrap().state(), pb::State::Queued);
 }
@@ -422,7 +422,7 @@ proptest! {
         runtime.block_on(async {
             let instances = instances();
             for (which, what) in steps {
-                let all = instances.records().list("", 10, |_| true).await.unwrap().records;
+                let all = instances.records.list("", 10, |_| true).await.unwrap().records;
                 match (all.get(which), EVENTS.get(what)) {
                     (Some(old), Some(event)) => {
                         let _illegal = instances.advance(old, *event, "", |_| {}).await;
@@ -432,8 +432,8 @@ proptest! {
                     }
                     _ => {}
                 }
-                prop_assert!(instances.records().check(false).await.unwrap().is_clean());
-                let all = instances.records().list("", 10, |_| true).await.unwrap().records;
+                prop_assert!(instances.records.check(false).await.unwrap().is_clean());
+                let all = instances.records.list("", 10, |_| true).await.unwrap().records;
                 let occupies = |i: &&pb::Instance| State::try_from(*i).unwrap().occupies();
                 let occupants: Vec<_> = all.iter().filter(occupies).collect();
                 prop_assert!(occupants.len() <= 1);

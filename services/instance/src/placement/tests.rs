@@ -296,7 +296,7 @@ async fn instances_are_spread_evenly_also_after_others_released_their_machines()
     let order_of_other = pb::CreateInstanceRequest { instance: Some(other), ..Default::default() };
     let of_other = create(&api, order_of_other).await.unwrap().instance.unwrap();
     assert_ne!(of_other.spread_claim.split('/').next(), stay[0].spread_claim.split('/').next());
-    assert!(instances.records().check(false).await.unwrap().is_clean());
+    assert!(instances.records.check(false).await.unwrap().is_clean());
     // The machine without the label is never chosen.
     for _ in 0..5 {
         created(&api, &placement).await;
@@ -318,7 +318,7 @@ async fn an_instance_whose_machine_was_refused_counts_no_more_until_it_is_retrie
     let number =
         || async { instances.spread_group("", &stored).await.unwrap().instances_with(&value) };
     assert_eq!(number().await, 1);
-    let read = instances.records().require(&instance.id).await.unwrap();
+    let read = instances.records.require(&instance.id).await.unwrap();
     instances.advance(&read, Event::Unusable, "failed", |_| {}).await.unwrap();
     assert_eq!(number().await, 0);
     instances.retry(instance.id.parse().unwrap()).await.unwrap();

@@ -211,7 +211,7 @@ impl AddressCopies {
 
     /// Writes the addresses of the instance `id` into its record. Without a record, detaches its grants.
     async fn step(&self, id: &str) -> Result<(), Error> {
-        let found = self.instances.records().get(id).await.map_err(instances::Error::from)?;
+        let found = self.instances.records.get(id).await.map_err(instances::Error::from)?;
         let Some(old) = found else {
             let grants = self.attached().ids(id);
             for grant in grants {

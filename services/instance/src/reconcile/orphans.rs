@@ -102,7 +102,7 @@ impl Reconciler {
 
     /// True if the stored instance wants the object.
     async fn is_wanted(&self, object: &CreatedObject) -> Result<bool, Error> {
-        let stored = self.instances.records().get(&object.instance_id).await;
+        let stored = self.instances.records.get(&object.instance_id).await;
         let stored = stored.map_err(instances::Error::from)?;
         Ok(stored.is_some_and(|instance| object.is_wanted_by(&instance)))
     }

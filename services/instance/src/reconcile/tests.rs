@@ -81,7 +81,7 @@ impl Bench {
     }
 
     async fn found(&self) -> Option<Instance> {
-        self.instances.records().get(&self.id.to_string()).await.unwrap()
+        self.instances.records.get(&self.id.to_string()).await.unwrap()
     }
 
     async fn reason(&self) -> String {
@@ -90,7 +90,7 @@ impl Bench {
 
     /// True if the machine is claimed.
     async fn occupied(&self) -> bool {
-        self.instances.records().require_by("occupant", MACHINE).await.is_ok()
+        self.instances.records.require_by("occupant", MACHINE).await.is_ok()
     }
 
     async fn delete(&self, force: bool) {

@@ -113,7 +113,7 @@ async fn the_end_of_an_earlier_run_changes_nothing_of_a_later_one() {
     bench.kernel.exit(&first, Exit::Status(0));
     reaches(&node, c.id, State::Exited).await;
     set_state(&node, c.id, State::Running).await.unwrap();
-    crate::containers::record_end(node.core(), c.id, &first, Exit::Signal(9)).await;
+    crate::containers::record_end(&node.core, c.id, &first, Exit::Signal(9)).await;
     assert_eq!(get_container(&node, c.id).await.unwrap().state(), State::Running);
     assert_eq!(bench.kernel.live_runs()[0].number, 2);
 }

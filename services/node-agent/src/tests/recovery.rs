@@ -91,7 +91,7 @@ async fn what_no_record_names_is_removed_and_what_other_nodes_have_is_not() {
     let bench = Bench::new();
     let node = bench.open().await;
     let kept = post_mount(&node, nfs("/export")).await.unwrap();
-    let own_name = node.core().name.clone();
+    let own_name = node.core.name.clone();
     node.close().await;
     bench.kernel.change_tables(|tables| {
         for (file, mark) in

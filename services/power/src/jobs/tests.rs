@@ -38,7 +38,7 @@ async fn jobs() -> (Arc<FlakyStore>, Jobs, HardwareId, pb::Bmc) {
         protocol: Some(redfish("https://192.0.2.1")),
         ..pb::Bmc::default()
     };
-    let bmc = jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    let bmc = jobs.bmcs.create(bmc, Login::Skip, None).await.unwrap();
     (store, jobs, hardware, bmc)
 }
 
@@ -83,7 +83,7 @@ async fn a_repeated_request_creates_one_job_even_if_the_bmc_is_deleted() {
     };
     let made = jobs.create(new_job(hardware), request()).await.unwrap();
     let ended = jobs.cancel(made.id.parse().unwrap()).await.unwrap();
-    jobs.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    jobs.bmcs.delete(bmc.id.parse().unwrap(), 0).await.unwrap();
     assert_eq!(jobs.create(new_job(hardware), request()).await.unwrap(), ended);
 }
 
@@ -92,14 +92,14 @@ async fn a_bmc_with_a_job_cannot_be_deleted_and_a_job_requires_a_bmc() {
     let (_, jobs, hardware, bmc) = jobs().await;
     let made = jobs.create(new_job(hardware), None).await.unwrap();
     let id = bmc.id.parse().unwrap();
-    let busy = jobs.bmcs().delete(id, 0).await.unwrap_err().to_string();
+    let busy = jobs.bmcs.delete(id, 0).await.unwrap_err().to_string();
     let job = &made.id;
     let wanted = format!(
         "power job {job} of the BMC has not ended: wait for it, or: tinwright power cancel {job}"
     );
     assert_eq!(busy, wanted);
     jobs.cancel(made.id.parse().unwrap()).await.unwrap();
-    jobs.bmcs().delete(id, 0).await.unwrap();
+    jobs.bmcs.delete(id, 0).await.unwrap();
     let none = jobs.create(new_job(hardware), None).await.unwrap_err();
     assert_eq!(
         none.to_string(),
@@ -215,7 +215,7 @@ async fn an_event_of_a_holder_whose_queue_is_gone_was_preceded_by_a_change() {
     let queue = a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let head = a.first(queue).await.unwrap().unwrap();
     b.cancel(made.id.parse().unwrap()).await.unwrap();
-    b.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    b.bmcs.delete(bmc.id.parse().unwrap(), 0).await.unwrap();
     assert_eq!(b.queue(&machine).await.unwrap(), None);
     assert!(is_changed(a.record_as_holder(&head, &Event::Begin, None).await));
     assert!(is_changed(a.renew(&machine).await));
@@ -255,7 +255,7 @@ async fn after_its_only_job_is_cancelled_a_machine_stays_claimed_until_the_relea
     b.cancel(queue.job_ids[0].parse().unwrap()).await.unwrap();
     a.release(&machine).await.unwrap();
     assert_eq!(a.queue(&machine).await.unwrap(), None);
-    a.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    a.bmcs.delete(bmc.id.parse().unwrap(), 0).await.unwrap();
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn deleting_a_bmc_deletes_the_empty_queue_of_a_dead_process() {
     a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     let b = jobs_of("b", &store);
     b.cancel(made.id.parse().unwrap()).await.unwrap();
-    b.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    b.bmcs.delete(bmc.id.parse().unwrap(), 0).await.unwrap();
     assert_eq!(b.queue(&machine).await.unwrap(), None);
 }
 
@@ -278,7 +278,7 @@ async fn a_bmc_is_deleted_although_the_queue_is_released_meanwhile() {
     a.claim(&a.queue(&machine).await.unwrap().unwrap()).await.unwrap();
     a.cancel(made.id.parse().unwrap()).await.unwrap();
     store.precede(format!("power/queue/{machine}"));
-    a.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    a.bmcs.delete(bmc.id.parse().unwrap(), 0).await.unwrap();
     assert_eq!(a.queue(&machine).await.unwrap(), None);
 }
 
@@ -313,7 +313,7 @@ async fn a_job_that_was_cancelled_while_it_was_held_back_is_never_queued() {
     assert_eq!((cancelled.state(), cancelled.held), (State::Cancelled, true));
     assert_eq!(jobs.release_held(id).await.unwrap(), cancelled);
     assert_eq!(jobs.queue(&hardware.to_string()).await.unwrap(), None);
-    jobs.bmcs().delete(bmc.id.parse().unwrap(), 0).await.unwrap();
+    jobs.bmcs.delete(bmc.id.parse().unwrap(), 0).await.unwrap();
 }
 
 #[tokio::test]

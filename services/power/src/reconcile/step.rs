@@ -117,7 +117,7 @@ impl Worker {
     /// Claims `queue` for this process or renews its claim. Returns none while another process holds it.
     async fn claim(&mut self, queue: Queue) -> Result<Option<Queue>, Error> {
         let (now, term) = (self.jobs.clock().monotonic(), self.timing.claim);
-        let queue = match self.claim.owner(queue.claim.as_ref(), self.jobs.process(), term, now) {
+        let queue = match self.claim.owner(queue.claim.as_ref(), &self.jobs.process, term, now) {
             ClaimOwner::OtherProcess => {
                 self.renewed = None;
                 return Ok(None);
@@ -282,7 +282,7 @@ impl Worker {
 
     /// Reads the system from the machine's BMC.
     async fn read(&mut self, limit: Duration, drive: Option<DriveKind>) -> Result<System, Error> {
-        let bmcs = self.jobs.bmcs();
+        let bmcs = &self.jobs.bmcs;
         let record = bmcs.get_by_hardware(&self.hardware).await?;
         if let Some((_, old)) = self.bmc.take_if(|(revision, _)| *revision != record.revision) {
             old.close().await;

@@ -28,7 +28,7 @@ async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
         protocol: Some(redfish("https://127.0.0.1:1")),
         ..pb::Bmc::default()
     };
-    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(bmc, Login::Skip, None).await.unwrap();
     let on =
         vec![pb::Operation { what: Some(What::Power(Power::On.into())), ..Default::default() }];
     let job = pb::PowerJob {
@@ -48,7 +48,7 @@ async fn store_errors_do_not_prolong_the_wait_for_the_claim_of_a_dead_process() 
     let store = Arc::new(FlakyStore::default());
     let (dead, jobs) = (jobs_of("dead", &store), jobs_of("alive", &store));
     let job = abandoned_job(&dead).await;
-    let (mirror, stop) = (Mirror::new(jobs.records().clone()), CancellationToken::new());
+    let (mirror, stop) = (Mirror::new(jobs.records.clone()), CancellationToken::new());
     let timing = Timing { claim: 300 * SECOND, ..Timing::default() };
     let follow = tokio::spawn({
         let (mirror, stop) = (mirror.clone(), stop.clone());

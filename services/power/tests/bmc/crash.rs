@@ -83,7 +83,7 @@ async fn requests(emulator: &str, system: usize, cut: Cut) -> Option<Vec<String>
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
     // By id: a search by name reads the other systems, and the emulator loses a change that is made during a reading.
     let record = bmc(hardware, &proxy.url, &emulator::id(system));
-    jobs.bmcs().create(record, Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(record, Login::Skip, None).await.unwrap();
     let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
     let created = jobs.create(site::job(hardware, operations), None).await.unwrap();
 
@@ -131,7 +131,7 @@ async fn a_request_is_stored_before_it_is_sent() {
     let proxy = Proxy::start(&emulator.url, Extras::default()).await;
     let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
-    jobs.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
     jobs.create(site::job(hardware, vec![power(Power::On)]), None).await.unwrap();
     // The first commit claims the machine, the second begins the job, the third stores the request.
     let killed_store = KilledStore { store, cut: Cut::Before(2), commits: AtomicUsize::new(0) };
@@ -145,7 +145,7 @@ async fn after_an_error_of_the_store_a_job_continues_in_the_same_session() {
     let proxy = Proxy::start(&emulator.url, Extras { sessions: true, ..Extras::default() }).await;
     let store = Arc::new(MemoryStore::default());
     let (jobs, hardware) = (site::jobs(store.clone()), HardwareId::new());
-    jobs.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
     let created = jobs.create(site::job(hardware, vec![power(Power::On)]), None).await.unwrap();
     // The fourth commit stores the response to the request.
     let failing = KilledStore { store, cut: Cut::Once(3), commits: AtomicUsize::new(0) };

@@ -29,7 +29,7 @@ impl Rig {
         let proxy = Proxy::start(&emulator.url, extras).await;
         let jobs = site::jobs(Arc::new(MemoryStore::default()));
         let hardware = HardwareId::new();
-        jobs.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
+        jobs.bmcs.create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
         Self { proxy, jobs, hardware, _emulator: emulator }
     }
 

@@ -199,7 +199,7 @@ fn own_address() -> Ipv4Addr {
 async fn failed_job(bmc: pb::Bmc, timing: Timing) -> pb::PowerJob {
     let hardware = bmc.hardware_id.parse().unwrap();
     let jobs = site::jobs(Arc::new(MemoryStore::default()));
-    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(bmc, Login::Skip, None).await.unwrap();
     let made = jobs.create(site::job(hardware, vec![power(Power::On)]), None).await;
     work(&jobs, hardware, timing).await.unwrap();
     let job = jobs.get(made.unwrap().id.parse().unwrap()).await.unwrap();

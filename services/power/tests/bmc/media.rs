@@ -36,7 +36,7 @@ impl Rig {
         };
         let at = proxy.as_ref().map_or(&emulator.url, |proxy| &proxy.url);
         let (jobs, hardware) = (site::jobs(Arc::new(MemoryStore::default())), HardwareId::new());
-        jobs.bmcs().create(bmc(hardware, at, ""), Login::Try, None).await.unwrap();
+        jobs.bmcs.create(bmc(hardware, at, ""), Login::Try, None).await.unwrap();
         Self { jobs, hardware, url: emulator.url.clone(), _emulator: emulator, _proxy: proxy }
     }
 
@@ -128,7 +128,7 @@ async fn over_ipmi_the_reason_says_that_there_are_no_virtual_media() {
     let sim = IpmiSim::start();
     let hardware = HardwareId::new();
     let jobs = site::jobs(Arc::new(MemoryStore::default()));
-    jobs.bmcs().create(sim.bmc(hardware), Login::Try, None).await.unwrap();
+    jobs.bmcs.create(sim.bmc(hardware), Login::Try, None).await.unwrap();
     let made = jobs.create(site::job(hardware, vec![eject(Drive::Cd)]), None).await.unwrap();
     work(&jobs, hardware, TIMING).await.unwrap();
     let job = jobs.get(made.id.parse().unwrap()).await.unwrap();

@@ -37,7 +37,7 @@ impl Rig {
         let store = Arc::new(MemoryStore::default());
         let (a, b) = (site::jobs_of("a", store.clone()), site::jobs_of("b", store));
         let hardware = HardwareId::new();
-        a.bmcs().create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
+        a.bmcs.create(bmc(hardware, &proxy.url, ""), Login::Skip, None).await.unwrap();
         let operations = vec![boot(Device::Pxe), power(Power::On), power(Power::Cycle)];
         let job = a.create(site::job(hardware, operations), None).await.unwrap();
         Self { proxy, hardware, job, a, b, _emulator: emulator }

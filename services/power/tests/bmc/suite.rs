@@ -46,8 +46,8 @@ impl Rig {
     }
 
     async fn read(&self) -> Reading {
-        let bmc = self.jobs.bmcs().get_by_hardware(&self.hardware.to_string()).await.unwrap();
-        let target = self.jobs.bmcs().target(&bmc).await.unwrap();
+        let bmc = self.jobs.bmcs.get_by_hardware(&self.hardware.to_string()).await.unwrap();
+        let target = self.jobs.bmcs.target(&bmc).await.unwrap();
         bmc_client::read_system(target).await.unwrap()
     }
 }
@@ -61,7 +61,7 @@ fn boot(device: Device, persistent: bool, mode: Mode) -> pb::Operation {
 pub(crate) async fn passes(bmc: pb::Bmc, limits: Limits) {
     let hardware = bmc.hardware_id.parse().unwrap();
     let rig = Rig { jobs: site::jobs(Arc::new(MemoryStore::default())), hardware };
-    rig.jobs.bmcs().create(bmc, Login::Try, None).await.unwrap();
+    rig.jobs.bmcs.create(bmc, Login::Try, None).await.unwrap();
     assert_eq!(rig.read().await.system.power, Reads::Off);
 
     rig.success(vec![boot(Device::Pxe, false, Mode::Uefi), power(Power::On)]).await;

@@ -55,7 +55,7 @@ impl Drop for HangingBmc {
 async fn ended(bmc: pb::Bmc, operation: pb::Operation, timing: Timing) -> (pb::PowerJob, Duration) {
     let hardware: HardwareId = bmc.hardware_id.parse().unwrap();
     let jobs = site::jobs(Arc::new(MemoryStore::default()));
-    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(bmc, Login::Skip, None).await.unwrap();
     let made = jobs.create(site::job(hardware, vec![operation]), None).await.unwrap();
     let begin = Instant::now();
     work(&jobs, hardware, timing).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_bmc_that_hangs_is_not_created_and_the_caller_is_told_to_repeat() {
         let jobs = site::jobs(Arc::new(MemoryStore::default()));
         let record = site::bmc(HardwareId::new(), &format!("{scheme}://{}", bmc.address), "");
         let begin = Instant::now();
-        let error = jobs.bmcs().create(record, Login::Try, None).await.unwrap_err();
+        let error = jobs.bmcs.create(record, Login::Try, None).await.unwrap_err();
         (Status::from(error), begin.elapsed())
     };
     let (plain, tls) = tokio::join!(refused("http"), refused("https"));

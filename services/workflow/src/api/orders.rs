@@ -24,7 +24,7 @@ impl Api {
         view: View,
         idempotent: Option<IdempotentRequest>,
     ) -> Result<pb::Workflow, Status> {
-        let made = self.workflows.records().previous_result(idempotent.as_ref()).await?;
+        let made = self.workflows.records.previous_result(idempotent.as_ref()).await?;
         if let Some(made) = made {
             return Ok(made);
         }

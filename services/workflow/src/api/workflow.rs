@@ -75,7 +75,7 @@ impl WorkflowService for Api {
         request: Request<pb::ListWorkflowsRequest>,
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
         let viewer = Viewer::of(&request, request.get_ref().view())?;
-        let mut response = nouns::list(self.workflows.records(), request).await?;
+        let mut response = nouns::list(&self.workflows.records, request).await?;
         for workflow in &mut response.get_mut().workflows {
             *workflow = self.visible_to(&viewer, std::mem::take(workflow));
         }
@@ -115,7 +115,7 @@ impl WorkflowService for Api {
     ) -> Result<Response<pb::DeleteWorkflowResponse>, Status> {
         let pb::DeleteWorkflowRequest { id, revision } = request.into_inner();
         let id: WorkflowId = Violations::parse("id", &id)?;
-        let found = self.workflows.records().at(&id.to_string(), revision).await?;
+        let found = self.workflows.records.at(&id.to_string(), revision).await?;
         if record::queue_state(&found) != QueueState::Ended {
             let text = format!("workflow {} has not ended: cancel it first", found.id);
             return Err(status::failed_precondition("STATE", "workflow", text));
@@ -196,7 +196,7 @@ impl WorkflowService for Api {
         request: Request<pb::GetBootEpochRequest>,
     ) -> Result<Response<pb::GetBootEpochResponse>, Status> {
         let machine = machine_id(&request.get_ref().hardware_id)?;
-        let epoch = self.workflows.epochs().present(&machine.to_string()).await?;
+        let epoch = self.workflows.epochs.present(&machine.to_string()).await?;
         let restart_time = epoch.begin_time.filter(|_| epoch.boot_id.is_empty());
         Ok(Response::new(pb::GetBootEpochResponse { number: epoch.number, restart_time }))
     }
@@ -233,7 +233,7 @@ impl Api {
         let growth = follow.then(|| LogGrowth {
             log: self.mirrors.2.watch_one(&key.id()),
             workflow: self.mirrors.1.watch_one(&key.workflow),
-            stored: self.workflows.records().clone(),
+            stored: self.workflows.records.clone(),
         });
         LogReader::new(self.logs.clone(), key, attempt.max(0), growth)
     }

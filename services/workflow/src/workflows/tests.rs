@@ -93,7 +93,7 @@ async fn a_machines_workflows_are_listed_in_pages_without_those_of_others() {
         page.records.iter().map(|it| it.id.clone()).collect::<Vec<_>>()
     };
     let [a, c, d] = ['a', 'c', 'd'].map(|letter| id(letter).to_string());
-    let (records, machine) = (workflows.records(), M.to_string());
+    let (records, machine) = (workflows.records, M.to_string());
     let first = records.list_indexed("machine", &machine, "", 2, |_| true).await.unwrap();
     assert_eq!((ids(&first), first.next.as_ref()), (vec![a, c.clone()], Some(&c)));
     let rest = records.list_indexed("machine", &machine, &c, 2, |_| true).await.unwrap();

@@ -37,7 +37,7 @@ async fn ended(store: &Arc<MemoryStore>, machine: HardwareId, days: u64) {
     for n in 0..CHUNKS_PER_LOG {
         logs.append(&key, 1, n, b"x").await.unwrap();
     }
-    logs.records().commit(Logs::to_write_tail(&key, "x")).await.unwrap();
+    logs.records.commit(Logs::to_write_tail(&key, "x")).await.unwrap();
 }
 
 #[tokio::test]

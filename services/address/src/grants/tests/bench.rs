@@ -40,7 +40,7 @@ impl Bench {
     }
 
     pub(super) async fn create_subnet(&self, subnet: pb::Subnet) -> pb::Subnet {
-        self.grants.subnets().create(subnet, None).await.unwrap()
+        self.grants.subnets.create(subnet, None).await.unwrap()
     }
 
     pub(super) async fn range(&self, subnet: &pb::Subnet, text: &str, bits: u32) -> pb::Range {
@@ -65,7 +65,7 @@ impl Bench {
             kind: kind.into(),
             ..pb::Range::default()
         };
-        self.grants.ranges().create(range, None).await
+        self.grants.ranges.create(range, None).await
     }
 
     pub(super) async fn grant(&self, wanted: pb::Grant) -> Result<pb::Grant, Error> {

@@ -140,7 +140,7 @@ async fn run(store: Arc<dyn Store>, operations: usize, kills: usize, seed: u64) 
 async fn live(bench: &Bench) -> Vec<pb::Grant> {
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
-        let (page, more) = bench.grants.records().page("", &after, 500).await.unwrap();
+        let (page, more) = bench.grants.records.page("", &after, 500).await.unwrap();
         after = page.last().map_or_else(String::new, |last| last.id.clone());
         all.extend(page);
         if !more {
@@ -159,12 +159,12 @@ async fn check(bench: &Bench) {
     }
     for grant in &grants {
         let block: Block = grant.block.parse().unwrap();
-        let claim = bench.grants.claims().find(block).await.unwrap().unwrap();
+        let claim = bench.grants.claims.find(block).await.unwrap().unwrap();
         assert_eq!((claim.block, claim.object_id), (grant.block.clone(), grant.id.clone()));
     }
     let content = bench.content().await;
     assert_eq!(content.get("claim").copied().unwrap_or_default(), grants.len());
-    let report = bench.grants.records().check(false).await.unwrap();
+    let report = bench.grants.records.check(false).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
 }
 

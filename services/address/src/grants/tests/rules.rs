@@ -207,7 +207,7 @@ async fn subnets_and_ranges_do_not_overlap_and_a_used_one_is_not_deleted() {
     let subnet = bench.subnet("lab", "192.0.2.0/24").await;
     let (name, cidr) = ("other".into(), "192.0.2.128/25".into());
     let other = pb::Subnet { name, cidr, ..pb::Subnet::default() };
-    let (code_of, text) = code(bench.grants.subnets().create(other, None).await);
+    let (code_of, text) = code(bench.grants.subnets.create(other, None).await);
     assert_eq!(code_of, Code::AlreadyExists);
     assert_eq!(text, "192.0.2.128/25 overlaps 192.0.2.0/24 of subnet lab");
     let range = bench.range(&subnet, "192.0.2.10-192.0.2.20", 0).await;
@@ -215,11 +215,11 @@ async fn subnets_and_ranges_do_not_overlap_and_a_used_one_is_not_deleted() {
     let overlapping = bench.try_range(&subnet, "192.0.2.20-192.0.2.30", 0, pb::RangeKind::Static);
     assert_eq!(code(overlapping.await).0, Code::AlreadyExists);
     let id = subnet.id.parse().unwrap();
-    let (code_of, text) = code(bench.grants.subnets().delete(id, 0).await);
+    let (code_of, text) = code(bench.grants.subnets.delete(id, 0).await);
     let wanted = format!("subnet lab has range {}", range.name);
     assert_eq!((code_of, text), (Code::FailedPrecondition, wanted));
-    bench.grants.ranges().delete(range.id.parse().unwrap(), 0).await.unwrap();
-    let (code_of, text) = code(bench.grants.subnets().delete(id, 0).await);
+    bench.grants.ranges.delete(range.id.parse().unwrap(), 0).await.unwrap();
+    let (code_of, text) = code(bench.grants.subnets.delete(id, 0).await);
     assert_eq!(
         (code_of, text),
         (Code::FailedPrecondition, format!("subnet lab has grant {}", grant.id))
@@ -238,7 +238,7 @@ async fn subnets_and_ranges_do_not_overlap_and_a_used_one_is_not_deleted() {
     );
     bench.release(&grant).await;
     assert_eq!(bench.after(10).await, 1);
-    bench.grants.subnets().delete(id, 0).await.unwrap();
+    bench.grants.subnets.delete(id, 0).await.unwrap();
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn a_gateway_is_nobody_elses_and_moves() {
     let update = |gateway: &str| {
         let subnet =
             pb::Subnet { id: subnet.id.clone(), gateway: gateway.into(), ..Default::default() };
-        let subnets = bench.grants.subnets().clone();
+        let subnets = bench.grants.subnets.clone();
         async move { subnets.update(subnet, &["gateway".into()]).await }
     };
     let (code_of, text) = code(update("192.0.2.1").await);
@@ -279,7 +279,7 @@ async fn the_gateway_of_an_ipv4_network_is_an_address_of_a_host_in_it() {
         ("192.0.2.0/30", "192.0.2.3", "192.0.2.3 is the broadcast address of 192.0.2.0/30"),
         ("192.0.2.0/24", "fe80::1", "fe80::1 is not of the family of 192.0.2.0/24"),
     ] {
-        let refused = bench.grants.subnets().create(subnet(cidr, gateway), None).await;
+        let refused = bench.grants.subnets.create(subnet(cidr, gateway), None).await;
         let wanted = (Code::InvalidArgument, format!("subnet.gateway: {text}"));
         assert_eq!(code(refused), wanted);
     }
@@ -293,6 +293,6 @@ async fn the_gateway_of_an_ipv4_network_is_an_address_of_a_host_in_it() {
     }
     let lab = bench.create_subnet(subnet("192.0.2.0/24", "192.0.2.1")).await;
     let update = pb::Subnet { id: lab.id, gateway: "198.51.100.1".into(), ..Default::default() };
-    let refused = bench.grants.subnets().update(update, &["gateway".into()]).await;
+    let refused = bench.grants.subnets.update(update, &["gateway".into()]).await;
     assert_eq!(code(refused).0, Code::InvalidArgument);
 }

@@ -19,13 +19,13 @@ async fn a_report_that_changes_nothing_writes_nothing_and_others_are_events() {
     let mut revisions = Vec::new();
     for serial in ["A", "A", "B"] {
         machines.record_inventory(id, with_disk(serial)).await.unwrap();
-        let stored = machines.records().require(&made.id).await.unwrap();
+        let stored = machines.records.require(&made.id).await.unwrap();
         assert_eq!(stored.inventory.as_ref().unwrap().disks, with_disk(serial).disks);
         revisions.push(stored.revision);
     }
     assert!(made.revision < revisions[0], "{revisions:?}");
     assert!(revisions[0] == revisions[1] && revisions[1] < revisions[2], "{revisions:?}");
-    let log = EventLog::new(machines.records().store().clone(), "hardware");
+    let log = EventLog::new(machines.records.store().clone(), "hardware");
     let kind = EventKind::Report.into();
     let filter = EventFilter { kind, ..EventFilter::default() };
     let events = log.list(&filter, "", 10).await.unwrap().records;
@@ -66,7 +66,7 @@ async fn an_inventory_of_the_bmc_is_an_event_and_a_contradiction_an_alarm_until_
     let own = pb::Inventory { serial: "A1".into(), ..Default::default() };
     machines.record_inventory(id, own).await.unwrap();
     let listed = |serial: &str| pb::BmcInventory { serial: serial.into(), ..Default::default() };
-    let stored = async || machines.records().require(&made.id).await.unwrap();
+    let stored = async || machines.records.require(&made.id).await.unwrap();
     machines.record_bmc_inventory(id, listed("A1")).await.unwrap();
     let before = stored().await;
     assert_eq!(before.inventory_warning, "");
@@ -82,7 +82,7 @@ async fn an_inventory_of_the_bmc_is_an_event_and_a_contradiction_an_alarm_until_
     machines.record_inventory(id, own).await.unwrap();
     assert_eq!(stored().await.inventory_warning, "");
 
-    let log = EventLog::new(machines.records().store().clone(), "hardware");
+    let log = EventLog::new(machines.records.store().clone(), "hardware");
     let events = log.list(&EventFilter::default(), "", 10).await.unwrap().records;
     let kinds: Vec<_> = events.iter().map(|event| (event.kind(), event.text.as_str())).collect();
     assert_eq!(

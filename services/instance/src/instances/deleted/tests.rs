@@ -114,7 +114,7 @@ async fn the_record_of_a_deleted_instance_is_shown_for_thirty_days_without_secre
     assert_eq!(shown.state(), pb::State::Deleted);
     assert_eq!((shown.userdata.as_str(), shown.lookup_id.as_str()), ("", ""));
     assert_eq!(shown.delete_time, Some(clock.wall().into()));
-    assert!(instances.records().get(&first.id).await.unwrap().is_none());
+    assert!(instances.records.get(&first.id).await.unwrap().is_none());
     let left = [
         format!("instance/deleted/{}", first.id),
         "instance/retired/external_id/acme/vm-1".into(),
@@ -152,6 +152,6 @@ async fn pages_with_deleted_instances_have_every_instance_once_in_id_order() {
         }
         assert_eq!(found, ids, "{limit}");
     }
-    let live = instances.records().list("", 100, |_| true).await.unwrap().records;
+    let live = instances.records.list("", 100, |_| true).await.unwrap().records;
     assert_eq!(live.len(), 4);
 }

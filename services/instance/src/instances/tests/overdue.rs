@@ -33,22 +33,22 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             let allowed = begun.max_stay().unwrap();
             assert_eq!(describe(allowed), last);
             clock.advance(allowed - Duration::from_secs(1));
-            assert!(!instances.records().require(&begun.id).await.unwrap().overdue);
+            assert!(!instances.records.require(&begun.id).await.unwrap().overdue);
             clock.advance(Duration::from_secs(1));
-            let late = overdue(instances.records(), &begun.id).await.unwrap().unwrap();
+            let late = overdue(&instances.records, &begun.id).await.unwrap().unwrap();
             let reason = format!("{state} for more than {last}");
             assert_eq!(late.state_reason, reason);
-            assert_eq!(alarms(instances.records(), &begun.id).await.unwrap(), [reason]);
+            assert_eq!(alarms(&instances.records, &begun.id).await.unwrap(), [reason]);
             let mut moved = late.clone();
             next.write(&mut moved);
             let moved = instances.put(&late, moved).await.unwrap();
             assert!(!moved.overdue && moved.state_time == Some(clock.wall().into()), "{moved:?}");
             // Nothing else becomes due meanwhile.
-            instances.records().commit(instances.records().to_delete(&moved)).await.unwrap();
+            instances.records.commit(instances.records.to_delete(&moved)).await.unwrap();
         }
     };
     Box::pin(while_following(
-        instances.records(),
+        &instances.records,
         || clock.wall(),
         |time| clock.sleep_until(time),
         test,

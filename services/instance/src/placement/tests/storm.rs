@@ -203,10 +203,10 @@ async fn of_500_orders_for_300_machines_300_get_one_each_and_200_are_refused_wit
             (first, again) => panic!("{first:?} and then {again:?}"),
         }
     }
-    let stored = bench.instances().records().page("", "", 1000).await.unwrap().0;
+    let stored = bench.instances().records.page("", "", 1000).await.unwrap().0;
     let stored: BTreeSet<_> = stored.iter().map(|it| (&it.hardware_id, &it.id)).collect();
     assert_eq!(stored, machines.into_iter().collect());
-    assert!(bench.instances().records().check(false).await.unwrap().is_clean());
+    assert!(bench.instances().records.check(false).await.unwrap().is_clean());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,7 +254,7 @@ fn platform_order(n: u32) -> pb::CreateInstanceRequest {
 
 impl Bench {
     async fn stored(&self) -> Vec<pb::Instance> {
-        self.instances().records().page("", "", 1000).await.unwrap().0
+        self.instances().records.page("", "", 1000).await.unwrap().0
     }
 
     /// Waits until `condition` holds for the stored instances.
@@ -329,7 +329,7 @@ async fn fifty_systems_of_platforms_get_a_machine_a_gate_and_an_address_each_and
         it.state() == tinwright::address::v1::GrantState::Released
     };
     assert!(bench.site.state().grants.iter().all(released));
-    assert!(bench.instances().records().check(false).await.unwrap().is_clean());
+    assert!(bench.instances().records.check(false).await.unwrap().is_clean());
     let kept = bench.store.list("instance/gate_", "", 10).await.unwrap().pairs;
     assert!(kept.is_empty(), "{kept:?}");
 }

@@ -33,7 +33,7 @@ async fn dying_at_any_commit_changes_neither_the_result_nor_the_requests() {
             deaths += usize::from(die(&bench, commits, last_is_made).await);
             assert_eq!(bench.settled().await, "gone");
             assert_eq!(bench.site.request_ids(), expected_requests(bench.id));
-            assert!(bench.instances.records().check(false).await.unwrap().is_clean());
+            assert!(bench.instances.records.check(false).await.unwrap().is_clean());
         }
         assert_eq!(deaths, 5, "it died at each of its commits");
     }

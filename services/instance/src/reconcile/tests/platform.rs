@@ -85,7 +85,7 @@ impl Bench {
         let is_ending = State::try_from(&found).unwrap().is_being_deleted();
         assert_eq!(is_open, has_begun && !is_ending, "{found:?}");
         assert_eq!(!Self::os(&found).boot_url.is_empty(), has_begun, "{found:?}");
-        assert!(self.instances.records().check(false).await.unwrap().is_clean());
+        assert!(self.instances.records.check(false).await.unwrap().is_clean());
         for index in ["gate_uuid", "gate_mac"] {
             let claims = self.store.list(&format!("instance/{index}/"), "", 9).await.unwrap();
             assert_eq!(claims.pairs.len(), usize::from(is_open), "{index}");
@@ -469,7 +469,7 @@ async fn dying_at_any_commit_leaves_nothing_and_opens_no_gate_without_its_claims
         assert_eq!(bench.settled().await, "gone");
         assert_eq!(bench.site.grant_states(), [GrantState::Released], "one grant, released");
         assert_eq!(bench.site.request_ids().len(), 2);
-        assert!(bench.instances.records().check(false).await.unwrap().is_clean());
+        assert!(bench.instances.records.check(false).await.unwrap().is_clean());
     }
     assert!(deaths >= 2 * 7, "it died at each of its commits: {deaths}");
 }

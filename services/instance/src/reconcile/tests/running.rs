@@ -27,7 +27,7 @@ impl Running {
         let stop = CancellationToken::new();
         let api = Api::new(store, site.services(), Clock::system(), stop.clone());
         let task = tokio::spawn(api.run(stop.clone()));
-        let mirror = Mirror::new(instances.records().clone());
+        let mirror = Mirror::new(instances.records.clone());
         Self { site, instances, mirror, stop, task }
     }
 

@@ -19,7 +19,7 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
         protocol: Some(redfish("https://192.0.2.1")),
         ..pb::Bmc::default()
     };
-    jobs.bmcs().create(bmc, Login::Skip, None).await.unwrap();
+    jobs.bmcs.create(bmc, Login::Skip, None).await.unwrap();
     let test = async {
         let job = jobs.create(new_job(hardware), None).await.unwrap();
         let events = [Event::Begin, Event::Fail("no".into())];

@@ -27,7 +27,7 @@ impl Api {
 
     /// Refuses an identity that is not of the present boot epoch of its machine.
     pub(super) async fn check_is_present(&self, caller: &MachineCaller) -> Result<(), Status> {
-        let present = self.workflows.epochs().present(&caller.machine.to_string()).await?;
+        let present = self.workflows.epochs.present(&caller.machine.to_string()).await?;
         match caller.epoch == present.number {
             true => Ok(()),
             false => Err(Status::permission_denied(

@@ -18,7 +18,7 @@ impl Api {
         request: pb::ReportInventoryRequest,
     ) -> Result<pb::ReportInventoryResponse, Status> {
         let inventory = Violations::require("inventory", request.inventory)?;
-        let begun = self.enrollment.enrolments().current(id, self.clock.wall()).await?;
+        let begun = self.enrollment.enrolments.current(id, self.clock.wall()).await?;
         let ended = || Status::permission_denied("the enrolment of this boot has ended");
         let begun = begun.ok_or_else(ended)?;
         let (uuid, mac, network) = (begun.uuid, begun.mac, begun.network);

@@ -30,16 +30,16 @@ async fn each_bounded_state_is_an_alarm_after_its_limit_until_it_is_left() {
             clock.advance(rest - Duration::from_secs(1));
             assert!(!workflows.get(id(letter)).await.unwrap().overdue);
             clock.advance(Duration::from_secs(1));
-            let late = overdue(workflows.records(), &created.id).await.unwrap().unwrap();
+            let late = overdue(&workflows.records, &created.id).await.unwrap().unwrap();
             let reason = format!("{} for more than {last}", state.word());
             assert_eq!(late.state_reason, reason);
-            assert_eq!(alarms(workflows.records(), &created.id).await.unwrap(), [reason]);
+            assert_eq!(alarms(&workflows.records, &created.id).await.unwrap(), [reason]);
             let moved = workflows.edit(id(letter), |it| it.set_state(Success)).await.unwrap();
             assert!(!moved.overdue && moved.state_time == Some(clock.wall().into()), "{moved:?}");
         }
     };
     Box::pin(while_following(
-        workflows.records(),
+        &workflows.records,
         || clock.wall(),
         |time| clock.sleep_until(time),
         test,
