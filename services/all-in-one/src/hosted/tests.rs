@@ -123,8 +123,13 @@ fn kinds_in_sources(service: &str) -> BTreeSet<String> {
 
 fn kinds_in_file(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
-    let kinds = text.lines().filter_map(|line| line.strip_prefix("impl Kind for "));
-    kinds.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+    let implemented = text.lines().filter_map(|line| line.strip_prefix("impl Kind for "));
+    let implemented = implemented.filter_map(|line| line.split_once(' '));
+    // A declaration has documentation before the name.
+    let declared = text.split("store::kind!(").skip(1).filter_map(|declaration| {
+        declaration.lines().find_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
+    });
+    implemented.chain(declared).map(|(name, _)| name.to_owned()).collect()
 }
 
 #[test]
