@@ -44,7 +44,7 @@ const LANES: [usize; 3] = [MACHINES, MACHINES, OTHERS];
 /// Groups of tests that are not begun: for each, the arguments of `cargo test` that select it.
 type Groups = [VecDeque<Vec<String>>; 2];
 
-/// Runs all tests, and `then` once no test is left to begin. Goes on after a failure. Prints the output of a group when it ends.
+/// Runs all tests, and `then` once no test is left to begin. Goes on after a failure. Prints the command of a group when it begins, and its output when it ends.
 pub(crate) fn run(
     times: &Times,
     then: impl FnOnce() -> anyhow::Result<()> + Send,
@@ -55,6 +55,7 @@ pub(crate) fn run(
         let mut result = Ok(());
         loop {
             let Some(group) = next(&mut left().0, first) else { break };
+            println!("cargo test --workspace {}", group.join(" "));
             let output = times.record(cargo(["test", "--workspace"]).args(group)).output();
             // After Ctrl-C no other tests are begun.
             let is_interrupted = output.as_ref().is_ok_and(|it| it.status.signal().is_some());

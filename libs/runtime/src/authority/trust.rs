@@ -40,7 +40,7 @@ pub(super) struct Trust {
     /// The new authority's certificate, signed by the former one.
     cross: Option<CertificateDer<'static>>,
     pem: String,
-    /// That of the one that issues. Each boot script has it.
+    /// The fingerprint of the certificate that issues. Each boot script has it.
     fingerprint: String,
     clients: Arc<dyn ClientCertVerifier>,
     servers: Arc<WebPkiServerVerifier>,

@@ -56,7 +56,7 @@ impl<K: Kind> Records<K> {
 }
 
 impl AnyKind {
-    /// Does the same with the records in `store`.
+    /// Compares the records in `store` with their index entries; with `mend`, corrects the entries.
     pub(crate) async fn check(
         &self,
         store: &ScopedStore,

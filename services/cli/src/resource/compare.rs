@@ -183,6 +183,8 @@ fn fill_message(new: &mut DynamicMessage, old: &DynamicMessage) {
 
 #[cfg(test)]
 mod tests {
+    use similar::TextDiff;
+
     use super::*;
     use tinwright::hardware::v1::{Hardware, Interface, Ipxe, Netboot};
     use tinwright::instance::v1::Instance;
@@ -265,5 +267,27 @@ mod tests {
         let new = Hardware { plan: "q".into(), revision: 2, ..Hardware::default() };
         let text = diff(Some(&old), &new).unwrap();
         assert!(text.ends_with("-plan: p\n+plan: q\n") && !text.contains("revision"), "{text}");
+    }
+
+    #[test]
+    fn changed_lines_are_those_of_a_unified_diff() {
+        let text = |changed: &[usize]| -> String {
+            let line =
+                |n| if changed.contains(&n) { format!("new {n}\n") } else { format!("{n}\n") };
+            (0..40).map(line).collect()
+        };
+        let removed = text(&[]).replace("17\n18\n", "");
+        for (old, new) in [
+            ("", "a: 1\n"),
+            ("a: 1\n", "a: 2\n"),
+            ("a: 1\n", "a: 1\n"),
+            (&text(&[]), &text(&[3, 5, 30, 39])),
+            (&text(&[20]), &removed),
+        ] {
+            let diff = TextDiff::from_lines(old, new);
+            let expected = diff.unified_diff().context_radius(CONTEXT_LINES).to_string();
+            assert_eq!(changed_lines(old, new), expected);
+        }
+        assert_eq!(changed_lines("a\nb\n", "a\nc\n"), "@@ -1,2 +1,2 @@\n a\n-b\n+c\n");
     }
 }
