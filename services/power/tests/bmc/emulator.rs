@@ -77,7 +77,7 @@ impl Emulator {
         fingerprint: String,
         more: impl Fn(&Path) -> String,
     ) -> Self {
-        let directory = TempDir::new().unwrap();
+        let directory = in_memory();
         let fakes: Vec<_> = systems.iter().enumerate().map(|(n, name)| fake(n, name)).collect();
         // Its delays are random, from 1 to 11 seconds: always the shortest is used here.
         let config = format!(
@@ -106,7 +106,7 @@ impl Emulator {
     /// Waits until it logs its address, and returns it.
     fn listening(&mut self, scheme: &str) -> String {
         let begin = format!("Running on {scheme}://127.0.0.1:");
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(300);
         loop {
             let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             let port = log.split_once(&begin).map(|(_, rest)| rest.split_whitespace().next());
@@ -125,6 +125,12 @@ impl Drop for Emulator {
         let _gone = self.process.kill();
         let _reaped = self.process.wait();
     }
+}
+
+/// Returns a new directory in memory, or else on disk: an emulator answers with an error if its database is locked for five seconds, which
+/// happens on a busy disk.
+fn in_memory() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
 /// The id of system number `n`.
