@@ -44,17 +44,14 @@ const LANES: [usize; 3] = [MACHINES, MACHINES, OTHERS];
 /// Groups of tests that are not begun: for each, the arguments of `cargo test` that select it.
 type Groups = [VecDeque<Vec<String>>; 2];
 
-/// Runs all tests, and `then` once no test is left to begin. Goes on after a failure. Prints the command of a group when it begins, and its output when it ends.
-pub(crate) fn run(
-    times: &Times,
-    then: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<()> {
-    let left = Mutex::new((groups()?, Some(then)));
+/// Runs all tests. Goes on after a failure. Prints the command of a group when it begins, and its output when it ends.
+pub(crate) fn run(times: &Times) -> anyhow::Result<()> {
+    let left = Mutex::new(groups()?);
     let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
     let lane = |first: usize| {
         let mut result = Ok(());
         loop {
-            let Some(group) = next(&mut left().0, first) else { break };
+            let Some(group) = next(&mut left(), first) else { break };
             println!("cargo test --workspace {}", group.join(" "));
             let output = times.record(cargo(["test", "--workspace"]).args(group)).output();
             // After Ctrl-C no other tests are begun.
@@ -64,8 +61,7 @@ pub(crate) fn run(
                 return result;
             }
         }
-        let then = left().1.take();
-        both(result, then.map_or(Ok(()), |then| then()))
+        result
     };
     let control_plane = || lab::test(lab::Test::ControlPlane);
     std::thread::scope(|scope| {

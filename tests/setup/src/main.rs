@@ -52,9 +52,6 @@ enum Command {
         /// Run the tests that take hours instead: a part, of one hour at most, or all parts
         #[arg(long, value_name = "PART", conflicts_with = "arguments")]
         long: Option<Option<long::Part>>,
-        /// Do the checks of `cargo rack check` too, while the last tests run
-        #[arg(long, conflicts_with_all = ["arguments", "long"])]
-        check: bool,
         /// Arguments of cargo test, such as a test's name
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -104,8 +101,7 @@ fn main() -> ExitCode {
         Some(Command::Lab { down, test: None }) => suite::lab(down),
         Some(Command::Setup) => setup::packages().and_then(|()| setup::tools().map(drop)),
         Some(Command::Test { long: Some(part), .. }) => long::test(part),
-        Some(Command::Test { check: true, .. }) => suite::test_and_check(),
-        Some(Command::Test { long: None, check: false, arguments }) => suite::test(&arguments),
+        Some(Command::Test { long: None, arguments }) => suite::test(&arguments),
         Some(Command::Package { version }) => suite::package(version),
         Some(Command::Load { arguments }) => suite::load(&arguments),
         Some(Command::Fuzz { arguments }) => suite::fuzz(&arguments),

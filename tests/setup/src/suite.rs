@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,6 @@ const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
 /// The scripts that install other programs below `target`, for tests.
 const PEERS: [&str; 3] =
     [RACK_PEERS, "services/power/tests/peers.sh", "services/metadata/tests/peers.sh"];
-/// The niceness of checks beside tests.
-const CHECK_NICENESS: i32 = 10;
 
 /// Programs of the virtual rack and of the lab.
 const RACK_PROGRAMS: &[&str] = &["tinwright", "tinwright-worker", "rack"];
@@ -66,30 +64,15 @@ pub(crate) fn test_lab(test: lab::Test) -> anyhow::Result<()> {
     lab::test(test)
 }
 
-/// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need.
+/// Runs all tests of the workspace, or `cargo test` with `arguments` if there are any. Installs what the tests need. After all tests, prints what
+/// took longest, also after a failure.
 pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
-    if arguments.is_empty() {
-        return with_times(|times| lanes::run(times, || Ok(())));
-    }
-    build_tests()?;
-    run(cargo(["test", "--workspace"]).args(arguments))
-}
-
-/// Runs all tests and checks. The checks begin once no more tests have to begin: they occupy Cargo's build directory.
-pub(crate) fn test_and_check() -> anyhow::Result<()> {
-    let check = || {
-        // The tests go before.
-        rustix::process::nice(CHECK_NICENESS)?;
-        check()
-    };
-    with_times(|times| lanes::run(times, check))
-}
-
-/// Builds and runs `tests`. Prints what took longest at the end, also after a failure.
-fn with_times(tests: impl FnOnce(&Times) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let build = build_tests()?;
+    if !arguments.is_empty() {
+        return run(cargo(["test", "--workspace"]).args(arguments));
+    }
     let times = Times::create(target_folder()?)?;
-    let result = tests(&times);
+    let result = lanes::run(&times);
     times.print(build);
     result
 }
@@ -99,11 +82,7 @@ fn with_times(tests: impl FnOnce(&Times) -> anyhow::Result<()>) -> anyhow::Resul
 pub(crate) fn build_tests() -> anyhow::Result<Duration> {
     packages()?;
     times::remove_reports(&target_folder()?);
-    let mut build = cargo(["build", "--workspace", "--timings"]);
-    match build_lints() {
-        true => build.arg("--all-targets"),
-        false => build.args(["--bins", "--tests"]),
-    };
+    let build = cargo(["build", "--workspace", "--timings", "--bins", "--tests"]);
     beside_build(build, || {
         setup::images()?;
         PEERS.iter().try_for_each(|script| setup::peers(script).map(drop))?;
@@ -167,23 +146,25 @@ pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     run(Command::new(program("fuzz")).args(arguments))
 }
 
-/// True if clippy compiles the workspace, as `.ci/run` has it: each build reports the lints then.
-fn build_lints() -> bool {
-    std::env::var_os("RUSTC_WORKSPACE_WRAPPER").is_some_and(|wrapper| wrapper == "clippy-driver")
-}
-
-/// Checks format, contract, lints, the features of each crate, and documentation.
+/// Checks format, contract, and the features of each crate; lints and documentation too, unless each build does.
 pub(crate) fn check() -> anyhow::Result<()> {
     packages()?;
     run(&mut cargo(["fmt", "--all", "--check"]))?;
     run(Command::new(tools()?.join("buf")).arg("lint").current_dir(root()))?;
-    if !build_lints() {
-        run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    }
     alone::check(tree)?;
+    if build_checks() {
+        return Ok(());
+    }
+    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
     // Private items are documented too, so links to them are valid.
     run(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
+}
+
+/// True if `.ci/compile` is the compiler: each build checks lints and documentation then.
+fn build_checks() -> bool {
+    let compiler = std::env::var_os("RUSTC_WORKSPACE_WRAPPER");
+    compiler.is_some_and(|path| Path::new(&path).ends_with(".ci/compile"))
 }
 
 /// Returns the output of `cargo tree` with the features of each package.
