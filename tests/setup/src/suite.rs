@@ -82,7 +82,7 @@ pub(crate) fn test(arguments: &[String]) -> anyhow::Result<()> {
 pub(crate) fn build_tests() -> anyhow::Result<Duration> {
     packages()?;
     times::remove_reports(&target_folder()?);
-    let build = cargo(["build", "--workspace", "--timings", "--bins", "--examples", "--tests"]);
+    let build = cargo(["build", "--workspace", "--timings", "--all-targets"]);
     beside_build(build, || {
         setup::images()?;
         PEERS.iter().try_for_each(|script| setup::peers(script).map(drop))?;

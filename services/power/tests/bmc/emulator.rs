@@ -128,7 +128,7 @@ impl Drop for Emulator {
 }
 
 /// Returns a new directory in memory, or else on disk: an emulator answers with an error if its database is locked for five seconds, which
-/// happens on a busy disk.
+/// may happen on a busy disk.
 fn in_memory() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
