@@ -28,11 +28,17 @@ async fn install(site: &mut Site, machine: HardwareId, worker: &Worker) -> Strin
     id
 }
 
+/// Requests an action until the worker is told to reboot. An unexpected boot is told to request again, if its request comes before the
+/// dispatcher has seen the end of the workflow.
+async fn told_to_reboot(worker: &Worker) {
+    while !worker.instruction().await.reboot {}
+}
+
 /// Requests an action in another boot. Returns true if the worker is told to reboot, false if it is left waiting.
 async fn boot(site: &mut Site, worker: &Worker, boot: &str, last: &str) -> bool {
     let next = worker.again(boot, "p");
     tokio::select! {
-        next = next.instruction() => next.reboot,
+        () = told_to_reboot(&next) => true,
         idle = site.until(last, |found| found.idle_boot_id == boot) => {
             assert_eq!(idle.unexpected_boot_ids.len(), 3);
             false
@@ -107,7 +113,6 @@ async fn a_held_request_of_an_unexpected_boot_is_told_to_reboot_when_the_workflo
     site.power.set_end(JobEnd::Never);
     worker.succeed(&it).await;
     let next = worker.again("b2", "p2");
-    let requests = async { while !next.instruction().await.reboot {} };
     let ends = async {
         // By then its request is held, if the server is quick.
         while site.power.jobs().len() < 2 {
@@ -115,7 +120,7 @@ async fn a_held_request_of_an_unexpected_boot_is_told_to_reboot_when_the_workflo
         }
         site.power.finish();
     };
-    soon(Box::pin(async { tokio::join!(requests, ends) })).await;
+    soon(Box::pin(async { tokio::join!(told_to_reboot(&next), ends) })).await;
     let ended = site.ended(&made.workflow.unwrap().id).await;
     assert_eq!(ended.unexpected_boot_ids, ["b2"]);
 }
