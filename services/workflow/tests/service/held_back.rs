@@ -64,10 +64,10 @@ async fn a_released_workflow_has_its_place_by_its_creation() {
     site.until(&active.id, |found| found.state() == pb::WorkflowState::Preparing).await;
     let held = site.hold_back(machine).await;
     let later = site.workflow(machine, TWO).await;
-    assert_eq!(site.get(&later.id).await.blocked_by, active.id);
+    let behind = format!("behind workflow {}", active.id);
+    assert_eq!(site.waiting(&later.id, &behind).await.blocked_by, active.id);
     site.release(&held.id).await;
-    let reason = site.get(&later.id).await.state_reason;
-    assert_eq!(reason, format!("behind workflow {} and 1 more", active.id));
+    site.waiting(&later.id, &format!("{behind} and 1 more")).await;
 }
 
 #[tokio::test]

@@ -15,9 +15,8 @@ async fn the_second_workflow_waits_behind_the_first_and_follows_it() {
     let worker = site.worker(machine);
     let it = worker.begin().await;
     assert_eq!(it.workflow_id, first.id);
-    let waits = site.get(&second.id).await;
+    let waits = site.waiting(&second.id, &format!("behind workflow {}", first.id)).await;
     assert_eq!(waits.blocked_by, first.id);
-    assert_eq!(waits.state_reason, format!("behind workflow {}", first.id));
     worker.finish(&it, pb::ActionState::Timeout, "", "").await.unwrap();
     let it = worker.next().await;
     assert_eq!(it.workflow_id, first.id, "a retry is left");

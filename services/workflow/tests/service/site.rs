@@ -236,6 +236,21 @@ impl Site {
         soon(watch).await
     }
 
+    /// Reads a workflow that waits behind others until the reason is `reason`, and returns it. Turns are shown once the reconciler has
+    /// seen the change.
+    pub(crate) async fn waiting(&mut self, id: &str, reason: &str) -> pb::Workflow {
+        let waiting = async {
+            loop {
+                let found = self.get(id).await;
+                if found.state_reason == reason {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(waiting).await
+    }
+
     /// Returns the texts of the alarms of a workflow, the oldest first.
     pub(crate) async fn alarms(&self, id: &str) -> Vec<String> {
         let listed = self.events.list(&EventFilter::default(), "", 1000).await.unwrap();

@@ -165,7 +165,8 @@ async fn a_tenant_does_not_learn_whose_workflow_its_own_one_waits_for() {
     let (id, tenant) = ("of-acme".to_owned(), "acme".to_owned());
     site.instances.set(machine, Instance { id, tenant, ..Instance::default() });
     let own = site.workflow(machine, TWO).await;
-    assert_eq!(site.get(&own.id).await.blocked_by, of_site.id);
+    let waits = site.waiting(&own.id, &format!("behind workflow {}", of_site.id)).await;
+    assert_eq!(waits.blocked_by, of_site.id);
     let mut client = WorkflowServiceClient::new(channel(&mut site, "acme"));
     let get = pb::GetWorkflowRequest { id: own.id.clone(), ..Default::default() };
     let got = client.get_workflow(get).await.unwrap().into_inner().workflow;
