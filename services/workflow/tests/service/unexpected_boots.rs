@@ -121,7 +121,8 @@ async fn a_held_request_of_an_unexpected_boot_is_told_to_reboot_when_the_workflo
         site.power.finish();
     };
     soon(Box::pin(async { tokio::join!(told_to_reboot(&next), ends) })).await;
-    let ended = site.ended(&made.workflow.unwrap().id).await;
+    let ended = site.get(&made.workflow.unwrap().id).await;
+    assert!(ended.end_time.is_some());
     assert_eq!(ended.unexpected_boot_ids, ["b2"]);
 }
 

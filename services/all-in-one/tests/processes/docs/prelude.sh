@@ -36,8 +36,21 @@ ready() {
     exit 1
 }
 
+# Waits until the boot server has read the record of the machine, at most 10 seconds.
+explained() {
+    { set +x; } 2> /dev/null
+    for _ in $(seq 100); do
+        if command tinwright boot explain "$@" > /dev/null 2>&1; then break; fi
+        sleep 0.1
+    done
+    set -x
+}
+
 # A server runs in the background, and is ready when this returns.
 tinwright() {
+    if [ "$1 ${2:-}" = "boot explain" ]; then
+        explained "${@:3}"
+    fi
     if [ "$1" != serve ]; then
         command tinwright "$@"
         return

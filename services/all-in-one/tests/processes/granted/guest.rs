@@ -28,7 +28,7 @@ esac
 const START: &str = r#"#!/bin/sh -e
 dir=$1 url=$2 python=$3
 busybox udhcpc -i eth0 -n -q -f -t 10 -T 2 -s "$dir/set"
-curl -sf --max-time 10 -o "$dir/network.yaml" "$url"
+curl -sf --max-time 10 --retry 10 --retry-delay 1 --retry-all-errors -o "$dir/network.yaml" "$url"
 ip addr flush dev eth0 scope global
 rm -rf "$dir/root"
 "$python" -m cloudinit.cmd.devel.net_convert --network-data "$dir/network.yaml" --kind yaml \
