@@ -19,22 +19,32 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The longest time until the guest's next line; a boot takes ten seconds on an idle machine.
 const LINE_TIMEOUT: Duration = Duration::from_secs(180);
 const DISK: u64 = 1 << 30;
+/// The kernel prints warnings and errors only, and does not stop where the host is too busy for its timer.
+const QUICK: &str = "loglevel=5 no_timer_check";
 /// The least number of acknowledged writes before the power is cut; up to twice as many in all.
 const ACKNOWLEDGED: u64 = 300;
 
+/// The most boots of one machine, if its disk hangs.
+const BOOTS: usize = 3;
+
 /// The last acknowledged number of each writer, or the number of its stored writes.
 type Numbers = BTreeMap<usize, u64>;
+
+/// The disk does not answer any more: the fault of the emulator in one of some hundred boots, seen while the file system was mounted. Resets
+/// by the guest's kernel do not help. It says nothing of the store.
+#[derive(Debug)]
+struct DiskHangs;
 
 #[test]
 fn a_pulled_plug_takes_back_nothing_that_was_acknowledged() {
     let site = Site::new();
     let mut acked = Numbers::new();
     for cut in 0..cuts() {
-        let machine = site.boot("load");
-        assert_eq!(lost(&acked, &machine.holds().unwrap()), 0, "after {cut} cuts");
+        let (machine, held) = site.checked("load");
+        assert_eq!(lost(&acked, &held.unwrap()), 0, "after {cut} cuts");
         acked.extend(machine.pull_the_plug());
     }
-    let held = site.boot("check").holds().unwrap();
+    let held = site.checked("check").1.unwrap();
     assert_eq!(lost(&acked, &held), 0);
     assert!(held.values().sum::<u64>() >= cuts() * ACKNOWLEDGED);
 }
@@ -43,9 +53,9 @@ fn a_pulled_plug_takes_back_nothing_that_was_acknowledged() {
 fn without_our_fdatasync_the_same_plug_takes_acknowledged_writes_with_it() {
     let site = Site::new();
     let taken = (0..cuts()).any(|_| {
-        let acked = site.boot("control").pull_the_plug();
+        let acked = site.checked("control").0.pull_the_plug();
         // A store that cannot be read any more has lost everything.
-        let lost = site.boot("check").holds().map_or(u64::MAX, |held| lost(&acked, &held));
+        let lost = site.checked("check").1.map_or(u64::MAX, |held| lost(&acked, &held));
         println!("{lost} acknowledged writes are lost");
         lost > 0
     });
@@ -83,6 +93,18 @@ impl Site {
         Self { dir, kernel }
     }
 
+    /// Boots a machine. Returns what its store holds; none if that cannot be read.
+    fn checked(&self, work: &str) -> (Machine, Option<Numbers>) {
+        for _ in 0..BOOTS {
+            let machine = self.boot(work);
+            match machine.holds() {
+                Ok(held) => return (machine, held),
+                Err(DiskHangs) => println!("the disk hangs: another boot"),
+            }
+        }
+        panic!("the disk hangs in each of {BOOTS} boots");
+    }
+
     fn boot(&self, work: &str) -> Machine {
         let path = |name| self.dir.path().join(name).display().to_string();
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -90,7 +112,7 @@ impl Site {
         qemu.args(["-display", "none", "-serial", "stdio"]);
         qemu.arg("-kernel").arg(&self.kernel).args(["-initrd", &path("initramfs")]);
         qemu.arg("-append")
-            .arg(format!("console=ttyS0 quiet panic=-1 mitigations=off work={work}"));
+            .arg(format!("console=ttyS0 {QUICK} panic=-1 mitigations=off work={work}"));
         qemu.arg("-drive").arg(format!("id=d,if=none,format=raw,cache=none,file={}", path("disk")));
         qemu.args(["-device", "nvme,drive=d,serial=d"]);
         Machine::start(qemu)
@@ -117,19 +139,28 @@ impl Machine {
     }
 
     /// Reads the store; none if it cannot be read.
-    fn holds(&self) -> Option<Numbers> {
+    fn holds(&self) -> Result<Option<Numbers>, DiskHangs> {
         let mut held = Numbers::new();
         loop {
-            let line = self.lines.recv_timeout(LINE_TIMEOUT).expect("the guest says what it holds");
+            let line = self.line()?;
             held.extend(numbers(&line, "holds "));
             if line.ends_with("checked") {
-                return Some(held);
+                return Ok(Some(held));
             }
-            assert!(!line.contains("failed: "), "{line}");
             if line.contains("broken: ") {
                 println!("{line}");
-                return None;
+                return Ok(None);
             }
+        }
+    }
+
+    /// Reads a line of the guest.
+    fn line(&self) -> Result<String, DiskHangs> {
+        let line = self.lines.recv_timeout(LINE_TIMEOUT).expect("the guest's next line");
+        assert!(!line.contains("failed: "), "{line}");
+        match line.contains("nvme") && line.contains("timeout") {
+            true => Err(DiskHangs),
+            false => Ok(line),
         }
     }
 
@@ -140,9 +171,8 @@ impl Machine {
         println!("the plug is pulled after {after} acknowledged writes");
         let (mut acked, mut count) = (Numbers::new(), 0);
         while count < after {
-            let line =
-                self.lines.recv_timeout(LINE_TIMEOUT).expect("the guest acknowledges writes");
-            assert!(!line.contains("failed: ") && !line.contains("broken: "), "{line}");
+            let line = self.line().expect("the disk has worked until now");
+            assert!(!line.contains("broken: "), "{line}");
             let ack = numbers(&line, "ack ");
             count += u64::from(ack.is_some());
             acked.extend(ack);
