@@ -89,7 +89,10 @@ impl Choices {
     fn value(&mut self, field: &FieldDescriptor, depth: usize) -> Field {
         let number = if self.below(4) == 0 { 0 } else { self.next() };
         match field.kind() {
-            Kind::Double => Field::F64([number as f64, f64::NAN, -1.5][number as usize % 3]),
+            // The test reads numbers by serde_json, whose last bit is wrong for some with more than 15 digits.
+            Kind::Double => {
+                Field::F64([(number >> 16) as f64, f64::NAN, -1.5][number as usize % 3])
+            }
             Kind::Float => Field::F32([f32::INFINITY, f32::NEG_INFINITY, 0.1][number as usize % 3]),
             Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Field::I32(number as i32),
             Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Field::I64(number.cast_signed()),
