@@ -89,7 +89,7 @@ impl Choices {
     fn value(&mut self, field: &FieldDescriptor, depth: usize) -> Field {
         let number = if self.below(4) == 0 { 0 } else { self.next() };
         match field.kind() {
-            // The test reads numbers by serde_json, whose last bit is wrong for some with more than 15 digits.
+            // 48 bits: the test reads the JSON by serde_json, which may get the last bit of longer numbers wrong.
             Kind::Double => {
                 Field::F64([(number >> 16) as f64, f64::NAN, -1.5][number as usize % 3])
             }
