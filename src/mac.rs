@@ -21,7 +21,7 @@ pub enum ParseMacError {
 impl Mac {
     /// Returns the address with dashes, for URLs: iPXE would percent-encode colons.
     pub fn dashed(&self) -> String {
-        self.written(b'-').map(char::from).iter().collect()
+        str::from_utf8(&self.written(b'-')).unwrap_or_default().to_owned()
     }
 
     /// Formats the address without allocating: every reply to a machine contains some.

@@ -13,15 +13,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use tinwright::address::v1 as pb;
-use tinwright::client::Call;
+use tinwright::client::{self, Call, Grpc};
 use tinwright::status::AddressInUse;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::{Channel, Clock};
 
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two comparisons of claims with objects.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// The interval after a comparison that failed.
@@ -345,8 +343,7 @@ impl AddressClaims {
     /// Makes a call; the response is empty without an address service.
     async fn call<R: Call>(&self, request: R) -> Result<R::Response, Status> {
         let Some(address) = self.address.clone() else { return Ok(R::Response::default()) };
-        let answer = tokio::time::timeout(TIMEOUT, crate::call(address, request)).await;
-        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
+        crate::response(client::unary(&mut Grpc::new(address), request)).await
     }
 
     fn claim_request(&self, of: &Holding, addresses: Vec<String>) -> pb::ClaimAddressesRequest {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -14,13 +15,16 @@ use tinwright::client::{self, Call, Grpc, GrpcClient};
 use tinwright::requests::{ListRequest, Page};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
+use tonic::{Code, Status};
 use tower::{BoxError, Service};
 
 use crate::identity::Caller;
 use crate::retry::describe_broken;
+
+/// The longest time until another service responds.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A channel to a service, for the clients of the contract.
 #[derive(Clone, Debug)]
@@ -102,6 +106,26 @@ impl Drop for RunningServices {
 /// Makes a call with one response on `channel`.
 pub async fn call<R: Call>(channel: impl GrpcClient, request: R) -> Result<R::Response, Status> {
     Ok(client::unary(&mut Grpc::new(channel), request).await?.into_inner())
+}
+
+/// Returns the response to a call of another service, or an error after ten seconds.
+pub fn response<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> impl Future<Output = Result<T, Status>> {
+    let late = |_| Status::deadline_exceeded("no response in time");
+    let response = tokio::time::timeout(TIMEOUT, call);
+    response.map(move |it| it.map_err(late).flatten().map(tonic::Response::into_inner))
+}
+
+/// Does the same; none if the service does not have the object.
+pub fn find<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> impl Future<Output = Result<Option<T>, Status>> {
+    response(call).map(|response| match response {
+        Ok(found) => Ok(Some(found)),
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status),
+    })
 }
 
 /// Returns the objects of all pages, each by the request that `page` returns for its token.

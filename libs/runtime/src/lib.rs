@@ -67,7 +67,7 @@ pub mod tenants;
 mod test_layer;
 pub mod work_queue;
 
-pub use channel::{Channel, LocalServices, RunningServices, call, list_all};
+pub use channel::{Channel, LocalServices, RunningServices, call, find, list_all, response};
 pub use clock::Clock;
 pub use identity::{Caller, MachinePurpose, Role};
 pub use secret::{Secret, SiteKey};

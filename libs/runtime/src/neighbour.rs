@@ -3,8 +3,8 @@
 //! The kernel is asked for the route to the address, and for the neighbour entry there: that is where the response will be
 //! sent, whatever interface the request came in on.
 //!
-//! The kernel's answers are cached until it notifies of a change (`cache`). Notifications are read before each lookup, and
-//! an entry is used for a second at most, because some changes have no notification.
+//! The kernel's answers are cached until it notifies of a change (`cache`). Notifications are read before a lookup, unless that
+//! was done within 100 µs, and an entry is used for a second at most, because some changes have no notification.
 
 mod cache;
 mod source_check;
@@ -12,7 +12,7 @@ mod source_check;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::cache::NeighbourCache;
 pub use self::source_check::{NeighbourCheck, SourceCheck, SourceRejected};
@@ -25,6 +25,8 @@ const DISCARD_PORT: u16 = 9;
 /// The kernel has 200 ms to resolve an address: it is asked again so often, after this time.
 const RESOLVE_ATTEMPTS: u32 = 20;
 const RESOLVE_INTERVAL: Duration = Duration::from_millis(10);
+/// The time for which lookups rely on the last reading of notifications: a rack that boots at once shares it.
+const READ_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Looks up the owners of addresses.
 pub trait Neighbours: std::fmt::Debug + Send + Sync + 'static {
@@ -54,11 +56,19 @@ pub async fn owner_of(neighbours: &Arc<dyn Neighbours>, address: IpAddr) -> Neig
 #[derive(Debug)]
 pub struct NeighbourTable {
     netlink: Netlink,
-    cached: Mutex<(NeighbourCache, Notifications)>,
+    cached: Mutex<Cached>,
     clock: Clock,
     solicit_v4: UdpSocket,
     /// None if the kernel has no IPv6.
     solicit_v6: Option<UdpSocket>,
+}
+
+#[derive(Debug)]
+struct Cached {
+    owners: NeighbourCache,
+    notifications: Notifications,
+    /// When they are read again.
+    read_at: Instant,
 }
 
 impl NeighbourTable {
@@ -66,33 +76,37 @@ impl NeighbourTable {
     pub fn open(clock: Clock) -> io::Result<Self> {
         let solicit_v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let solicit_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok();
-        let cached = Mutex::new((NeighbourCache::default(), Notifications::open()?));
+        let (owners, notifications) = (NeighbourCache::default(), Notifications::open()?);
+        let cached = Mutex::new(Cached { owners, notifications, read_at: clock.monotonic() });
         Ok(Self { netlink: Netlink::open()?, cached, clock, solicit_v4, solicit_v6 })
     }
 
-    /// Locks the cache, after removing from it what has changed.
-    fn lock(&self) -> MutexGuard<'_, (NeighbourCache, Notifications)> {
-        let now = self.clock.monotonic();
+    /// Locks the cache at `now`, after removing from it what has changed.
+    fn lock(&self, now: Instant) -> MutexGuard<'_, Cached> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cache, notifications) = &mut *cached;
-        notifications.read(|change| cache.invalidate(change, now));
+        let Cached { owners, notifications, read_at } = &mut *cached;
+        if *read_at <= now {
+            notifications.read(|change| owners.invalidate(change, now));
+            *read_at = now + READ_INTERVAL;
+        }
         cached
     }
 
     /// Returns the cached owner of `address`.
     pub fn cached(&self, address: IpAddr) -> Option<NeighbourCheck> {
-        self.lock().0.get(address, self.clock.monotonic())
+        let now = self.clock.monotonic();
+        self.lock(now).owners.get(address, now)
     }
 
     /// Returns the owner of `address` if it is cached, or the kernel has resolved it. Takes microseconds.
     fn find(&self, address: IpAddr) -> io::Result<Option<NeighbourCheck>> {
         let now = self.clock.monotonic();
         let query = {
-            let cached = self.lock();
-            if let Some(neighbour) = cached.0.get(address, now) {
+            let cached = self.lock(now);
+            if let Some(neighbour) = cached.owners.get(address, now) {
                 return Ok(Some(neighbour));
             }
-            cached.0.begin_query(now)
+            cached.owners.begin_query(now)
         };
         let neighbour = match self.netlink.route_to(address)? {
             Route::Local => Some(NeighbourCheck::OwnHost),
@@ -102,9 +116,9 @@ impl NeighbourTable {
             }
         };
         if let Some(neighbour) = neighbour {
-            // Notifications of later changes are read before the cache is used again.
+            // A later change is removed from the cache when notifications are read next.
             let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-            cached.0.insert(query, address, neighbour);
+            cached.owners.insert(query, address, neighbour);
         }
         Ok(neighbour)
     }

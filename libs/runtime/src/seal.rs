@@ -5,7 +5,10 @@
 //! nonce (12) ‖ AES-256-GCM( secret )       associated data: the owner's name
 //! ```
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use std::sync::{Mutex, PoisonError};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::rand;
 
 use crate::secret::{CryptoError, Secret, SiteKey};
 use crate::site_keys::{Derived, SiteKeys};
@@ -17,7 +20,9 @@ pub struct Seal(Derived<KeySeal>);
 /// A [`Seal`] with one key.
 #[derive(Debug)]
 pub(crate) struct KeySeal {
-    key: RandomizedNonceKey,
+    key: LessSafeKey,
+    /// Random nonces that are not used yet. Eight are made at once: to make one takes longer than to seal a token.
+    nonces: Mutex<Vec<[u8; NONCE_LEN]>>,
 }
 
 /// The sealed secret was made by another site or for another owner, or is damaged.
@@ -52,16 +57,30 @@ impl Seal {
 impl KeySeal {
     pub(crate) fn new(site: &SiteKey, kind: &str) -> Result<Self, CryptoError> {
         let key = site.derive(&format!("seal {kind}"))?;
-        let key =
-            RandomizedNonceKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
-        Ok(Self { key })
+        let key = UnboundKey::new(&AES_256_GCM, key.expose()).map_err(|_| CryptoError::KEY)?;
+        Ok(Self { key: LessSafeKey::new(key), nonces: Mutex::default() })
     }
 
     pub(crate) fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        let mut sealed = secret.to_vec();
-        let nonce = self.key.seal_in_place_append_tag(Aad::from(owner.as_bytes()), &mut sealed);
-        let nonce = nonce.map_err(|_| CryptoError::KEY)?;
-        Ok([&nonce.as_ref()[..], &sealed].concat())
+        let (nonce, owner) = (self.nonce()?, Aad::from(owner.as_bytes()));
+        let mut sealed = Vec::with_capacity(NONCE_LEN + secret.len() + AES_256_GCM.tag_len());
+        sealed.extend(nonce);
+        sealed.extend(secret);
+        let (_, text) = sealed.split_at_mut(NONCE_LEN);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = self.key.seal_in_place_separate_tag(nonce, owner, text);
+        sealed.extend(tag.map_err(|_| CryptoError::KEY)?.as_ref());
+        Ok(sealed)
+    }
+
+    fn nonce(&self) -> Result<[u8; NONCE_LEN], CryptoError> {
+        let mut unused = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
+        if unused.is_empty() {
+            let mut made = [[0; NONCE_LEN]; 8];
+            rand::fill(made.as_flattened_mut()).map_err(|_| CryptoError::RANDOM)?;
+            unused.extend(made);
+        }
+        unused.pop().ok_or(CryptoError::RANDOM)
     }
 
     pub(crate) fn open(&self, owner: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, UnsealError> {

@@ -104,7 +104,7 @@ pub struct ConnectionAddresses {
     pub local: SocketAddr,
 }
 
-/// The end of a connection; in the extensions of its requests. A call inside the process has none.
+/// The end of a connection; in the extensions of its requests, unless they are from firmware, or inside the process.
 #[derive(Clone, Debug)]
 pub struct ConnectionEnd(CancellationToken);
 
@@ -244,19 +244,17 @@ impl<A: App> Server<A> {
             Transport::Plaintext => {
                 let (stream, hop_limit) = Plaintext::new(stream);
                 let Connection { app, stop, .. } = connection;
-                let end = CancellationToken::new();
-                let ended = end.clone().drop_guard();
-                let app = with_caller(app, None, peers, ConnectionEnd(end));
                 let app = service_fn(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(peers);
                     request.extensions_mut().insert(hop_limit.clone());
-                    hyper::service::Service::call(&app, request)
+                    app.clone().call(request)
                 });
                 let http = self.http1.serve_connection(TokioIo::new(stream), app);
                 tasks.spawn(async move {
                     if let Err(error) = until_stopped(http, &stop, None).await {
                         broke(&error);
                     }
-                    drop((place, ended));
+                    drop(place);
                 });
             }
         }

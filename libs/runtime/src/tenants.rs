@@ -10,18 +10,13 @@
 //! A tenant with the mark counts as missing. So in whatever order these steps happen, the deletion finds the object, or the creation
 //! finds the mark.
 
-use std::time::Duration;
-
 use crate::Channel;
 use tinwright::TenantName;
 use tinwright::identity::v1::GetTenantRequest;
 use tinwright::identity::v1::get_tenant_request::By;
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
 use tinwright::status::Violations;
-use tonic::{Code, Status};
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use tonic::Status;
 
 /// A client of the identity service, which has the tenants.
 #[derive(Clone, Debug)]
@@ -84,15 +79,12 @@ impl TenantDirectory {
         }
         let tenant: TenantName = Violations::parse(field, tenant).map_err(Error::Invalid)?;
         let by = Some(By::Name(tenant.to_string()));
-        let mut identity = self.identity.clone();
-        let response = tokio::time::timeout(TIMEOUT, identity.get_tenant(GetTenantRequest { by }));
-        let response = response.await;
-        let response = response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        let found = crate::find(self.identity.clone().get_tenant(GetTenantRequest { by })).await;
         let field = field.to_owned();
-        match response {
-            Ok(found) if found.get_ref().tenant.as_ref().is_some_and(|it| !it.deleting) => Ok(()),
-            Ok(_) => Err(Error::BeingDeleted { field, tenant }),
-            Err(status) if status.code() == Code::NotFound => Err(Error::Missing { field, tenant }),
+        match found {
+            Ok(Some(found)) if found.tenant.as_ref().is_some_and(|it| !it.deleting) => Ok(()),
+            Ok(Some(_)) => Err(Error::BeingDeleted { field, tenant }),
+            Ok(None) => Err(Error::Missing { field, tenant }),
             Err(status) => Err(Error::Unavailable { tenant, status: Box::new(status) }),
         }
     }

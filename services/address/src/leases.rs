@@ -3,19 +3,13 @@
 //! Netboot withholds a claimed address for ten minutes, by a commit on its lease record. After that it knows the object that has the address:
 //! machines, instances and grants are feeds of netboot.
 
-use std::time::Duration;
-
 use runtime::Channel;
 use tinwright::netboot::v1::WithholdAddressesRequest;
 use tinwright::netboot::v1::lease_service_client::LeaseServiceClient;
 use tinwright::status::AddressInUse;
-use tonic::Status;
 
 use crate::Error;
 use crate::block::Block;
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of the service that leases addresses, if the site has one that this process can call.
 #[derive(Clone, Debug, Default)]
@@ -39,13 +33,10 @@ impl Leases {
         blocks: &[Block],
         macs: Vec<String>,
     ) -> Result<(), Error> {
-        let Some(client) = &self.0 else { return Ok(()) };
+        let Some(mut client) = self.0.clone() else { return Ok(()) };
         let blocks = blocks.iter().map(Block::to_string).collect();
         let request = WithholdAddressesRequest { blocks, macs, holder };
-        let mut client = client.clone();
-        let answer = tokio::time::timeout(TIMEOUT, client.withhold_addresses(request));
-        let answer = answer.await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        match answer {
+        match runtime::response(client.withhold_addresses(request)).await {
             Ok(_) => Ok(()),
             Err(status) => Err(match AddressInUse::from_status(&status) {
                 Some(used) => Error::Leased(Box::new(used)),

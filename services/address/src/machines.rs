@@ -1,7 +1,5 @@
 //! The instances that grants are attached to, and the interfaces of their machines.
 
-use std::time::Duration;
-
 use runtime::Channel;
 use tinwright::Stored as _;
 use tinwright::address::v1 as pb;
@@ -15,12 +13,9 @@ use tinwright::instance::v1::get_instance_request::By as InstanceBy;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::status::Violations;
 use tinwright::{InstanceId, LocationId, Mac, TenantName};
-use tonic::{Code, Response, Status};
+use tonic::{Response, Status};
 
 use crate::Error;
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Clients of the services that have instances and machines.
 #[derive(Clone, Debug)]
@@ -144,12 +139,8 @@ async fn response<T>(
     service: &'static str,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<Option<T>, Error> {
-    let answer = tokio::time::timeout(TIMEOUT, call).await;
-    match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer"))) {
-        Ok(response) => Ok(Some(response.into_inner())),
-        Err(status) if status.code() == Code::NotFound => Ok(None),
-        Err(status) => Err(Error::Unavailable { service, status: Box::new(status) }),
-    }
+    let found = runtime::find(call).await;
+    found.map_err(|status| Error::Unavailable { service, status: Box::new(status) })
 }
 
 #[cfg(test)]

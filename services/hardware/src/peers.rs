@@ -1,7 +1,6 @@
 //! What the other services have for a machine: the instance that occupies it, its workflows, power jobs and BMC.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use runtime::Channel;
 use tinwright::TenantName;
@@ -14,10 +13,7 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::WorkflowState;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::{Code, Response, Status};
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use tonic::{Response, Status};
 
 /// Instances of a page.
 const PAGE_SIZE: i32 = 1000;
@@ -208,12 +204,8 @@ async fn response<T>(
     service: &'static str,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<Option<T>, Error> {
-    let response = tokio::time::timeout(TIMEOUT, call).await;
-    match response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time"))) {
-        Ok(response) => Ok(Some(response.into_inner())),
-        Err(status) if status.code() == Code::NotFound => Ok(None),
-        Err(status) => Err(Error::Unavailable { service, status: Box::new(status) }),
-    }
+    let found = runtime::find(call).await;
+    found.map_err(|status| Error::Unavailable { service, status: Box::new(status) })
 }
 
 #[cfg(test)]

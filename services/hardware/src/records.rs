@@ -129,12 +129,13 @@ impl HardwareRecords {
         hardware: pb::Hardware,
         request: Option<IdempotentRequest>,
     ) -> Result<pb::Hardware, Error> {
+        let has_id = !hardware.id.is_empty();
         let hardware = new_record(check::normalize(hardware)?, self.clock.wall())?;
         if let Some(made) = self.records.previous_result(request.as_ref()).await? {
             return Ok(made);
         }
         // Before the claims: a machine that has this id may be releasing its own.
-        if self.records.get(&hardware.id).await?.is_some() {
+        if has_id && self.records.get(&hardware.id).await?.is_some() {
             let made = self.records.previous_result(request.as_ref()).await?;
             return made.ok_or_else(|| exists(hardware.id));
         }

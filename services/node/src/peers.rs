@@ -1,7 +1,5 @@
 //! Calls of other services, besides those of [`directory`](crate::directory).
 
-use std::time::Duration;
-
 use runtime::Channel;
 use runtime::retry::is_final;
 use tinwright::HardwareId;
@@ -12,9 +10,6 @@ use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::{Code, Response, Status};
 
 use crate::error::Error;
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The services.
 #[derive(Clone, Debug)]
@@ -77,11 +72,10 @@ async fn outcome<T>(
     service: &'static str,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<Result<T, Status>, Error> {
-    match tokio::time::timeout(TIMEOUT, call).await {
-        Ok(Ok(answer)) => Ok(Ok(answer.into_inner())),
-        Ok(Err(status)) if is_final(status.code()) => Ok(Err(status)),
-        Ok(Err(status)) => Err(Error::Peer { service, text: status.message().to_owned() }),
-        Err(_) => Err(Error::Peer { service, text: "timeout".to_owned() }),
+    match runtime::response(call).await {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(status) if is_final(status.code()) => Ok(Err(status)),
+        Err(status) => Err(Error::Peer { service, text: status.message().to_owned() }),
     }
 }
 

@@ -1,15 +1,10 @@
 //! The machines of the hardware service: found by a MAC or a name, created, and their inventories stored.
 
-use std::time::Duration;
-
 use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::get_hardware_request::By;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tonic::{Code, Response, Status};
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of the hardware service.
 #[derive(Clone, Debug)]
@@ -62,9 +57,7 @@ impl HardwareDirectory {
 
 /// Waits for the response.
 async fn response<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Error> {
-    let response = tokio::time::timeout(TIMEOUT, call).await;
-    let response = response.unwrap_or_else(|_| Err(Status::unavailable("no response in time")));
-    response.map(Response::into_inner).map_err(|status| match status.code() {
+    runtime::response(call).await.map_err(|status| match status.code() {
         Code::InvalidArgument | Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition => {
             Error::Refused(Box::new(status))
         }

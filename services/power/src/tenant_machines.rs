@@ -10,8 +10,6 @@
 //! An instance is deprovisioning before its clean-up is queued. So a tenant's job that passes the second check ends before the clean-up begins,
 //! and one that was queued behind it fails.
 
-use std::time::Duration;
-
 use runtime::Channel;
 use tinwright::Stored as _;
 use tinwright::TenantName;
@@ -26,10 +24,7 @@ use tinwright::power::v1::operation::{Power, What};
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1::ListWorkflowsRequest;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
-use tonic::{Code, Response, Status};
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use tonic::{Response, Status};
 
 /// Clients of the services that know who uses a machine.
 #[derive(Clone, Debug)]
@@ -155,12 +150,8 @@ async fn response<T>(
     service: &'static str,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<Option<T>, Error> {
-    let response = tokio::time::timeout(TIMEOUT, call).await;
-    match response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time"))) {
-        Ok(response) => Ok(Some(response.into_inner())),
-        Err(status) if status.code() == Code::NotFound => Ok(None),
-        Err(status) => Err(Error::Unavailable { service, status: Box::new(status) }),
-    }
+    let found = runtime::find(call).await;
+    found.map_err(|status| Error::Unavailable { service, status: Box::new(status) })
 }
 
 /// Returns `job` as one of `occupant`, the instance on its machine. A job that names an instance has to name the occupant.

@@ -1,7 +1,5 @@
 //! The instances that occupy machines: a workflow on an occupied machine must name its occupant.
 
-use std::time::Duration;
-
 use runtime::Channel;
 use tinwright::hardware::v1::{DiskHint, Hardware};
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
@@ -10,10 +8,7 @@ use tinwright::instance::v1::{
 };
 use tinwright::status;
 use tinwright::workflow::v1::CreateWorkflowRequest;
-use tonic::{Code, Status};
-
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use tonic::Status;
 
 /// The number of instances that are read at once.
 const PAGE_SIZE: i32 = 100;
@@ -64,15 +59,11 @@ impl Occupancy {
         let by = Some(By::HardwareId(id.to_owned()));
         let request = GetInstanceRequest { by, ..GetInstanceRequest::default() };
         let mut instance = self.instance.clone();
-        let response = tokio::time::timeout(TIMEOUT, instance.get_instance(request)).await;
-        match response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time"))) {
-            Ok(found) => Ok(found.into_inner().instance),
-            Err(status) if status.code() == Code::NotFound => Ok(None),
-            Err(status) => Err(Status::unavailable(format!(
-                "the instance service did not answer: {}",
-                status.message()
-            ))),
-        }
+        let found = runtime::find(instance.get_instance(request)).await.map_err(|status| {
+            let message = status.message();
+            Status::unavailable(format!("the instance service did not answer: {message}"))
+        });
+        Ok(found?.and_then(|found| found.instance))
     }
 }
 

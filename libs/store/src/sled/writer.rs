@@ -1,9 +1,9 @@
 //! The one thread that writes: many commits, one `fdatasync`.
 //!
-//! It takes all commits that were queued while it was busy, so a busy store syncs more commits at a time. Within a batch each
-//! commit sees those before it, and a failed expectation affects only its own commit. An outcome, success or failure, is sent
-//! only after everything it depends on is durable. An error from the disk, or a panic in sled, ends the thread. The feed is
-//! dropped with it, which ends all followers.
+//! It takes all commits that were queued while it was busy, and those of threads that wait for its core, so a busy store syncs
+//! more commits at a time. Within a batch each commit sees those before it, and a failed expectation affects only its own
+//! commit. An outcome, success or failure, is sent only after everything it depends on is durable. An error from the disk, or a
+//! panic in sled, ends the thread. The feed is dropped with it, which ends all followers.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -78,6 +78,13 @@ impl Writer {
     fn run(mut self, mut queue: mpsc::Receiver<Queued>) {
         let mut received = Vec::with_capacity(MAX_BATCH_COMMITS);
         while queue.blocking_recv_many(&mut received, MAX_BATCH_COMMITS) > 0 {
+            // Returns at once if no thread waits for this core.
+            thread::yield_now();
+            while received.len() < MAX_BATCH_COMMITS
+                && let Ok(queued) = queue.try_recv()
+            {
+                received.push(queued);
+            }
             let (mut batch, mut freezes) = (Vec::with_capacity(received.len()), Vec::new());
             for queued in received.drain(..) {
                 match queued {

@@ -1,7 +1,6 @@
 //! The objects of a tenant that other services own: while there are any, the tenant is not deleted.
 
 use std::fmt;
-use std::time::Duration;
 
 use runtime::Channel;
 use tinwright::TenantName;
@@ -15,8 +14,6 @@ use tonic::{Response, Status};
 
 use crate::Error;
 
-/// Timeout of a call.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Objects of one response.
 const PAGE_OBJECTS: i32 = 200;
 /// Objects that are counted: a tenant with more is as little deleted.
@@ -153,11 +150,8 @@ async fn response<T>(
     service: &'static str,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Error> {
-    let response = tokio::time::timeout(TIMEOUT, call).await;
-    match response.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time"))) {
-        Ok(response) => Ok(response.into_inner()),
-        Err(status) => Err(Error::Unavailable { service, status: Box::new(status) }),
-    }
+    let response = runtime::response(call).await;
+    response.map_err(|status| Error::Unavailable { service, status: Box::new(status) })
 }
 
 #[cfg(test)]

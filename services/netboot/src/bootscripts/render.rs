@@ -103,8 +103,8 @@ impl BootScripts {
 
     /// Returns the URL of the script for `mac`, or for the source address.
     fn script_url(&self, mac: Option<Mac>) -> String {
-        let mac = mac.map_or_else(String::new, |mac| format!("/{}", mac.dashed()));
-        format!("{}{mac}/auto.ipxe", self.base_url)
+        let mac = mac.map_or_else(String::new, |mac| ["/", &mac.dashed()].concat());
+        [&self.base_url, &mac, "/auto.ipxe"].concat()
     }
 
     /// Renders the script that comes back with the UUID of the machine with the interface `mac`.
