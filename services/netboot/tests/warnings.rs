@@ -42,8 +42,13 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     /// Returns the number of lines with `text`.
     fn count(&self, text: &str) -> usize {
+        self.count_both(text, "")
+    }
+
+    /// Returns the number of lines with `first` and `second`.
+    fn count_both(&self, first: &str, second: &str) -> usize {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        log.lines().filter(|line| line.contains(text)).count()
+        log.lines().filter(|line| line.contains(first) && line.contains(second)).count()
     }
 }
 
@@ -119,12 +124,14 @@ fn a_simulated_request_logs_nothing_and_the_real_one_after_it_logs_its_warning()
     let (id, now) = (HardwareId::new(), UNIX_EPOCH + Duration::from_secs(1_800_000_000));
     let (boots, fleet) = machine(id);
     let request = ScriptRequest::new(Some(MAC), MACHINE.into());
+    // Other tests write to the same log at the same time.
+    let logged = |text: &str| log.count_both(text, &format!("hardware.id={id}"));
     let warned = |text: &str| {
-        let before = log.count(text);
+        let before = logged(text);
         let _simulated = boots.simulate(&request, now);
-        assert_eq!(log.count(text), before, "a simulated request logs {text}");
+        assert_eq!(logged(text), before, "a simulated request logs {text}");
         let _served = boots.serve(&request, now);
-        assert_eq!(log.count(text), before + 1, "a request logs {text}");
+        assert_eq!(logged(text), before + 1, "a request logs {text}");
     };
 
     warned("kernel argument left out");
