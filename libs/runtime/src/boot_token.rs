@@ -235,12 +235,7 @@ impl BootTokens {
         token: &str,
         now: SystemTime,
     ) -> Result<VerifiedToken, InvalidToken> {
-        let (plain, nonce) = self.unseal(purpose, token, now)?;
-        let claims = Claims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
-        match claims.expiry > seconds(now) {
-            true => Ok(VerifiedToken { claims, nonce }),
-            false => Err(InvalidToken::Expired),
-        }
+        self.verify(purpose, token, now, Claims::decode, |claims| claims.expiry)
     }
 
     /// Returns the content of the token of a machine without a record if it is valid at `now`.
@@ -249,12 +244,7 @@ impl BootTokens {
         token: &str,
         now: SystemTime,
     ) -> Result<VerifiedToken<EnrolmentClaims>, InvalidToken> {
-        let (plain, nonce) = self.unseal(Purpose::Enrol, token, now)?;
-        let claims = EnrolmentClaims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
-        match claims.expiry > seconds(now) {
-            true => Ok(VerifiedToken { claims, nonce }),
-            false => Err(InvalidToken::Expired),
-        }
+        self.verify(Purpose::Enrol, token, now, EnrolmentClaims::decode, |claims| claims.expiry)
     }
 
     /// Returns the content of the token of a platform's private files if it is valid at `now`.
@@ -263,18 +253,20 @@ impl BootTokens {
         token: &str,
         now: SystemTime,
     ) -> Result<PlatformFileClaims, InvalidToken> {
-        let (plain, _) = self.unseal(Purpose::PlatformFiles, token, now)?;
-        let claims = PlatformFileClaims::decode(plain.expose()).ok_or(InvalidToken::Foreign)?;
-        if claims.expiry > seconds(now) { Ok(claims) } else { Err(InvalidToken::Expired) }
+        let (purpose, decode) = (Purpose::PlatformFiles, PlatformFileClaims::decode);
+        let verified = self.verify(purpose, token, now, decode, |claims| claims.expiry);
+        verified.map(|verified| verified.claims)
     }
 
-    /// Returns the sealed bytes of `token` and its nonce.
-    fn unseal(
+    /// Returns what `decode` makes of the content of `token`, if that is valid for `purpose` at `now`.
+    fn verify<C>(
         &self,
         purpose: Purpose,
         token: &str,
         now: SystemTime,
-    ) -> Result<(Secret<Vec<u8>>, [u8; NONCE_LEN]), InvalidToken> {
+        decode: fn(&[u8]) -> Option<C>,
+        expiry: fn(&C) -> u64,
+    ) -> Result<VerifiedToken<C>, InvalidToken> {
         let (edge, token) = match token.split_once(SEPARATOR) {
             Some((edge, token)) => (Some(edge.parse().map_err(|_| InvalidToken::Foreign)?), token),
             None => (None, token),
@@ -287,7 +279,11 @@ impl BootTokens {
         if let Some(edge) = edge.filter(|it| keys.all().all(|own| own.key.edge() != Some(it))) {
             self.check_edge(&edge, now)?;
         }
-        Ok((opened, nonce))
+        let claims = decode(opened.expose()).ok_or(InvalidToken::Foreign)?;
+        match expiry(&claims) > seconds(now) {
+            true => Ok(VerifiedToken { claims, nonce }),
+            false => Err(InvalidToken::Expired),
+        }
     }
 
     /// Refuses what `edge`, another process, made if its certificate is not valid.

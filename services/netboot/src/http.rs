@@ -94,10 +94,7 @@ impl Http {
         let label = refusal.into();
         self.metrics.script(label);
         self.metrics.refused.get_or_create(&[("rule", label)]).inc();
-        let machine = match mac {
-            Some(mac) => self.boots.index.by_mac(mac),
-            None => self.boots.at(source, self.boots.clock.wall()),
-        };
+        let machine = self.boots.identify(mac, Some(source), self.boots.clock.wall());
         let machine = machine.as_deref().map(MachineView::label);
         let mac = mac.map(tracing::field::display);
         if let BootRefusal::Broken(why) = refusal {

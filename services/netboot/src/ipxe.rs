@@ -336,14 +336,14 @@ pub struct BadWord {
 /// Returns `text` if iPXE reads it as one word and takes it as it stands.
 pub fn check_word(text: &str) -> Result<&str, BadWord> {
     // No early return, so that the compiler tests many octets at a time: every value of a script is checked here.
-    let graphic = text.bytes().fold(true, |all, octet| all & octet.is_ascii_graphic());
-    let expands = || text.as_bytes().contains(&b'$') && text.contains("${");
+    let plain = text.bytes().fold(true, |all, it| all & it.is_ascii_graphic() & (it != b'$'));
+    let graphic = || text.bytes().all(|it| it.is_ascii_graphic());
     let reason = match text {
         "" => "is empty",
-        _ if !graphic => "has a blank or a character outside printable ASCII",
+        _ if !plain && !graphic() => "has a blank or a character outside printable ASCII",
         _ if text.starts_with('#') => "begins with #, as a comment does",
         "||" | "&&" | ";" => "is an operator",
-        _ if expands() => "has an expansion",
+        _ if !plain && text.contains("${") => "has an expansion",
         _ if text.ends_with('\\') => "ends with a backslash, which joins the next line",
         _ => return Ok(text),
     };
@@ -355,9 +355,9 @@ fn word<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {
 }
 
 fn url<'a>(name: &'static str, value: &'a str) -> Result<&'a str, Error> {
-    let (scheme, rest) = value.split_once(':').ok_or_else(|| Error::Scheme(value.into()))?;
-    let fetchable = ["http", "https", "tftp"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
-    let is_url = fetchable && rest.starts_with("//");
+    let begin = |scheme: &str| value.get(..scheme.len());
+    let has = |scheme| begin(scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+    let is_url = ["http://", "https://", "tftp://"].into_iter().any(has);
     if is_url { word(name, value) } else { Err(Error::Scheme(value.into())) }
 }
 

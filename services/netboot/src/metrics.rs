@@ -1,6 +1,7 @@
 //! The metrics of network boot. No label is a MAC or an address.
 
 use std::fmt::{self, Write as _};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub struct Metrics {
     /// Refused boot requests, by rule.
     pub(crate) refused: Family<Label, Counter>,
     /// HTTP responses, by route and status code.
-    pub(crate) http_responses: Family<(Label, Label<u16>), Counter>,
+    http_responses: Family<(Label, Label<u16>), Counter>,
+    script_responses: OnceLock<Counter>,
     /// Finished TFTP requests, by result.
     pub(crate) transfers: Family<Label, Counter>,
     /// Bytes that TFTP clients acknowledged.
@@ -119,6 +121,16 @@ impl Metrics {
     /// Counts a script that was served or refused.
     pub fn script(&self, kind: &'static str) {
         self.scripts.get_or_create(&[("kind", kind)]).inc();
+    }
+
+    /// Counts a response. The counter of scripts is looked up once: whole racks request them at once.
+    pub(crate) fn http_response(&self, route: &'static str, status: u16) {
+        let labels = ([("route", route)], [("code", status)]);
+        let count = || self.http_responses.get_or_create_owned(&labels);
+        match (route, status) {
+            ("script", 200) => self.script_responses.get_or_init(count).inc(),
+            _ => count().inc(),
+        };
     }
 
     /// Sets the number of `machines`, the `disconnected` feeds, and the time since the first of them was disconnected.

@@ -108,7 +108,8 @@ impl BootScripts {
         }
     }
 
-    fn identify(
+    /// Returns the machine with the interface `mac`; without one, that with the address `source`.
+    pub(crate) fn identify(
         &self,
         mac: Option<Mac>,
         source: Option<IpAddr>,

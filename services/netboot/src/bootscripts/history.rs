@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fleet::{FeedStates, MachineChange, Observer};
+use foldhash::quality::RandomState;
 use runtime::boot_token::LIFETIME;
 use tinwright::HardwareId;
 
@@ -31,7 +32,7 @@ const BOOT_LOOP_WINDOW: Duration = Duration::from_secs(10 * 60);
 /// The boots of all machines.
 #[derive(Debug, Default)]
 pub struct BootHistory {
-    machines: Mutex<HashMap<HardwareId, MachineBoots>>,
+    machines: Mutex<HashMap<HardwareId, MachineBoots, RandomState>>,
     /// True if the feed of workflows was live at its latest change.
     pub(super) is_live: AtomicBool,
 }
@@ -162,7 +163,7 @@ impl BootHistory {
         }
     }
 
-    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<HardwareId, MachineBoots>> {
+    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<HardwareId, MachineBoots, RandomState>> {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,8 +21,8 @@ use crate::machine_view::MachineView;
 pub(super) struct BootUrls {
     /// URL of the boot's files.
     url: String,
-    /// URL of kernel and initramfs: the same, unless the record has another.
-    environment: String,
+    /// URL of kernel and initramfs, if the record has another.
+    environment: Option<String>,
     /// Token that the environment proves the machine's identity with; empty if it gets none.
     identity: String,
 }
@@ -41,9 +41,7 @@ impl BootScripts {
         if let Some(token) = enrolment.filter(|_| machine.is_none()) {
             boot.identity = token;
         }
-        if let Some(base) = machine.and_then(own_base_url) {
-            base.clone_into(&mut boot.environment);
-        }
+        boot.environment = machine.and_then(own_base_url).map(str::to_owned);
         let files = machine.map(worker_files);
         let files = files.as_ref().map(|files| files.each_ref().map(AsRef::as_ref));
         self.environment(machine, asked, &boot, files)
@@ -86,7 +84,7 @@ impl BootScripts {
         }
         let script_url = self.script_url(machine.map(|machine| machine.mac).or(request.mac));
         let environment = Environment {
-            base_url: &boot.environment,
+            base_url: boot.environment.as_deref().unwrap_or(&boot.url),
             status_url: &boot.url,
             site_url: &self.base_url,
             script_url: &script_url,
@@ -211,7 +209,7 @@ impl BootScripts {
         let mint = |purpose| self.tokens.mint(purpose, machine, epoch, source, now).map_err(broken);
         let identity = purpose.map(mint).transpose()?.unwrap_or_default();
         let url = [&self.base_url, "/v1/boot/", &mint(Purpose::Files)?].concat();
-        Ok(BootUrls { environment: url.clone(), url, identity })
+        Ok(BootUrls { url, environment: None, identity })
     }
 }
 

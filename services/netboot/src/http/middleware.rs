@@ -96,8 +96,7 @@ impl Middleware {
             }
             Err(status) => status.into_response(),
         };
-        let labels = ([("route", route)], [("code", response.status().as_u16())]);
-        self.http.metrics.http_responses.get_or_create(&labels).inc();
+        self.http.metrics.http_response(route, response.status().as_u16());
         Ok(response)
     }
 
@@ -124,8 +123,8 @@ impl Middleware {
         if uri.path_and_query().is_some_and(|target| target.as_str().len() > MAX_TARGET_BYTES) {
             return Err(StatusCode::URI_TOO_LONG);
         }
-        let now = self.http.boots.clock.monotonic();
-        if site.rate_limits && !self.limits.admit(source, uri.path(), now) {
+        let clock = &self.http.boots.clock;
+        if site.rate_limits && !self.limits.admit(source, uri.path(), clock.monotonic()) {
             return Err(StatusCode::TOO_MANY_REQUESTS);
         }
         Ok(source)
@@ -154,6 +153,7 @@ fn route(path: &str) -> &'static str {
 /// Returns the client of `request`. With a header that cannot be parsed it is the proxy, which is no machine.
 fn source<B>(request: &Request<B>, trusted: &TrustedProxies) -> Option<IpAddr> {
     let peer = request.extensions().get::<ConnectionAddresses>()?.remote.ip();
-    let caller = ClientAddress::of(peer, request.headers(), trusted);
+    let caller = || ClientAddress::of(peer, request.headers(), trusted).ok();
+    let caller = trusted.contains(peer).then(caller).flatten();
     Some(caller.map_or(peer.to_canonical(), |caller| caller.address))
 }

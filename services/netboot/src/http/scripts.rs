@@ -109,10 +109,7 @@ impl Http {
                 let kind = ipxe::kind_label(script.kind);
                 self.metrics.script(kind);
                 let mac = request.mac.map(tracing::field::display);
-                let machine = match request.mac {
-                    Some(mac) => self.boots.index.by_mac(mac),
-                    None => self.boots.at(request.source, now),
-                };
+                let machine = self.boots.identify(request.mac, Some(request.source), now);
                 let machine = machine.as_deref().map(MachineView::label);
                 tracing::info!(machine, source = %request.source, mac, kind, "script served");
                 text(script.text)
