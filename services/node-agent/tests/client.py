@@ -17,6 +17,7 @@ import argparse
 import http.client
 import json
 import os
+import select
 import socket
 import ssl
 import sys
@@ -144,9 +145,13 @@ class Client:
         # The default timeout of the Go client.
         self.connection.settimeout(30)
 
+    def is_connected(self):
+        """True if there is a connection that the server has not closed. Nothing is sent to an idle client but its end."""
+        return self.connection is not None and not select.select([self.connection], [], [], 0)[0]
+
     def send(self, method, path, query=None, body=None):
-        """Sends a request, and judges its response as the Go client does."""
-        if self.connection is None:
+        """Sends a request, and judges its response as the Go client does, which replaces a connection that was closed while idle."""
+        if not self.is_connected():
             self.connect()
         sent = request(self.host, method, path, query, body, self.base, self.node)
         self.connection.sendall(sent)
