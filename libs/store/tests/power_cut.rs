@@ -24,6 +24,10 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 no_timer_check panic=-1
 /// The least number of acknowledged writes before the power is cut; up to twice as many in all.
 const ACKNOWLEDGED: u64 = 300;
 
+/// The most cuts until one takes a write with it. sled synchronizes by itself now and then: on a busy host three cuts in a row took
+/// none.
+const CONTROL_CUTS: u64 = 12;
+
 /// The most boots of one machine, if its disk hangs.
 const BOOTS: usize = 3;
 
@@ -52,7 +56,7 @@ fn a_pulled_plug_takes_back_nothing_that_was_acknowledged() {
 #[test]
 fn without_our_fdatasync_the_same_plug_takes_acknowledged_writes_with_it() {
     let site = Site::new();
-    let taken = (0..cuts()).any(|_| {
+    let taken = (0..CONTROL_CUTS).any(|_| {
         let acked = site.checked("control").0.pull_the_plug();
         // A store that cannot be read any more has lost everything.
         let lost = site.checked("check").1.map_or(u64::MAX, |held| lost(&acked, &held));
