@@ -24,8 +24,8 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 no_timer_check panic=-1
 /// The least number of acknowledged writes before the power is cut; up to twice as many in all.
 const ACKNOWLEDGED: u64 = 300;
 
-/// The most cuts until one takes a write with it. sled synchronizes by itself now and then: on a busy host three cuts in a row took
-/// none.
+/// The most cuts until one takes a write with it. sled flushes by itself every half second. Three cuts in a row took none on a busy
+/// host.
 const CONTROL_CUTS: u64 = 12;
 
 /// The most boots of one machine, if its disk hangs.

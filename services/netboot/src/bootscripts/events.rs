@@ -108,7 +108,7 @@ impl BootScripts {
         }
     }
 
-    /// Returns the machine with the interface `mac`; without one, that with the address `source`.
+    /// Returns the machine with the interface `mac`, or with the address `source` if `mac` is none.
     pub(crate) fn identify(
         &self,
         mac: Option<Mac>,
