@@ -175,6 +175,47 @@ pub fn script_word(value: &str) -> Result<(), InvalidValue> {
     }
 }
 
+/// iPXE's settings that the URL of a boot script may name, as in `${mac:hexhyp}`: the machine puts
+/// in its values. None of them is a secret.
+pub const SCRIPT_URL_SETTINGS: [&str; 10] = [
+    "uuid",
+    "mac",
+    "mac:hexhyp",
+    "mac:hexraw",
+    "serial",
+    "ip",
+    "hostname",
+    "domain",
+    "buildarch",
+    "platform",
+];
+
+/// Returns the URL `value` of a boot script with a digit for each setting in
+/// [`SCRIPT_URL_SETTINGS`] that it names.
+pub fn expand_script_url(value: &str) -> String {
+    SCRIPT_URL_SETTINGS
+        .iter()
+        .fold(value.to_owned(), |text, setting| text.replace(&format!("${{{setting}}}"), "0"))
+}
+
+/// A URL of a boot script, of one of `schemes`, at most 2048 bytes. It may name
+/// [`SCRIPT_URL_SETTINGS`].
+pub fn script_url(value: &str, schemes: &[&str]) -> Result<(), InvalidValue> {
+    length(value, 2048)?;
+    let expanded = expand_script_url(value);
+    if expanded.contains("${") {
+        let wanted = "a URL with these settings of iPXE only: ${uuid}, ${mac}, ${mac:hexhyp}, ${mac:hexraw}, \
+                      ${serial}, ${ip}, ${hostname}, ${domain}, ${buildarch}, ${platform}";
+        return Err(wrong_form(value, wanted));
+    }
+    url(&expanded, schemes).map_err(|error| match error {
+        InvalidValue::Form { value: _, wanted } => wrong_form(value, wanted),
+        other @ (InvalidValue::TooLong { .. }
+        | InvalidValue::TooMany { .. }
+        | InvalidValue::Label { .. }) => other,
+    })
+}
+
 /// A URL of one of `schemes` that a boot script can hold, at most 2048 bytes.
 pub fn url(value: &str, schemes: &[&str]) -> Result<(), InvalidValue> {
     length(value, 2048)?;
@@ -280,6 +321,35 @@ mod tests {
         assert!(!same_network(at("192.0.2.10"), at("192.0.3.1"), 24));
         assert!(same_network(at("2001:db8::1"), at("2001:db8::ffff"), 64));
         assert!(!same_network(at("192.0.2.10"), at("2001:db8::1"), 0));
+    }
+
+    #[test]
+    fn the_url_of_a_script_may_name_some_settings_of_ipxe_and_nothing_else() {
+        let check = |url: &str| script_url(url, &["http", "tftp"]);
+        let all = SCRIPT_URL_SETTINGS.map(|setting| format!("x=${{{setting}}}")).join("&");
+        for right in [
+            "http://192.0.2.1/a.ipxe",
+            "http://192.0.2.1:8088/plain/menu.ipxe?mac=${mac:hexhyp}&uuid=${uuid}",
+            "tftp://192.0.2.1/${mac}",
+            &format!("http://192.0.2.1/?{all}"),
+        ] {
+            assert_eq!(check(right), Ok(()), "{right}");
+        }
+        for wrong in [
+            "http://h/${password}",
+            "http://h/${uuid",
+            "http://h/${${uuid}}",
+            "http://h/ ${uuid}",
+            "http://h/${uuid}\nshell",
+            "https://h/${uuid}",
+            "${uuid}",
+            "",
+        ] {
+            let error = check(wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{wrong:?} is not a ")), "{error}");
+        }
+        let unknown = check("http://h/${net0/mac}").unwrap_err().to_string();
+        assert!(SCRIPT_URL_SETTINGS.iter().all(|it| unknown.contains(&format!("${{{it}}}"))));
     }
 
     #[test]

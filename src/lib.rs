@@ -2,7 +2,7 @@
 //!
 //! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`netboot`], [`metadata`], [`node`], [`event`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
-//! - [`id`], [`mac`]: ids and Ethernet addresses as types.
+//! - [`id`], [`mac`]: ids and Ethernet addresses as types. [`machine_uuid`]: SMBIOS UUIDs of machines.
 //! - [`calls`]: who may make each call.
 //! - [`client`], [`server`]: code shared by the generated clients and servers of all services.
 //! - [`nouns`]: the kinds of objects, and the states of each.
@@ -30,6 +30,7 @@ pub mod field_mask;
 pub mod id;
 pub mod json;
 pub mod mac;
+pub mod machine_uuid;
 pub mod nouns;
 pub mod object;
 pub mod options;

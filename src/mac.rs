@@ -7,12 +7,22 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
+/// Maximum number of characters of a text in its error: a link-layer address of InfiniBand with
+/// colons has 59.
+const MAX_SHOWN_CHARS: usize = 60;
+
 /// A text that is no MAC address of a single interface.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseMacError {
     /// Not six octets in a known notation.
     #[error("{0:?} is not a MAC address: six octets in hex, such as 52:54:00:12:34:56")]
     Form(String),
+    /// Eight octets or more: the GUID or the link-layer address of an InfiniBand interface.
+    #[error(
+        "{0:?} is an InfiniBand address, and InfiniBand is not supported: a MAC address has six octets, such as \
+         52:54:00:12:34:56"
+    )]
+    Infiniband(String),
     /// All zero, or a group address: no interface has it.
     #[error("{0} is not an interface's MAC address")]
     NotUnicast(Mac),
@@ -52,7 +62,14 @@ impl FromStr for Mac {
 
     /// Reads `52:54:00:12:34:56`, `52-54-…`, `5254.0012.3456` and `525400123456`, in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let no = || ParseMacError::Form(text.chars().take(32).collect());
+        let no = || {
+            let shown = text.chars().take(MAX_SHOWN_CHARS).collect();
+            if is_longer(text) {
+                ParseMacError::Infiniband(shown)
+            } else {
+                ParseMacError::Form(shown)
+            }
+        };
         let width = match text.len() {
             17 => 2,
             14 => 4,
@@ -74,6 +91,14 @@ impl FromStr for Mac {
     }
 }
 
+/// True if `text` is an address of eight to 32 octets in hex: GUIDs have eight, link-layer
+/// addresses of InfiniBand twenty (RFC 4391).
+fn is_longer(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
+    let is_written = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'-' | b'.');
+    text.bytes().all(is_written) && digits % 2 == 0 && (16..=64).contains(&digits)
+}
+
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(str::from_utf8(&self.written(b':')).unwrap_or_default())
@@ -89,6 +114,24 @@ mod tests {
     fn every_usual_notation_is_read() {
         for text in ["52:54:00:AB:cd:0e", "52-54-00-ab-cd-0e", "5254.00ab.cd0e", "525400ABCD0E"] {
             assert_eq!(text.parse::<Mac>().unwrap().to_string(), "52:54:00:ab:cd:0e");
+        }
+    }
+
+    #[test]
+    fn a_longer_address_is_refused_as_one_of_infiniband() {
+        for text in [
+            "80:00:02:08:fe:80:00:00:00:00:00:00:24:8a:07:03:00:91:6e:12",
+            "24:8a:07:03:00:91:6e:12",
+            "248a-0703-0091-6e12",
+            "248a070300916e12",
+            "80:24:8a:07:03:00:91:6e:12",
+        ] {
+            let error = text.parse::<Mac>().unwrap_err();
+            assert_eq!(error, ParseMacError::Infiniband(text.into()));
+            assert!(error.to_string().contains("InfiniBand is not supported"), "{error}");
+        }
+        for text in ["52:54:00:ab:cd:0e:11", "24:8a:07:03:00:91:6e:1", &"a".repeat(66)] {
+            assert!(matches!(text.parse::<Mac>(), Err(ParseMacError::Form(_))), "{text}");
         }
     }
 

@@ -169,6 +169,7 @@ mod tests {
         Instance {
             hostname: "web".into(),
             userdata: secret(),
+            userdata_bytes: secret().into(),
             crypted_root_password: secret(),
             extra: secret().into(),
             template_values: [("key".into(), secret())].into(),

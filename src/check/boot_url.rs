@@ -1,6 +1,6 @@
 //! The place from which a machine loads the system of an outside platform.
 
-use super::{InvalidValue, length, url};
+use super::{InvalidValue, length, script_url};
 
 /// The longest path of a platform's file.
 const MAX_PATH_BYTES: usize = 1024;
@@ -16,11 +16,12 @@ pub enum InvalidBootUrl {
     Path(&'static str),
 }
 
-/// The URL of an iPXE script by http or https, or the path of one among the files that netboot serves to machines of platforms, such
-/// as `/platform/boot.ipxe`, written in one way only.
+/// The URL of an iPXE script by http or https, which may name some settings of iPXE, or the path of
+/// one among the files that netboot serves to machines of platforms, such as `/platform/boot.ipxe`,
+/// written in one way only.
 pub fn boot_url(text: &str) -> Result<(), InvalidBootUrl> {
     if !text.starts_with('/') {
-        url(text, &["http", "https"])?;
+        script_url(text, &["http", "https"])?;
         return Ok(());
     }
     length(text, MAX_PATH_BYTES)?;
@@ -72,6 +73,9 @@ mod tests {
             ("/platform/acme-2/start.ipxe", "acme", false),
             ("/platform/acme/../other/start.ipxe", "acme", false),
             ("https://boot.test/start.ipxe", "acme", true),
+            ("https://boot.test/start.ipxe?u=${uuid}&m=${mac:hexhyp}", "acme", true),
+            ("https://boot.test/start.ipxe?u=${password}", "acme", false),
+            ("/platform/acme/${uuid}.ipxe", "acme", false),
         ] {
             assert_eq!(tenant_boot_url(text, tenant).is_ok(), expected, "{text} of {tenant:?}");
         }

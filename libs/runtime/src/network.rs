@@ -20,6 +20,21 @@ pub fn of(address: IpAddr, prefix_length: u8) -> IpNet {
     IpNet::new(address, prefix_length.min(host.max_prefix_len())).unwrap_or(host).trunc()
 }
 
+/// Returns the source that limits on the client at `address` are for: an IPv4 address, or the network of 64 bits of an IPv6
+/// address, since a client may have all addresses of it.
+pub fn limited_source(address: IpAddr) -> IpAddr {
+    source(address, 64)
+}
+
+/// Returns the source that limits on the client at `address` are for: an IPv4 address, or the
+/// network of `ipv6_prefix_length` bits of an IPv6 address.
+pub fn source(address: IpAddr, ipv6_prefix_length: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.into(),
+        IpAddr::V6(v6) => of(v6.into(), ipv6_prefix_length).network(),
+    }
+}
+
 /// Reads a network such as `192.0.2.0/24`; host bits are cut off.
 pub fn parse(text: &str) -> Result<IpNet, InvalidNetwork> {
     let invalid = || InvalidNetwork(text.chars().take(64).collect());
@@ -44,6 +59,15 @@ mod tests {
     fn host_bits_are_cut() {
         assert_eq!(network("198.51.100.50/24").to_string(), "198.51.100.0/24");
         assert_eq!(network("2001:db8::7/64").to_string(), "2001:db8::/64");
+    }
+
+    #[test]
+    fn a_source_is_an_ipv4_address_or_an_ipv6_network() {
+        let of = |address: &str, prefix| source(address.parse().unwrap(), prefix).to_string();
+        assert_eq!(of("2001:db8::1:7", 64), "2001:db8::");
+        assert_eq!(of("2001:db8::1:7", 128), "2001:db8::1:7");
+        assert_eq!(of("198.51.100.7", 0), "198.51.100.7");
+        assert_eq!(of("::ffff:198.51.100.7", 64), "198.51.100.7");
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! HTTP/1.1 and HTTP/2 on one port, and the same in plaintext on loopback. Listeners for firmware
 //! and probes are plaintext and HTTP/1 only, so that the version need not be detected.
 
+mod anonymous;
 mod first_bytes;
 mod limits;
 mod plaintext;
 mod refused;
+mod sources;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -37,13 +39,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+pub use self::anonymous::{AnonymousLimits, UnknownClient};
 use self::first_bytes::FirstBytes;
-pub use self::limits::{AnonymousLimits, ConnectionLimits};
+pub use self::limits::ConnectionLimits;
 use self::limits::{OpenConnections, Place};
 pub use self::plaintext::HopLimit;
 use self::plaintext::Plaintext;
 use self::refused::refused_later;
-use crate::clock::{Clock, sleep_until};
 use crate::identity::{Caller, Role};
 use crate::serial::Serial;
 
@@ -53,8 +55,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// The delay after the system refused another connection.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// The most bytes of requests that are buffered for an anonymous connection until they are read: HTTP/2's smallest value.
-const ANONYMOUS_WINDOW_BYTES: u32 = 65_535;
 /// The longest time for the open requests of an anonymous connection that is ended.
 const ANONYMOUS_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -251,10 +251,9 @@ impl<A: App> Server<A> {
                 });
                 let http = self.http1.serve_connection(TokioIo::new(stream), app);
                 tasks.spawn(async move {
-                    if let Err(error) = until_stopped(http, &stop, None).await {
+                    if let Err(error) = until_stopped(http, &stop, &place).await {
                         broke(&error);
                     }
-                    drop(place);
                 });
             }
         }
@@ -311,17 +310,21 @@ impl<A: App> Connection<A> {
         mut place: Place,
     ) {
         if caller.is_some() {
-            place.anonymous = None;
+            place.set_identified();
         }
         let limits = self.limits.anonymous.filter(|_| caller.is_none());
         let builder = self.builder(limits);
         let io = TokioIo::new(FirstBytes::new(io, self.limits.head_timeout));
         let end = CancellationToken::new();
         let _ended = end.clone().drop_guard();
-        let app = with_caller(self.app, caller, peers, ConnectionEnd(end));
-        let http = builder.serve_connection(io, app);
-        let lifetime = limits.map(|limits| limits.lifetime);
-        let served = place.unless_evicted(until_stopped(http, &self.stop, lifetime)).await;
+        let facts = ConnectionFacts {
+            caller,
+            peers,
+            end: ConnectionEnd(end),
+            unknown: place.unknown_client(),
+        };
+        let http = builder.serve_connection(io, with_facts(self.app, facts));
+        let served = place.unless_evicted(until_stopped(http, &self.stop, &place)).await;
         if let Some(Err(error)) = served {
             broke(error.as_ref());
         }
@@ -336,10 +339,10 @@ impl<A: App> Connection<A> {
             .keep_alive_interval(KEEP_ALIVE_INTERVAL)
             .keep_alive_timeout(KEEP_ALIVE_INTERVAL)
             .max_concurrent_streams(streams.unwrap_or(self.limits.max_concurrent_streams));
-        if anonymous.is_some() {
+        if let Some(AnonymousLimits { window_bytes, .. }) = anonymous {
             let mut http2 = builder.http2();
-            http2.initial_connection_window_size(ANONYMOUS_WINDOW_BYTES);
-            http2.initial_stream_window_size(ANONYMOUS_WINDOW_BYTES);
+            http2.initial_connection_window_size(window_bytes);
+            http2.initial_stream_window_size(window_bytes);
         }
         builder
             .http1()
@@ -350,35 +353,40 @@ impl<A: App> Connection<A> {
     }
 }
 
-/// Serves a connection until its end. After `stop`, and after its `lifetime` if that is limited, open requests finish.
+/// Serves a connection until its end. After `stop`, and after the lifetime of an anonymous connection, open requests finish.
 async fn until_stopped<C: GracefulConnection>(
     connection: C,
     stop: &CancellationToken,
-    lifetime: Option<Duration>,
+    place: &Place,
 ) -> Result<(), C::Error> {
     let mut connection = pin!(connection);
-    let expired = sleep_until(lifetime.map(|it| Clock::system().monotonic() + it));
     tokio::select! {
         biased;
         ended = connection.as_mut() => return ended,
         () = stop.cancelled() => {}
-        () = expired => {}
+        () = place.expired() => {}
     }
     connection.as_mut().graceful_shutdown();
-    match lifetime {
-        Some(_) => {
-            tokio::time::timeout(ANONYMOUS_CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(()))
-        }
-        None => connection.await,
+    tokio::select! {
+        biased;
+        ended = connection => ended,
+        () = place.anonymous_for(ANONYMOUS_CLOSE_TIMEOUT) => Ok(()),
     }
 }
 
-/// `app` with the caller, and the addresses and the end of the connection, in the extensions of each request.
-fn with_caller<A: App>(
-    app: A,
+/// Facts about a connection that each of its requests has in its extensions.
+struct ConnectionFacts {
+    /// None if the client has no role. A request without this extension has none either.
     caller: Option<Caller>,
     peers: ConnectionAddresses,
     end: ConnectionEnd,
+    unknown: Option<UnknownClient>,
+}
+
+/// `app` with the facts about the connection in the extensions of each request.
+fn with_facts<A: App>(
+    app: A,
+    facts: ConnectionFacts,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
     Response = Response<Body>,
@@ -388,11 +396,18 @@ fn with_caller<A: App>(
 + 'static {
     service_fn(move |mut request: Request<Incoming>| {
         let mut app = app.clone();
-        // A request without this extension has no role either.
-        caller.clone().map(|caller| request.extensions_mut().insert(caller));
-        request.extensions_mut().insert(peers);
-        request.extensions_mut().insert(end.clone());
-        app.call(request)
+        let ConnectionFacts { caller, peers, end, unknown } = &facts;
+        let extensions = request.extensions_mut();
+        caller.clone().map(|caller| extensions.insert(caller));
+        unknown.clone().map(|unknown| extensions.insert(unknown));
+        extensions.insert(*peers);
+        extensions.insert(end.clone());
+        let open = unknown.as_ref().map(UnknownClient::begin_request);
+        let response = app.call(request);
+        async move {
+            let _open = open;
+            response.await
+        }
     })
 }
 

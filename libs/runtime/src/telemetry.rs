@@ -2,6 +2,7 @@
 
 mod filter;
 mod format;
+mod limited_log;
 mod machine_names;
 
 use std::error::Error;
@@ -20,6 +21,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 pub use self::filter::{InvalidFilter, parse_filter};
+pub use self::limited_log::{LimitedLog, beginning};
 pub use self::machine_names::MachineNames;
 use crate::process_metrics;
 

@@ -97,6 +97,7 @@ fn texts(fields: &[(&str, &String)], wrong: &mut Violations) {
 
 fn normalize_mount(mount: &mut pb::Mount, depth: usize, wrong: &mut Violations) {
     (mount.mountpoint, mount.refs) = (String::new(), 0);
+    mount.unused_definitions.clear();
     is_new(mount.id, wrong);
     if depth > MAX_DEPTH {
         return wrong.add("", format!("is nested deeper than {MAX_DEPTH}"));
@@ -153,6 +154,7 @@ fn based(
 
 fn normalize_attachment(attachment: &mut pb::Attachment, depth: usize, wrong: &mut Violations) {
     (attachment.device_file, attachment.refs) = (String::new(), 0);
+    attachment.unused_definitions.clear();
     is_new(attachment.id, wrong);
     if depth > MAX_DEPTH {
         return wrong.add("", format!("is nested deeper than {MAX_DEPTH}"));

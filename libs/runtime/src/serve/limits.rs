@@ -1,18 +1,18 @@
 //! Limits on the connections of a listener, and the connections that count against them.
 
-use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::HANDSHAKE_TIMEOUT;
+use super::anonymous::{AnonymousConnections, AnonymousLimits, AnonymousPlace, UnknownClient};
+use super::sources::{Slot, SourceSlots};
 use crate::authority::SiteAuthority;
 use crate::client_address::TrustedProxies;
-use crate::clock::Clock;
-use crate::rate_limit::{Rate, TokenBucket};
+use crate::clock::{Clock, sleep_until};
+use crate::network;
 use crate::revocation::Revocations;
+use crate::telemetry::LimitedLog;
 
 /// The most calls that one connection may have open, unless limited: in the process, one connection carries all of a client's.
 const MAX_CONCURRENT_STREAMS: u32 = 4096;
@@ -24,9 +24,15 @@ const MAX_HEAD_BYTES: usize = 408 * 1024;
 pub struct ConnectionLimits {
     /// The most connections at a time.
     pub total: usize,
-    /// The most connections from one address at a time.
-    pub per_address: usize,
-    /// Proxies, which have connections for many clients: limits per address are not for them.
+    /// Maximum number of connections from one source: an IPv4 address, or an IPv6 network.
+    pub per_source: usize,
+    /// Maximum number of connections from one IPv6 network of 64 bits, if a source is smaller: a
+    /// machine may have many addresses of its network.
+    pub per_ipv6_network: usize,
+    /// Length of the prefix of an IPv6 network that is one source: 64 where a client may have all
+    /// addresses of such a network, 128 where each address is a client of its own.
+    pub ipv6_prefix_length: u8,
+    /// Proxies, which have connections for many clients: limits per source are not for them.
     pub exempt: TrustedProxies,
     /// The largest head of an HTTP/1 request, 8192 at least.
     pub max_head_bytes: usize,
@@ -48,7 +54,9 @@ impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             total: usize::MAX,
-            per_address: usize::MAX,
+            per_source: usize::MAX,
+            per_ipv6_network: usize::MAX,
+            ipv6_prefix_length: 128,
             exempt: TrustedProxies::default(),
             max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: HANDSHAKE_TIMEOUT,
@@ -61,47 +69,63 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Limits on connections whose client has no role. During the TLS handshake no client has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnonymousLimits {
-    /// The most connections at a time. Another one replaces the oldest: else whoever holds them all would keep workers out,
-    /// which have no role at first.
-    pub total: usize,
-    /// The most connections from one address at a time. Another one is refused.
-    pub per_address: usize,
-    /// The most calls that one HTTP/2 connection may have open.
-    pub max_concurrent_streams: u32,
-    /// The time after which a connection accepts no more requests.
-    pub lifetime: Duration,
-}
-
 /// The open connections of a listener.
 #[derive(Default)]
 pub(super) struct OpenConnections {
     limits: ConnectionLimits,
-    by_address: AddressSlots,
-    anonymous_by_address: AddressSlots,
-    /// The anonymous connections, the oldest first, and some that have ended or have a role meanwhile.
-    anonymous: VecDeque<Weak<AnonymousPlace>>,
-    closed: ClosedLog,
+    by_source: SourceSlots,
+    /// The connections from IPv6 addresses, by their networks of 64 bits.
+    by_ipv6_network: SourceSlots,
+    anonymous: AnonymousConnections,
+    closed: LimitedLog,
 }
 
 /// The place of a connection among the open ones; it is free once this is dropped.
-#[derive(Default)]
 pub(super) struct Place {
-    /// Present until the client's role is known, if anonymous connections are limited.
-    pub(super) anonymous: Option<Arc<AnonymousPlace>>,
+    /// None if anonymous connections are not limited.
+    anonymous: Option<Arc<AnonymousPlace>>,
     _slot: Slot,
-}
-
-/// The place of a connection among the anonymous ones.
-pub(super) struct AnonymousPlace {
-    /// Cancelled when the connection has to end at once.
-    evicted: CancellationToken,
-    _slot: Slot,
+    /// None for an IPv4 address, and for a proxy.
+    _network_slot: Option<Slot>,
 }
 
 impl Place {
+    /// Ends the limits on anonymous connections: the client has a role.
+    pub(super) fn set_identified(&mut self) {
+        self.anonymous = None;
+    }
+
+    /// Returns the handle by which a request can make the client known.
+    pub(super) fn unknown_client(&self) -> Option<UnknownClient> {
+        self.anonymous.as_ref().map(AnonymousPlace::unknown_client)
+    }
+
+    /// True if the connection has to make room for another.
+    #[cfg(test)]
+    pub(super) fn is_evicted(&self) -> bool {
+        self.anonymous.as_ref().is_some_and(|place| place.evicted.is_cancelled())
+    }
+
+    /// Waits for the end of the connection's lifetime from now on; for ever if the client becomes known before.
+    pub(super) async fn expired(&self) {
+        match &self.anonymous {
+            Some(place) => self.anonymous_for(place.lifetime).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the connection has been anonymous for `time` from now on; for ever if its client
+    /// is known, or becomes known before.
+    pub(super) async fn anonymous_for(&self, time: Duration) {
+        if let Some(place) = &self.anonymous {
+            let end = Clock::system().monotonic() + time;
+            if place.identified.run_until_cancelled(sleep_until(Some(end))).await.is_some() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
     /// Does `work`; stops and returns none if the connection has to make room for another.
     pub(super) async fn unless_evicted<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         match &self.anonymous {
@@ -120,86 +144,52 @@ impl OpenConnections {
     pub(super) fn admit(&mut self, remote: SocketAddr, total: usize) -> Option<Place> {
         let place = self.place(remote, total);
         if place.is_none() {
-            self.closed.record(remote, "too many connections; this one is closed");
+            log_closed(&self.closed, remote, "too many connections; this one is closed");
         }
         place
     }
 
     fn place(&mut self, remote: SocketAddr, total: usize) -> Option<Place> {
-        let address = remote.ip().to_canonical();
-        let is_exempt = self.limits.exempt.contains(address);
-        let per_address = |limit| if is_exempt { usize::MAX } else { limit };
-        let slot = self.by_address.slot(address, per_address(self.limits.per_address), total)?;
-        if total >= self.limits.total {
+        let limits = &self.limits;
+        let is_exempt = limits.exempt.contains(remote.ip());
+        let source = network::source(remote.ip(), limits.ipv6_prefix_length);
+        let network = Some(network::limited_source(remote.ip()));
+        let network = network.filter(|network| network.is_ipv6() && !is_exempt);
+        let has_share = !is_exempt && self.by_source.count(source) >= limits.per_source;
+        let is_full = |network| self.by_ipv6_network.count(network) >= limits.per_ipv6_network;
+        if total >= limits.total || has_share || network.is_some_and(is_full) {
             return None;
         }
-        let Some(limits) = self.limits.anonymous else {
-            return Some(Place { anonymous: None, _slot: slot });
-        };
-        let others = self.anonymous.len();
-        let per_address = per_address(limits.per_address);
-        let anonymous_slot = self.anonymous_by_address.slot(address, per_address, others)?;
-        if self.make_room(limits.total) {
-            self.closed.record(remote, "too many connections without a role; the oldest is closed");
-        }
-        let evicted = CancellationToken::new();
-        let anonymous = Arc::new(AnonymousPlace { evicted, _slot: anonymous_slot });
-        self.anonymous.push_back(Arc::downgrade(&anonymous));
-        Some(Place { anonymous: Some(anonymous), _slot: slot })
+        let anonymous = limits.anonymous.map(|limits| AnonymousLimits {
+            per_source: if is_exempt { usize::MAX } else { limits.per_source },
+            ..limits
+        });
+        Some(Place {
+            anonymous: anonymous.map(|limits| self.anonymous_place(remote, source, &limits)),
+            _slot: self.by_source.slot(source),
+            _network_slot: network.map(|network| self.by_ipv6_network.slot(network)),
+        })
     }
 
-    /// Evicts the oldest anonymous connection if there are `limit`. Returns true if it did.
-    fn make_room(&mut self, limit: usize) -> bool {
-        if self.anonymous.len() >= limit {
-            self.anonymous.retain(|place| place.strong_count() > 0);
+    /// Returns a place among the anonymous connections for the one from `remote`, which counts for
+    /// `source`. Evicts another connection if there are too many.
+    fn anonymous_place(
+        &mut self,
+        remote: SocketAddr,
+        source: IpAddr,
+        limits: &AnonymousLimits,
+    ) -> Arc<AnonymousPlace> {
+        if self.anonymous.make_room(source, limits) {
+            let event = "too many connections of unknown clients; one of them is closed";
+            log_closed(&self.closed, remote, event);
         }
-        let is_full = self.anonymous.len() >= limit;
-        if is_full && let Some(oldest) = self.anonymous.pop_front().and_then(|it| it.upgrade()) {
-            oldest.evicted.cancel();
-        }
-        is_full
-    }
-}
-
-/// One of the open connections from an address, which share it: its references are their number.
-type Slot = Arc<()>;
-
-/// The number of open connections from each address.
-#[derive(Default)]
-struct AddressSlots(HashMap<IpAddr, Slot>);
-
-impl AddressSlots {
-    /// Returns a slot for one more connection from `address`, unless it has `limit`. There are `total` in all.
-    fn slot(&mut self, address: IpAddr, limit: usize, total: usize) -> Option<Slot> {
-        // Addresses without connections are removed once they are the larger part.
-        if self.0.len() > 2 * total + 16 {
-            self.0.retain(|_, slot| Arc::strong_count(slot) > 1);
-        }
-        let slot = self.0.entry(address).or_default();
-        (Arc::strong_count(slot) <= limit).then(|| slot.clone())
+        self.anonymous.add(source, limits.lifetime)
     }
 }
 
-/// Logs connections that are closed because there are too many, one a second: a flood of them must not fill the disk.
-struct ClosedLog {
-    lines: TokenBucket,
-    /// The number since the last line.
-    closed: u64,
-}
-
-impl Default for ClosedLog {
-    fn default() -> Self {
-        Self { lines: TokenBucket::new(Rate::per_second(1)), closed: 0 }
-    }
-}
-
-impl ClosedLog {
-    /// Records one because of the connection from `remote`.
-    fn record(&mut self, remote: SocketAddr, event: &str) {
-        self.closed += 1;
-        if self.lines.take(Clock::system().monotonic()).is_ok() {
-            let closed = std::mem::take(&mut self.closed);
-            tracing::warn!(%remote, closed, "{event}");
-        }
+/// Logs `event` because of the connection from `remote`, if the limit of lines allows it.
+fn log_closed(log: &LimitedLog, remote: SocketAddr, event: &str) {
+    if let Some(closed) = log.count(Clock::system().monotonic()) {
+        tracing::warn!(%remote, closed, "{event}");
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use axum::Router;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Barrier;
 
+use super::anonymous::OpenRequest;
 use super::*;
 use crate::client_address::TrustedProxies;
 
@@ -86,11 +88,25 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// Serves a router that answers `ok` within `limits`.
 async fn limited(transport: Transport, limits: ConnectionLimits) -> SocketAddr {
     let app = Router::new().route("/", get(async || "ok").post(async || "ok"));
+    let app = app.route("/login", get(log_in));
     let app = app.route("/slow", get(async || tokio::time::sleep(FOREVER / 2).await));
+    serving(app, transport, limits).await
+}
+
+/// Serves `app` within `limits`.
+async fn serving(app: Router, transport: Transport, limits: ConnectionLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(limited_tcp(listener, transport, limits, app, CancellationToken::new()));
     address
+}
+
+/// Answers the request of a client that authenticates itself.
+async fn log_in(request: Request<Body>) -> &'static str {
+    if let Some(unknown) = request.extensions().get::<UnknownClient>() {
+        unknown.identified();
+    }
+    "ok"
 }
 
 fn anonymous(limits: AnonymousLimits) -> ConnectionLimits {
@@ -99,8 +115,9 @@ fn anonymous(limits: AnonymousLimits) -> ConnectionLimits {
 
 const ANONYMOUS: AnonymousLimits = AnonymousLimits {
     total: 64,
-    per_address: 64,
+    per_source: 64,
     max_concurrent_streams: 8,
+    window_bytes: 65_535,
     lifetime: Duration::from_secs(600),
 };
 
@@ -144,12 +161,25 @@ async fn is_open(stream: &mut TcpStream) -> bool {
 /// Requests `/` and reads the answer. The connection stays open.
 async fn http1(address: SocketAddr) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.ok()?;
+    request(&mut stream, "/").await.then_some(stream)
+}
+
+/// Requests `path`. True if the answer comes.
+async fn request(stream: &mut TcpStream, path: &str) -> bool {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.is_ok() && is_answered(stream).await
+}
+
+/// True if the answer to a request comes.
+async fn is_answered(stream: &mut TcpStream) -> bool {
     let mut answer = Vec::new();
     while !answer.ends_with(b"ok") {
-        answer.push(stream.read_u8().await.ok()?);
+        match stream.read_u8().await {
+            Ok(byte) => answer.push(byte),
+            Err(_) => return false,
+        }
     }
-    Some(stream)
+    true
 }
 
 #[tokio::test]
@@ -231,30 +261,181 @@ async fn the_oldest_anonymous_connection_makes_room_for_another() {
 }
 
 #[tokio::test]
-async fn one_address_has_a_part_of_the_anonymous_connections_unless_it_is_exempt() {
-    let one = AnonymousLimits { per_address: 1, ..ANONYMOUS };
+async fn a_further_anonymous_connection_replaces_the_oldest_of_its_source_unless_that_is_exempt() {
+    let one = AnonymousLimits { per_source: 1, ..ANONYMOUS };
     let address = limited(Transport::PlaintextCalls, anonymous(one)).await;
     let (mut first, _) = http2(address).await.unwrap();
-    assert!(http2(address).await.is_none());
-    assert!(is_open(&mut first).await);
+    let (mut second, _) = http2(address).await.unwrap();
+    rest(&mut first).await;
+    assert!(is_open(&mut second).await);
     let exempt = TrustedProxies::new(["127.0.0.0/8".parse().unwrap()]).unwrap();
     let limits = ConnectionLimits { exempt, ..anonymous(one) };
     let address = limited(Transport::PlaintextCalls, limits).await;
-    let _first = http2(address).await.unwrap();
+    let (mut first, _) = http2(address).await.unwrap();
     assert!(http2(address).await.is_some());
+    assert!(is_open(&mut first).await);
+}
+
+fn at(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), 1)
+}
+
+/// Begins a request over the connection of `place`.
+fn begin(place: &Place) -> OpenRequest {
+    place.unknown_client().unwrap().begin_request()
+}
+
+#[test]
+fn an_ipv6_network_is_one_source_if_the_limits_say_so() {
+    let limits = AnonymousLimits { per_source: 2, ..ANONYMOUS };
+    let limits = ConnectionLimits { ipv6_prefix_length: 64, ..anonymous(limits) };
+    let mut open = OpenConnections::new(limits);
+    let mut places = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "192.0.2.1"]
+        .map(|address| open.admit(at(address), 0).unwrap());
+    let _third = open.admit(at("2001:db8::3"), 4).unwrap();
+    let are_evicted = places.each_mut().map(|place| place.is_evicted());
+    assert_eq!(are_evicted, [true, false, false, false]);
+    let each = ConnectionLimits { per_source: 1, ..ConnectionLimits::default() };
+    let mut open =
+        OpenConnections::new(ConnectionLimits { ipv6_prefix_length: 64, ..each.clone() });
+    let _first = open.admit(at("2001:db8::1"), 0).unwrap();
+    assert!(open.admit(at("2001:db8::2"), 1).is_none());
+    assert!(open.admit(at("2001:db8:0:1::2"), 1).is_some());
+    let mut open = OpenConnections::new(each);
+    let _first = open.admit(at("2001:db8::1"), 0).unwrap();
+    assert!(open.admit(at("2001:db8::1"), 1).is_none());
+    assert!(open.admit(at("2001:db8::2"), 1).is_some(), "a machine of the same network");
+}
+
+#[test]
+fn the_addresses_of_an_ipv6_network_share_a_limit_besides_their_own() {
+    let exempt = TrustedProxies::new(["2001:db8::f/128".parse().unwrap()]).unwrap();
+    let limits = ConnectionLimits { per_source: 1, per_ipv6_network: 2, ..Default::default() };
+    let mut open = OpenConnections::new(ConnectionLimits { exempt, ..limits });
+    let _proxy = open.admit(at("2001:db8::f"), 0).unwrap();
+    let _first = open.admit(at("2001:db8::1"), 1).unwrap();
+    assert!(open.admit(at("2001:db8::1"), 2).is_none(), "the limit of the address");
+    let second = open.admit(at("2001:db8::2"), 2).unwrap();
+    assert!(open.admit(at("2001:db8::3"), 3).is_none(), "the limit of the network");
+    let others = ["2001:db8:0:1::1", "192.0.2.1", "192.0.2.2", "::ffff:192.0.2.3", "2001:db8::f"];
+    let others = others.map(|address| open.admit(at(address), 3));
+    assert!(others.iter().all(Option::is_some), "others");
+    drop(second);
+    assert!(open.admit(at("2001:db8::3"), 7).is_some(), "after another one ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_makes_room_before_a_busy_one_which_is_busy_for_two_seconds() {
+    let (remote, limits) = (at("192.0.2.1"), AnonymousLimits { per_source: 2, ..ANONYMOUS });
+    let mut open = OpenConnections::new(anonymous(limits));
+    let [first, second] = [0, 1].map(|total| open.admit(remote, total).unwrap());
+    let _request = begin(&first);
+    let third = open.admit(remote, 2).unwrap();
+    assert!(second.is_evicted() && !first.is_evicted(), "the idle one");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let _fourth = open.admit(remote, 2).unwrap();
+    assert!(first.is_evicted() && !third.is_evicted(), "the oldest one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_all_connections_of_a_source_are_busy_the_first_request_makes_room_for_another() {
+    let (remote, limits) = (at("192.0.2.1"), AnonymousLimits { per_source: 2, ..ANONYMOUS });
+    let mut open = OpenConnections::new(anonymous(limits));
+    let [first, second] = [0, 1].map(|total| open.admit(remote, total).unwrap());
+    let _hanging = begin(&second);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let _later = begin(&first);
+    assert!(open.admit(remote, 2).is_some());
+    assert!(second.is_evicted() && !first.is_evicted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn above_the_total_a_connection_of_the_source_that_has_the_most_makes_room_for_another() {
+    let mut open = OpenConnections::new(anonymous(AnonymousLimits { total: 4, ..ANONYMOUS }));
+    let [client, a, b, c] = ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2"]
+        .map(|address| open.admit(at(address), 0).unwrap());
+    let _first_request = begin(&c);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let _second_request = begin(&a);
+    let _d = open.admit(at("192.0.2.3"), 4).unwrap();
+    assert!(b.is_evicted(), "the one that is not busy");
+    let _e = open.admit(at("192.0.2.4"), 4).unwrap();
+    assert!(c.is_evicted() && !a.is_evicted(), "the first request of the busy ones");
+    assert!(!client.is_evicted(), "the oldest of all");
+    let _f = open.admit(at("192.0.2.5"), 4).unwrap();
+    assert!(client.is_evicted(), "the oldest, once no source has more than the others");
+}
+
+#[tokio::test]
+async fn a_connection_is_not_evicted_in_the_middle_of_its_request() {
+    let steps = Arc::new(Barrier::new(2));
+    let waits = steps.clone();
+    let held = async move || {
+        waits.wait().await;
+        waits.wait().await;
+        "ok"
+    };
+    let limits = anonymous(AnonymousLimits { per_source: 2, ..ANONYMOUS });
+    let app = Router::new().route("/", get(held));
+    let address = serving(app, Transport::AnonymousPlaintext, limits).await;
+    let mut busy = TcpStream::connect(address).await.unwrap();
+    busy.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let step = || tokio::time::timeout(FOREVER, steps.wait());
+    step().await.unwrap();
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let _further = TcpStream::connect(address).await.unwrap();
+    assert_eq!(rest(&mut silent).await, b"");
+    let (answered, _) = tokio::join!(is_answered(&mut busy), step());
+    assert!(answered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_authenticated_itself_is_not_anonymous_any_more() {
+    let lifetime = Duration::from_secs(5);
+    let limits = AnonymousLimits { total: 2, per_source: 2, lifetime, ..ANONYMOUS };
+    let address = limited(Transport::TrustedPlaintext, ConnectionLimits::default()).await;
+    assert!(request(&mut TcpStream::connect(address).await.unwrap(), "/login").await, "no limits");
+    let limits = ConnectionLimits { head_timeout: FOREVER, ..anonymous(limits) };
+    let address = limited(Transport::AnonymousPlaintext, limits).await;
+    let mut known = TcpStream::connect(address).await.unwrap();
+    assert!(request(&mut known, "/login").await);
+    let [mut a, mut b, mut c] = [http2(address).await, http2(address).await, http2(address).await]
+        .map(|connected| connected.unwrap().0);
+    rest(&mut a).await;
+    assert!(is_open(&mut b).await && is_open(&mut c).await, "it has no place among them");
+    rest(&mut b).await;
+    assert!(request(&mut known, "/").await, "after the lifetime of the others");
+}
+
+/// Answers the request of a client that is known after 8 s, 30 s later.
+async fn log_in_late(request: Request<Body>) -> &'static str {
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    request.extensions().get::<UnknownClient>().unwrap().identified();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    "ok"
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_becomes_known_while_its_connection_ends_gets_its_answer() {
+    let limits = anonymous(AnonymousLimits { lifetime: Duration::from_secs(5), ..ANONYMOUS });
+    let app = Router::new().route("/", get(log_in_late));
+    let address = serving(app, Transport::AnonymousPlaintext, limits).await;
+    assert!(request(&mut TcpStream::connect(address).await.unwrap(), "/").await);
 }
 
 #[tokio::test]
 async fn limits_of_anonymous_connections_are_not_for_those_with_a_role() {
-    let one = AnonymousLimits { total: 1, per_address: 1, ..ANONYMOUS };
+    let window_bytes = 256 * 1024;
+    let one = AnonymousLimits { total: 1, per_source: 1, window_bytes, ..ANONYMOUS };
     let address = limited(Transport::TrustedPlaintext, anonymous(one)).await;
     let [(mut a, ours), (mut b, _)] =
         [http2(address).await, http2(address).await].map(Option::unwrap);
     assert!(is_open(&mut a).await && is_open(&mut b).await);
     let address = limited(Transport::PlaintextCalls, anonymous(one)).await;
     let (_, theirs) = http2(address).await.unwrap();
-    assert_eq!(max_concurrent_streams(&ours), Some(4096));
-    assert_eq!(max_concurrent_streams(&theirs), Some(8));
+    assert_eq!(setting(&ours, MAX_CONCURRENT_STREAMS), Some(4096));
+    assert_eq!(setting(&theirs, MAX_CONCURRENT_STREAMS), Some(8));
+    assert_eq!(setting(&theirs, INITIAL_WINDOW_SIZE), Some(window_bytes));
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,10 +447,14 @@ async fn an_anonymous_connection_ends_after_its_lifetime() {
     tokio::time::timeout(Duration::from_secs(30), rest(&mut stream)).await.unwrap();
 }
 
-/// The value in the payload of a settings frame (RFC 9113 §6.5.2).
-fn max_concurrent_streams(settings: &[u8]) -> Option<u32> {
+/// Identifiers of settings (RFC 9113 §6.5.2).
+const MAX_CONCURRENT_STREAMS: u8 = 3;
+const INITIAL_WINDOW_SIZE: u8 = 4;
+
+/// Returns the value of the setting `id` in the payload of a settings frame.
+fn setting(settings: &[u8], id: u8) -> Option<u32> {
     let (entries, _) = settings.as_chunks::<6>();
-    let entry = entries.iter().find(|entry| entry[..2] == [0, 3])?;
+    let entry = entries.iter().find(|entry| entry[..2] == [0, id])?;
     Some(u32::from_be_bytes([entry[2], entry[3], entry[4], entry[5]]))
 }
 

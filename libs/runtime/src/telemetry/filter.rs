@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 25] = [
+const OWN_CRATES: [&str; 28] = [
     "actions",
     "address",
     "all_in_one",
@@ -31,13 +31,16 @@ const OWN_CRATES: [&str; 25] = [
     "netboot",
     "node",
     "nouns",
+    "pinned_tls",
     "power",
     "runtime",
     "store",
+    "syslog",
     "tftp",
     "tinwright",
     "worker",
     "workflow",
+    "yaml",
 ];
 
 /// Parses `text`: levels and `TARGET=LEVEL`, separated by commas, such as `info,store=debug`. The levels debug and trace without a target are
@@ -95,7 +98,7 @@ mod tests {
         }
         let filter = with_libraries_at_info("h2=debug, DEBUG,store=warn");
         assert!(filter.starts_with("info,actions=DEBUG,address=DEBUG,"), "{filter}");
-        assert!(filter.ends_with(",workflow=DEBUG,h2=debug,store=warn"), "{filter}");
+        assert!(filter.ends_with(",yaml=DEBUG,h2=debug,store=warn"), "{filter}");
         assert!(!filter.contains("store=DEBUG"), "{filter}");
         assert!(parse_filter("h2=debug, DEBUG,store=warn").is_ok());
     }

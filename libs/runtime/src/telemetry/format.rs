@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The fields of spans follow those of the event, the innermost span first. A field whose name is there already is left out. A
-//! value with spaces is quoted; no value can contain the end of a line. Before the id of a machine stands `machine=` with its name, if that is
+//! value with spaces is quoted; no value can contain the end of a line, and one of more than 4 KiB is cut. Before the id of a machine stands `machine=` with its name, if that is
 //! known.
 
 use std::fmt::{self, Debug, Write as _};
@@ -19,10 +19,13 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::MachineNames;
+use super::{MachineNames, beginning};
 
 /// Between two stored fields of a span. Values do not contain it: it is a control character.
 const SEPARATOR: char = '\u{1f}';
+
+/// Maximum length of a value. A longer one is cut, because strangers can cause lines.
+const MAX_VALUE_BYTES: usize = 4096;
 
 /// The fields with the id of a machine.
 const MACHINE_IDS: [&str; 3] = ["hardware.id", "machine.id", "node.id"];
@@ -67,7 +70,10 @@ impl Collected {
             "message" => self.message = value.replace(char::is_control, " "),
             // Of events that libraries log by the crate log: the place in their sources.
             name if name.starts_with("log.") => {}
-            name => self.fields.push(format!("{name}={}", quoted(value))),
+            name => {
+                let value = beginning(value, MAX_VALUE_BYTES);
+                self.fields.push(format!("{name}={}", quoted(value)));
+            }
         }
     }
 }
@@ -96,7 +102,8 @@ impl Visit for Collected {
             // A text with a display form of its own may have quotes at its ends and other characters between them.
             None if inner.is_some()
                 && !text.contains(char::is_control)
-                && field.name() != "message" =>
+                && field.name() != "message"
+                && text.len() <= MAX_VALUE_BYTES =>
             {
                 self.fields.push(format!("{}={text}", field.name()));
             }

@@ -51,7 +51,9 @@ async fn answer(State(api): State<Api>, request: Request<Body>) -> Response<Body
 async fn respond(api: Api, request: Request<Body>) -> Response<Bytes> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
-    let Some(below) = path.strip_prefix(BASE_PATH) else {
+    // A client whose base URL ends with a slash requests a second one.
+    let once = path.strip_prefix('/').filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    let Some(below) = once.strip_prefix(BASE_PATH) else {
         return match (path, &head.method) {
             ("/swagger.json", &Method::GET) => imageapi::description(),
             _ => ApiError::new(StatusCode::NOT_FOUND, format!("path {path} was not found")).into(),
