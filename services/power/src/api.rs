@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::Error;
 use crate::bmc_client;
-use crate::bmcs::Login;
+use crate::bmcs::{Login, requested};
 use crate::enrolment::Enrolment;
 use crate::hardware_directory::HardwareDirectory;
 use crate::jobs::Jobs;
@@ -66,7 +66,8 @@ impl Api {
     }
 
     /// Sets the service to which inventories of BMCs go, and in which machines are enrolled.
-    pub fn with_hardware(self, hardware: HardwareDirectory) -> Self {
+    pub fn with_hardware(mut self, hardware: HardwareDirectory) -> Self {
+        self.jobs.bmcs.set_hardware(hardware.clone());
         let enrolment = Some(Enrolment::new(self.jobs.clone(), hardware.clone()));
         Self { enrolment, hardware: Some(hardware), ..self }
     }
@@ -105,8 +106,8 @@ impl Api {
         };
         let reading = self.readings.get(&(bmc.id.clone(), bmc.revision), read).await;
         let reading = reading.ok_or_else(|| Status::internal("the BMC could not be read"))?;
-        let bmc_client::Reading { system, certificate } = (*reading).as_ref()?;
-        bmcs.pin(bmc, *certificate).await?;
+        let bmc_client::Reading { system, learnt } = (*reading).as_ref()?;
+        bmcs.pin(bmc, learnt).await?;
         Ok(system.clone())
     }
 
@@ -142,8 +143,10 @@ impl HostedService for Api {
     async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let followed = hosted::follow(&self, &stop);
         let Self { jobs, job_mirror, readings, timing, .. } = self;
+        let sessions = jobs.bmcs.sessions.clone();
         tokio::join!(followed, reconcile::run(jobs, job_mirror, timing, stop));
         readings.drain().await;
+        sessions.drain().await;
         Ok(())
     }
 
@@ -160,12 +163,14 @@ impl PowerService for Api {
         request: Request<pb::CreateBmcRequest>,
     ) -> Result<Response<pb::CreateBmcResponse>, Status> {
         let caller = access::request_scope(&request);
-        let pb::CreateBmcRequest { bmc, request_id, skip_login } = request.into_inner();
-        let bmc = Violations::require("bmc", bmc)?;
+        let pb::CreateBmcRequest { bmc, request_id, skip_login, accept_other_machine } =
+            request.into_inner();
+        let bmc = requested(Violations::require("bmc", bmc)?);
         // The digest of a request is stored: it must not allow guessing the password.
         let body = pb::Bmc { password: String::new(), ..bmc.clone() };
         let request = serving::idempotent(&caller, &request_id, &body)?;
-        let bmc = self.jobs.bmcs.create(bmc, login(skip_login), request).await?;
+        let bmc =
+            self.jobs.bmcs.create(bmc, login(skip_login, accept_other_machine), request).await?;
         Ok(Response::new(pb::CreateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -196,11 +201,13 @@ impl PowerService for Api {
         &self,
         request: Request<pb::UpdateBmcRequest>,
     ) -> Result<Response<pb::UpdateBmcResponse>, Status> {
-        let pb::UpdateBmcRequest { bmc, update_mask, skip_login } = request.into_inner();
+        let pb::UpdateBmcRequest { bmc, update_mask, skip_login, accept_other_machine } =
+            request.into_inner();
         let mut update = Violations::require("bmc", bmc)?;
         update.id = Violations::parse::<BmcId>("bmc.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
-        let bmc = self.jobs.bmcs.update(update, &paths, login(skip_login)).await?;
+        let login = login(skip_login, accept_other_machine);
+        let bmc = self.jobs.bmcs.update(update, &paths, login).await?;
         Ok(Response::new(pb::UpdateBmcResponse { bmc: Some(bmc) }))
     }
 
@@ -333,8 +340,12 @@ impl PowerService for Api {
     }
 }
 
-fn login(skip: bool) -> Login {
-    if skip { Login::Skip } else { Login::Try }
+fn login(skip: bool, accept_other_machine: bool) -> Login {
+    match (skip, accept_other_machine) {
+        (true, _) => Login::Skip,
+        (false, true) => Login::AcceptMachine,
+        (false, false) => Login::Try,
+    }
 }
 
 /// Returns the job that `request` orders.

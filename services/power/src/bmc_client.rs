@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use tinwright::hardware::v1::BmcInventory;
 
+use crate::forms::AcceptedForms;
 use crate::ipmi::{self, Ipmi};
 use crate::plan::{Call, DriveKind};
+use crate::redfish::error::Relevance;
+use crate::redfish::messages::Messages;
 use crate::redfish::{self, Redfish, System};
 
 /// Timeout of all requests of one reading in a session of its own.
@@ -26,7 +29,7 @@ pub enum BmcClient {
     /// Over Redfish.
     Redfish(Box<Redfish>),
     /// Over IPMI.
-    Ipmi(Ipmi),
+    Ipmi(Box<Ipmi>),
 }
 
 /// A reading in a session of its own.
@@ -34,17 +37,26 @@ pub enum BmcClient {
 pub struct Reading {
     /// The state of the system.
     pub system: System,
-    /// SHA-256 of the BMC's certificate, if it is the only one to trust.
+    /// Certificate and accepted forms of the BMC.
+    pub learnt: Learnt,
+}
+
+/// Certificate and accepted forms of a BMC, for its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Learnt {
+    /// SHA-256 of its certificate, if it is the only one to trust.
     pub certificate: Option<[u8; 32]>,
+    /// The forms of requests that it accepted, also before.
+    pub accepted: AcceptedForms,
 }
 
 /// Reads the state of the system of `target` in a session of its own.
 pub async fn read_system(target: BmcAddress) -> Result<Reading, Error> {
     let mut bmc = BmcClient::new(target)?;
     let system = bmc.system_within(READING_TIMEOUT, None).await;
-    let certificate = bmc.certificate();
+    let learnt = bmc.learnt();
     bmc.close().await;
-    Ok(Reading { system: system?, certificate })
+    Ok(Reading { system: system?, learnt })
 }
 
 /// Reads the state and the inventory of the system of `target` in a session of its own, within a minute.
@@ -52,10 +64,33 @@ pub async fn read_inventory(target: BmcAddress) -> Result<(Reading, BmcInventory
     let mut bmc = BmcClient::new(target)?;
     let read = async { Ok((bmc.system().await?, bmc.inventory().await?)) };
     let read = tokio::time::timeout(READING_TIMEOUT, read).await;
-    let certificate = bmc.certificate();
+    let learnt = bmc.learnt();
     bmc.close().await;
     let (system, inventory) = read.unwrap_or(Err(Error::Timeout(READING_TIMEOUT)))?;
-    Ok((Reading { system, certificate }, inventory))
+    Ok((Reading { system, learnt }, inventory))
+}
+
+/// Reads the state of the system of `target`, and the inventory as far as the BMC lists one, in a
+/// session of its own. The UUID in the inventory is that of the system at least.
+pub async fn read_machine(target: BmcAddress) -> Result<(Reading, BmcInventory), Error> {
+    let mut bmc = BmcClient::new(target)?;
+    let system = bmc.system_within(READING_TIMEOUT, None).await;
+    let inventory = match &system {
+        Ok(_) => tokio::time::timeout(READING_TIMEOUT, bmc.inventory()).await,
+        Err(_) => Ok(Ok(BmcInventory::default())),
+    };
+    let inventory = inventory.unwrap_or(Err(Error::Timeout(READING_TIMEOUT)));
+    let mut inventory = inventory.unwrap_or_else(|error| {
+        tracing::debug!(error = error.in_full(), "no inventory read");
+        BmcInventory::default()
+    });
+    let learnt = bmc.learnt();
+    bmc.close().await;
+    let system = system?;
+    if inventory.uuid.is_empty() {
+        inventory.uuid.clone_from(&system.uuid);
+    }
+    Ok((Reading { system, learnt }, inventory))
 }
 
 impl BmcClient {
@@ -63,15 +98,32 @@ impl BmcClient {
     pub fn new(target: BmcAddress) -> Result<Self, Error> {
         Ok(match target {
             BmcAddress::Redfish(target) => Self::Redfish(Box::new(Redfish::new(target)?)),
-            BmcAddress::Ipmi(target) => Self::Ipmi(Ipmi::new(target)),
+            BmcAddress::Ipmi(target) => Self::Ipmi(Box::new(Ipmi::new(target))),
         })
     }
 
-    /// Returns the SHA-256 of the BMC's certificate, if it is the only one to trust.
-    pub fn certificate(&self) -> Option<[u8; 32]> {
-        match self {
+    /// Returns what was learnt of the BMC.
+    pub fn learnt(&self) -> Learnt {
+        let certificate = match self {
             Self::Redfish(bmc) => bmc.certificate(),
             Self::Ipmi(_) => None,
+        };
+        Learnt { certificate, accepted: self.accepted() }
+    }
+
+    /// Returns the forms of requests that the BMC accepted, also before.
+    pub fn accepted(&self) -> AcceptedForms {
+        match self {
+            Self::Redfish(bmc) => bmc.accepted().clone(),
+            Self::Ipmi(bmc) => bmc.accepted(),
+        }
+    }
+
+    /// Notes forms of requests that the BMC accepted.
+    pub fn accept(&mut self, forms: AcceptedForms) {
+        match self {
+            Self::Redfish(bmc) => bmc.accept(forms),
+            Self::Ipmi(bmc) => bmc.accept(forms),
         }
     }
 
@@ -82,7 +134,7 @@ impl BmcClient {
         drive: Option<DriveKind>,
     ) -> Result<System, Error> {
         let limit = limit.min(READING_TIMEOUT);
-        let system = tokio::time::timeout(limit, self.system_with(drive)).await;
+        let system = tokio::time::timeout(limit, Box::pin(self.system_with(drive))).await;
         system.unwrap_or(Err(Error::Timeout(limit)))
     }
 
@@ -93,7 +145,7 @@ impl BmcClient {
         call: &Call,
         limit: Duration,
     ) -> Result<(), Error> {
-        let response = tokio::time::timeout(limit, self.call(system, call)).await;
+        let response = tokio::time::timeout(limit, Box::pin(self.call(system, call))).await;
         response.unwrap_or(Err(Error::Timeout(limit)))
     }
 
@@ -109,7 +161,7 @@ impl BmcClient {
     /// Reads the state of the system.
     async fn system(&mut self) -> Result<System, Error> {
         Ok(match self {
-            Self::Redfish(bmc) => bmc.system().await?,
+            Self::Redfish(bmc) => Box::pin(bmc.system()).await?,
             Self::Ipmi(bmc) => bmc.system().await?,
         })
     }
@@ -117,9 +169,16 @@ impl BmcClient {
     /// Reads the inventory of the machine.
     async fn inventory(&mut self) -> Result<BmcInventory, Error> {
         Ok(match self {
-            Self::Redfish(bmc) => bmc.inventory().await?,
+            Self::Redfish(bmc) => Box::pin(bmc.inventory()).await?,
             Self::Ipmi(bmc) => bmc.inventory().await?,
         })
+    }
+
+    /// Reads the MACs of the machine's interfaces; none if the BMC does not list them.
+    pub(crate) async fn macs(&mut self) -> Vec<String> {
+        let inventory = tokio::time::timeout(READING_TIMEOUT, self.inventory()).await;
+        let inventory = inventory.ok().and_then(Result::ok).unwrap_or_default();
+        inventory.interfaces.into_iter().map(|interface| interface.mac).collect()
     }
 
     async fn call(&mut self, system: &System, call: &Call) -> Result<(), Error> {
@@ -179,6 +238,16 @@ impl Error {
             Self::Ipmi(error) => error.is_refusal(),
             Self::Timeout(_) | Self::NoSession => false,
         }
+    }
+
+    /// Returns the messages of the BMC, if it sent any.
+    pub fn messages(&self) -> Option<&Messages> {
+        if let Self::Redfish(error) = self { error.messages() } else { None }
+    }
+
+    /// Returns the use of the answer for people.
+    pub fn relevance(&self) -> Relevance {
+        if let Self::Redfish(error) = self { error.relevance() } else { Relevance::Text }
     }
 
     /// Returns the pause that the BMC requests.

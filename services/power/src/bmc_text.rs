@@ -1,6 +1,6 @@
 //! Texts of a machine's identity, as BMCs give them.
 
-use tinwright::HardwareId;
+use tinwright::machine_uuid;
 
 /// The longest text that is stored.
 const MAX_TEXT_BYTES: usize = 255;
@@ -30,12 +30,10 @@ pub(crate) fn identity(text: &str) -> String {
     if PLACEHOLDERS.contains(&text.to_lowercase().as_str()) { String::new() } else { text }
 }
 
-/// Returns the UUID in lower case, or nothing if it is none, or one that stands for "not set" (SMBIOS DSP0134, System UUID).
+/// Returns the UUID in lower case, or nothing if it is none, stands for "not set" (SMBIOS DSP0134,
+/// System UUID), or is a vendor's placeholder.
 pub(crate) fn uuid(text: &str) -> String {
-    let Ok(uuid) = text.trim().parse::<HardwareId>() else { return String::new() };
-    let uuid = uuid.to_string();
-    let is_set = |empty: char| uuid.chars().any(|letter| letter != '-' && letter != empty);
-    if is_set('0') && is_set('f') { uuid } else { String::new() }
+    machine_uuid::parse(text.trim()).map_or_else(|_| String::new(), |uuid| uuid.to_string())
 }
 
 #[cfg(test)]
@@ -50,10 +48,14 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_of_one_digit_only_is_not_set() {
-        for unset in
-            ["00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "x"]
-        {
+    fn a_uuid_of_one_digit_only_and_a_placeholder_are_not_set() {
+        for unset in [
+            "00000000-0000-0000-0000-000000000000",
+            "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+            "11111111-1111-1111-1111-111111111111",
+            machine_uuid::PLACEHOLDERS[0],
+            "x",
+        ] {
             assert_eq!(uuid(unset), "");
         }
         let set = "F0000000-0000-0000-0000-000000000000";

@@ -1,5 +1,7 @@
 //! The BMCs in the store: the visible fields in one record, the encrypted password in another.
 
+mod identity;
+
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,12 +20,16 @@ use tinwright::power::v1::bmc::Protocol;
 use tinwright::status::Violations;
 use tinwright::{BmcId, HardwareId};
 
+pub(crate) use self::identity::set_system_uuid;
 use crate::Error;
-use crate::bmc_client::{self, BmcAddress, Reading};
+use crate::address::{self, Address};
+use crate::bmc_client::{self, BmcAddress, Learnt, Reading};
 use crate::check;
 use crate::conflicts::retry;
+use crate::forms::AcceptedForms;
+use crate::hardware_directory::HardwareDirectory;
 use crate::ipmi;
-use crate::redfish::{self, Trust};
+use crate::redfish::{self, Sessions, Trust};
 use crate::stored::{Bmc, Password, Queue};
 
 /// Passwords that are read at a time to encrypt them with another key.
@@ -41,8 +47,10 @@ pub enum PlaintextHttp {
 /// The login to a BMC before its record is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// Log in, and write nothing if that fails.
+    /// Log in, and write nothing if that fails, or if the BMC lists another machine than the record's.
     Try,
+    /// Log in, and write nothing if that fails. The machine may be another one.
+    AcceptMachine,
     /// Write the record without a login.
     Skip,
 }
@@ -56,6 +64,10 @@ pub struct Bmcs {
     pub(crate) passwords: Records<Password>,
     seal: Arc<Seal>,
     plaintext: PlaintextHttp,
+    /// None if this process has no client of the hardware service.
+    hardware: Option<HardwareDirectory>,
+    /// The sessions with BMCs, one for each account.
+    pub(crate) sessions: Sessions,
     /// The clock of all records of this service.
     pub(crate) clock: Clock,
 }
@@ -65,7 +77,20 @@ impl Bmcs {
     pub fn new(store: Arc<dyn Store>, seal: Seal, plaintext: PlaintextHttp, clock: Clock) -> Self {
         let store = ScopedStore::new(store, "power");
         let (records, passwords) = (Records::new(store.clone()), Records::new(store));
-        Self { records, passwords, seal: Arc::new(seal), plaintext, clock }
+        Self {
+            records,
+            passwords,
+            seal: Arc::new(seal),
+            plaintext,
+            hardware: None,
+            sessions: Sessions::default(),
+            clock,
+        }
+    }
+
+    /// Sets the service that knows which machine a BMC lists.
+    pub(crate) fn set_hardware(&mut self, hardware: HardwareDirectory) {
+        self.hardware = Some(hardware);
     }
 
     /// Adds a BMC. A repeated `request` returns the first result.
@@ -80,14 +105,14 @@ impl Bmcs {
             return Ok(created);
         }
         self.check_without_bmc(&bmc.hardware_id).await?;
+        self.check_address_free(&bmc).await?;
         let password = Secret::new(std::mem::take(&mut bmc.password));
-        if login == Login::Try {
-            log_in(&mut bmc, password.clone()).await?;
-        }
-        let bmc = new_record(bmc, self.clock.wall())?;
+        let mut bmc = new_record(bmc, self.clock.wall())?;
+        self.log_in(&mut bmc, password.clone(), login).await?;
         let password = self.encrypt(&bmc.id, password.expose())?;
         let password = self.passwords.to_create(&password);
-        Ok(self.records.create(&bmc, password, request.as_ref()).await?)
+        let created = self.records.create(&bmc, password, request.as_ref()).await;
+        self.with_machine_of_address(&bmc, created).await
     }
 
     /// Fails if the machine with this id has a BMC: then there is no reason to log in to another one.
@@ -107,7 +132,8 @@ impl Bmcs {
     /// Returns `bmc`, whose machine is not created yet, in its stored form, but with its password.
     pub(crate) fn check_new(&self, bmc: pb::Bmc) -> Result<pb::Bmc, Error> {
         let machine = HardwareId::new().to_string();
-        Ok(check::bmc(pb::Bmc { hardware_id: machine, ..bmc }, self.plaintext)?)
+        let bmc = pb::Bmc { hardware_id: machine, ..requested(bmc) };
+        Ok(check::bmc(bmc, self.plaintext)?)
     }
 
     /// Logs in to a BMC without a record, and reads the state and the inventory of its machine.
@@ -115,22 +141,8 @@ impl Bmcs {
         &self,
         bmc: &pb::Bmc,
     ) -> Result<(Reading, BmcInventory), Error> {
-        let target = target(bmc, Secret::new(bmc.password.clone()))?;
+        let target = target(bmc, Secret::new(bmc.password.clone()), &self.sessions)?;
         Ok(bmc_client::read_inventory(target).await?)
-    }
-
-    /// Returns the BMC with the address and the system of `wanted`, if there is one.
-    pub(crate) async fn find_by_address(&self, wanted: &pb::Bmc) -> Result<Option<pb::Bmc>, Error> {
-        let mut after = String::new();
-        loop {
-            let is_same = |bmc: &pb::Bmc| address(bmc) == address(wanted);
-            let page = self.records.list(&after, 1, is_same).await?;
-            match (page.records.into_iter().next(), page.next) {
-                (Some(found), _) => return Ok(Some(found)),
-                (None, Some(next)) => after = next,
-                (None, None) => return Ok(None),
-            }
-        }
     }
 
     /// Returns the BMC with this id.
@@ -162,17 +174,24 @@ impl Bmcs {
             return Err(Violations::single("password", "is required to change the address").into());
         }
         let password = Secret::new(std::mem::take(&mut new.password));
-        if new == old && !has_password {
+        let is_same = new == old && !has_password;
+        if is_same && login != Login::AcceptMachine {
             return Ok(old);
         }
-        forget_certificate(&old, &mut new);
+        forget_address(&old, &mut new);
+        if Address::of(&old) != Address::of(&new) {
+            self.check_address_free(&new).await?;
+        }
         let is_login_changed = (&new.username, &new.protocol) != (&old.username, &old.protocol);
-        if login == Login::Try && (is_login_changed || has_password) {
+        if is_login_changed || has_password || login == Login::AcceptMachine {
             let password = match has_password {
                 true => password.clone(),
                 false => self.decrypt(&old_password)?,
             };
-            log_in(&mut new, password).await?;
+            self.log_in(&mut new, password, login).await?;
+        }
+        if new == old && !has_password {
+            return Ok(old);
         }
         new.update_time = Some(Timestamp::from(self.clock.wall()));
         let mut change = self.records.to_replace(&old, &new);
@@ -180,7 +199,8 @@ impl Bmcs {
             let password = self.encrypt(&old.id, password.expose())?;
             change = change.and(self.passwords.to_replace(&old_password, &password));
         }
-        new.revision = self.records.commit(change).await?.0.cast_signed();
+        let committed = self.records.commit(change).await;
+        new.revision = self.with_machine_of_address(&new, committed).await?.0.cast_signed();
         Ok(new)
     }
 
@@ -214,14 +234,14 @@ impl Bmcs {
     /// Returns the address and the credentials of `bmc`.
     pub async fn target(&self, bmc: &pb::Bmc) -> Result<BmcAddress, Error> {
         let stored = self.passwords.require(&bmc.id).await?;
-        target(bmc, self.decrypt(&stored)?)
+        target(bmc, self.decrypt(&stored)?, &self.sessions)
     }
 
-    /// Stores the certificate of a BMC's first login in `bmc`, its record as it was read, and returns the new record. From then
-    /// on another certificate is refused. Without a certificate, or with another one in the record, nothing changes.
-    pub async fn pin(&self, bmc: pb::Bmc, certificate: Option<[u8; 32]>) -> Result<pb::Bmc, Error> {
+    /// Stores what a client learnt of a BMC in `bmc`, its record as it was read, and returns the new record: the certificate of the first
+    /// login, from which on another one is refused, and the accepted forms of requests. Without anything new nothing changes.
+    pub async fn pin(&self, bmc: pb::Bmc, learnt: &Learnt) -> Result<pb::Bmc, Error> {
         let mut new = bmc.clone();
-        if !set_certificate(&mut new, certificate) {
+        if !set_learnt(&mut new, learnt) {
             return Ok(bmc);
         }
         new.update_time = Some(Timestamp::from(self.clock.wall()));
@@ -275,8 +295,13 @@ impl Bmcs {
 }
 
 /// Returns the address and the credentials of `bmc`.
-fn target(bmc: &pb::Bmc, password: Secret<String>) -> Result<BmcAddress, Error> {
+fn target(
+    bmc: &pb::Bmc,
+    password: Secret<String>,
+    sessions: &Sessions,
+) -> Result<BmcAddress, Error> {
     let username = bmc.username.clone();
+    let accepted = AcceptedForms::from(bmc.accepted_forms.clone());
     Ok(match &bmc.protocol {
         Some(Protocol::Redfish(bmc)) => BmcAddress::Redfish(redfish::Target {
             url: bmc.url.clone(),
@@ -288,27 +313,32 @@ fn target(bmc: &pb::Bmc, password: Secret<String>) -> Result<BmcAddress, Error> 
                 (false, Some(digest)) => Trust::Certificate(digest),
                 (false, None) => Trust::FirstUse,
             },
+            legacy_tls: bmc.legacy_tls,
+            accepted,
+            sessions: sessions.clone(),
         }),
         Some(Protocol::Ipmi(bmc)) => BmcAddress::Ipmi(ipmi::Endpoint {
             host: bmc.host.clone(),
-            port: check::port(bmc),
+            port: address::port(bmc),
             username,
             password,
             cipher_suite: (bmc.cipher_suite != 0).then_some(bmc.cipher_suite),
+            accepted,
         }),
         None => return Err(Violations::single("protocol", "is missing").into()),
     })
 }
 
-/// Logs in to `bmc`, and reads its machine. Sets its certificate if it is the first login.
-async fn log_in(bmc: &mut pb::Bmc, password: Secret<String>) -> Result<(), Error> {
-    let reading = bmc_client::read_system(target(bmc, password)?).await?;
-    set_certificate(bmc, reading.certificate);
-    Ok(())
+/// Sets the certificate of a BMC that has none, and its accepted forms. True if anything changes.
+pub(crate) fn set_learnt(bmc: &mut pb::Bmc, learnt: &Learnt) -> bool {
+    let accepted = learnt.accepted.clone().into();
+    let has_new_forms = bmc.accepted_forms != accepted;
+    bmc.accepted_forms = accepted;
+    set_certificate(bmc, learnt.certificate) || has_new_forms
 }
 
 /// Sets the certificate of a BMC that has none. True if it is set.
-pub(crate) fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) -> bool {
+fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) -> bool {
     match (&mut bmc.protocol, certificate) {
         (Some(Protocol::Redfish(redfish)), Some(digest))
             if redfish.certificate_sha256.is_empty() && !redfish.signed_by_root =>
@@ -320,9 +350,18 @@ pub(crate) fn set_certificate(bmc: &mut pb::Bmc, certificate: Option<[u8; 32]>) 
     }
 }
 
-/// Empties the certificate in `new` if it is that of `old`, which has another address.
-fn forget_certificate(old: &pb::Bmc, new: &mut pb::Bmc) {
+/// Empties what `new` has from the address of `old`, if it has another one.
+fn forget_address(old: &pb::Bmc, new: &mut pb::Bmc) {
+    if Address::of(old) != Address::of(new) {
+        new.warning.clear();
+        new.shares_address = false;
+        // It may be that of the machine at the former address. The next login reads the new one.
+        new.system_uuid.clear();
+    }
     let is_moved = host(old) != host(new);
+    if is_moved {
+        new.accepted_forms.clear();
+    }
     if let (Some(Protocol::Redfish(old)), Some(Protocol::Redfish(new))) =
         (&old.protocol, &mut new.protocol)
         && is_moved
@@ -332,21 +371,19 @@ fn forget_certificate(old: &pb::Bmc, new: &mut pb::Bmc) {
     }
 }
 
-/// Returns the address of a BMC, and the system that it is for: no two records have the same.
-pub(crate) fn address(bmc: &pb::Bmc) -> Option<(&str, u16, &str)> {
-    let system = match &bmc.protocol {
-        Some(Protocol::Redfish(redfish)) => redfish.system_id.as_str(),
-        Some(Protocol::Ipmi(_)) | None => "",
-    };
-    host(bmc).map(|(host, port)| (host, port, system))
-}
-
 /// Returns the address to which a BMC's password is sent.
 fn host(bmc: &pb::Bmc) -> Option<(&str, u16)> {
     bmc.protocol.as_ref().map(|protocol| match protocol {
         Protocol::Redfish(redfish) => (redfish.url.as_str(), 0),
-        Protocol::Ipmi(ipmi) => (ipmi.host.as_str(), check::port(ipmi)),
+        Protocol::Ipmi(ipmi) => (ipmi.host.as_str(), address::port(ipmi)),
     })
+}
+
+/// Returns `bmc` as a request may order it: without what only the server sets.
+pub(crate) fn requested(bmc: pb::Bmc) -> pb::Bmc {
+    let (system_uuid, warning) = (String::new(), String::new());
+    let accepted_forms = Default::default();
+    pb::Bmc { system_uuid, warning, shares_address: false, accepted_forms, ..bmc }
 }
 
 /// Completes a new record with its id and its times.

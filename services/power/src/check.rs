@@ -101,11 +101,6 @@ fn without_control_characters(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the UDP port of a checked IPMI service.
-pub(crate) fn port(ipmi: &pb::bmc::Ipmi) -> u16 {
-    u16::try_from(ipmi.port).ok().filter(|port| *port != 0).unwrap_or(ipmi::DEFAULT_PORT)
-}
-
 /// Returns the digest written as `hex`, in lower case.
 pub(crate) fn digest(hex: &str) -> Option<[u8; 32]> {
     HEXLOWER.decode(hex.as_bytes()).ok()?.try_into().ok()
@@ -273,7 +268,7 @@ mod tests {
     #[test]
     fn ipmi_has_a_host_and_an_encrypting_cipher_suite_and_short_names() {
         let ipmi = pb::bmc::Ipmi { host: "192.0.2.1".into(), port: 0, cipher_suite: 17 };
-        assert_eq!(port(&ipmi), 623);
+        assert_eq!(crate::address::port(&ipmi), 623);
         let right = with(Protocol::Ipmi(ipmi));
         assert!(bmc(right.clone(), PlaintextHttp::Refused).is_ok());
         let long = pb::Bmc { username: "u".repeat(17), password: "p".repeat(21), ..right };

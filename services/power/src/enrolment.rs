@@ -21,9 +21,10 @@ use tinwright::power::v1::operation::{Boot, Power as Switch, What};
 use tinwright::status::Violations;
 
 use crate::Error;
+use crate::address::Address;
 use crate::bmc_client::{self, Reading};
-use crate::bmcs::{address, set_certificate};
-use crate::hardware_directory::HardwareDirectory;
+use crate::bmcs::{set_learnt, set_system_uuid};
+use crate::hardware_directory::{HardwareDirectory, ListedMachine};
 use crate::jobs::{JobFilter, Jobs};
 use crate::redfish::Power;
 
@@ -80,14 +81,14 @@ impl Enrolment {
     pub async fn read_inventory(&self, bmc: pb::Bmc) -> Result<(Power, hw::BmcInventory), Error> {
         let target = self.jobs.bmcs.target(&bmc).await?;
         let (reading, inventory) = bmc_client::read_inventory(target).await?;
-        let bmc = self.jobs.bmcs.pin(bmc, reading.certificate).await?;
+        let bmc = self.jobs.bmcs.pin(bmc, &reading.learnt).await?;
         self.hardware.record(&bmc.hardware_id, inventory.clone()).await?;
         Ok((reading.system.power, inventory))
     }
 
     /// Marks the address of `bmc` as being enrolled.
     fn begin(&self, bmc: &pb::Bmc) -> Result<Running, Error> {
-        let address = format!("{:?}", address(bmc));
+        let address = format!("{:?}", Address::of(bmc));
         let mut all = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match all.insert(address.clone()) {
             true => Ok(Running { address, all: self.running.clone() }),
@@ -106,6 +107,8 @@ impl Enrolment {
         let mut notes = missing_parts(&bmc, &inventory);
         let found = self.find_machine(&inventory).await?;
         let hardware_created = found.is_none();
+        let id = found.as_ref().map_or("", |machine| &machine.id);
+        self.jobs.bmcs.check_unique(id, &bmc, &ListedMachine::from(&inventory)).await?;
         let machine = match found {
             Some(machine) => {
                 notes.push(format!("the machine has a record already: {}", shown(&machine)));
@@ -118,7 +121,8 @@ impl Enrolment {
             }
         };
         bmc.hardware_id.clone_from(&machine.id);
-        set_certificate(&mut bmc, reading.certificate);
+        set_learnt(&mut bmc, &reading.learnt);
+        set_system_uuid(&mut bmc, &inventory.uuid);
         let bmc = self.jobs.bmcs.create(bmc, crate::Login::Skip, None).await?;
         let found = Found { reading, inventory };
         let response = pb::EnrolBmcResponse {

@@ -64,6 +64,21 @@ pub enum Error {
          and then its BMC, or enrol it without a boot for discovery"
     )]
     NoIdentity,
+    /// Another record has the address, or that of the BMC whose only system it is.
+    #[error("{address} is the BMC of {machine} already (BMC {bmc})")]
+    AddressTaken {
+        /// The address, for people.
+        address: String,
+        /// The name of the other record's machine, or else its id.
+        machine: String,
+        /// The id of the other record.
+        bmc: String,
+    },
+    /// The BMC lists another machine than that of its record.
+    #[error(
+        "{0}: if it is the right one, accept it with --accept-other-machine (accept_other_machine)"
+    )]
+    OtherMachine(String),
     /// Another call enrols the same BMC.
     #[error("this BMC is being enrolled by another call")]
     EnrolmentRuns,
@@ -94,6 +109,11 @@ impl From<Error> for Status {
             Error::Hardware(error) => error.into(),
             Error::NoHardware => Self::unimplemented(text),
             Error::NoIdentity => status::failed_precondition("NO_IDENTITY", "bmc", text),
+            Error::AddressTaken { bmc, .. } => {
+                let details = ErrorDetails::with_resource_info(Bmc::NOUN, bmc, "", "");
+                Self::with_error_details(Code::AlreadyExists, text, details)
+            }
+            Error::OtherMachine(_) => status::failed_precondition("OTHER_MACHINE", "bmc", text),
             Error::EnrolmentRuns => Self::aborted(text),
             Error::Bmc(error) => Self::from(&error),
         }

@@ -12,6 +12,22 @@ pub struct HardwareDirectory {
     client: HardwareServiceClient<Channel>,
 }
 
+/// The machine that a BMC lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedMachine {
+    /// SMBIOS UUID; empty if it lists none.
+    pub uuid: String,
+    /// MACs of its interfaces.
+    pub macs: Vec<String>,
+}
+
+impl From<&hw::BmcInventory> for ListedMachine {
+    fn from(inventory: &hw::BmcInventory) -> Self {
+        let macs = inventory.interfaces.iter().map(|interface| interface.mac.clone());
+        Self { uuid: inventory.uuid.clone(), macs: macs.collect() }
+    }
+}
+
 /// A failed call to the hardware service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -37,6 +53,31 @@ impl HardwareDirectory {
             Err(Error::Refused(status)) if status.code() == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns why the machine that a BMC lists is another one than the machine `id`, which is empty if it has no record; none if it is
+    /// not known to be.
+    pub(crate) async fn other_machine(
+        &self,
+        id: &str,
+        listed: &ListedMachine,
+    ) -> Result<Option<String>, Error> {
+        let ListedMachine { uuid, macs } = listed.clone();
+        let request = hw::CheckBmcIdentityRequest { hardware_id: id.to_owned(), uuid, macs };
+        match response(self.client.clone().check_bmc_identity(request)).await {
+            Ok(answer) => Ok(Some(answer.other_machine).filter(|reason| !reason.is_empty())),
+            Err(Error::Refused(status)) if status.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if the machine `id` has one of `macs`, by its record or by its own report.
+    pub(crate) async fn has_mac(&self, id: &str, macs: &[String]) -> Result<bool, Error> {
+        let Some(machine) = self.find(By::Id(id.to_owned())).await? else { return Ok(false) };
+        let recorded = machine.interfaces.iter().map(|interface| &interface.mac);
+        let reported = machine.inventory.iter().flat_map(|own| &own.interfaces);
+        let mut own = recorded.chain(reported.map(|interface| &interface.mac));
+        Ok(own.any(|mac| macs.contains(mac)))
     }
 
     /// Creates a machine.

@@ -7,6 +7,7 @@ mod boot_flags;
 mod error;
 mod fru;
 mod guid;
+mod privileges;
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -15,9 +16,12 @@ use std::time::Duration;
 use runtime::secret::Secret;
 use tinwright::hardware::v1 as hw;
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 use self::boot_flags::BootFlags;
 pub use self::error::Error;
+use self::privileges::Privileges;
+use crate::forms::{AcceptedForms, Form as _, Privilege};
 use crate::plan::Call;
 use crate::redfish::{Power, Protocol, System};
 
@@ -66,6 +70,8 @@ pub struct Endpoint {
     pub password: Secret<String>,
     /// The cipher suite. None: the best that the BMC offers.
     pub cipher_suite: Option<u32>,
+    /// The forms of requests that it accepted.
+    pub accepted: AcceptedForms,
 }
 
 /// A client of one BMC.
@@ -73,12 +79,31 @@ pub struct Endpoint {
 pub struct Ipmi {
     target: Endpoint,
     program: PathBuf,
+    /// The privilege levels at which the BMC opened no session, and the forms that it accepted.
+    privileges: Privileges,
+    /// UUID of the machine, once it was asked for; empty if the BMC does not tell it.
+    uuid: OnceCell<String>,
 }
 
 impl Ipmi {
     /// Creates a client for `target`. Sends nothing yet.
     pub fn new(target: Endpoint) -> Self {
-        Self { target, program: PROGRAM.into() }
+        let privileges = Privileges::new(&target.accepted);
+        Self { target, program: PROGRAM.into(), privileges, uuid: OnceCell::new() }
+    }
+
+    /// Returns the forms of requests that the BMC accepted, also before.
+    pub fn accepted(&self) -> AcceptedForms {
+        let mut accepted = self.target.accepted.clone();
+        if let Some(level) = self.privileges.accepted() {
+            accepted.accept(level);
+        }
+        accepted
+    }
+
+    /// Notes forms of requests that the BMC accepted.
+    pub fn accept(&mut self, forms: AcceptedForms) {
+        self.target.accepted.extend(forms);
     }
 
     /// Reads the state of the machine.
@@ -91,7 +116,17 @@ impl Ipmi {
             Err(error) => return Err(error),
         };
         let reset_types = RESETS.iter().map(|(reset, _)| (*reset).to_owned()).collect();
-        Ok(System { protocol: Protocol::Ipmi, power, reset_types, boot, ..System::default() })
+        let (protocol, uuid) = (Protocol::Ipmi, self.uuid().await);
+        Ok(System { protocol, uuid, power, reset_types, boot, ..System::default() })
+    }
+
+    /// Returns the UUID of the machine. It is asked for once: a BMC that does not tell it must not delay each reading.
+    async fn uuid(&self) -> String {
+        let read = async || {
+            let guid = self.run(&GET_SYSTEM_GUID).await;
+            guid.map(|guid| guid::read(&guid)).unwrap_or_default()
+        };
+        self.uuid.get_or_init(read).await.clone()
     }
 
     /// Reads the inventory of the machine: its identity, if the BMC has FRU data and a system GUID. IPMI tells nothing of processors, memory
@@ -135,14 +170,36 @@ impl Ipmi {
         Ok(())
     }
 
-    /// Runs `ipmitool` with this command, and returns its output.
+    /// Runs `ipmitool` with this command at the lowest privilege level that suffices, and returns its output.
     async fn run(&self, command: &[&str]) -> Result<String, Error> {
-        let Endpoint { host, port, username, password, cipher_suite } = &self.target;
+        let mut refusal = None;
+        for level in self.privileges.in_order() {
+            match self.run_at(level, command).await {
+                Err(error @ Error::Privilege(_)) => {
+                    self.privileges.refuse(level);
+                    refusal.get_or_insert(error);
+                }
+                Err(error) if error.is_for_privilege() => {
+                    refusal = Some(error);
+                }
+                Ok(output) => {
+                    self.privileges.accept(level);
+                    return Ok(output);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| Error::Privilege("it opened no session before".into())))
+    }
+
+    /// Runs `ipmitool` with this command at this privilege level, and returns its output.
+    async fn run_at(&self, level: Privilege, command: &[&str]) -> Result<String, Error> {
+        let Endpoint { host, port, username, password, cipher_suite, .. } = &self.target;
         let mut process = Command::new(&self.program);
         // The environment is emptied: other variables of the server could be taken for the password.
         process.env_clear().env("LC_ALL", "C").env("IPMI_PASSWORD", password.expose());
         process.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-        process.args(["-v", "-E", "-I", "lanplus", "-L", "ADMINISTRATOR"]).args(RETRY_OPTIONS);
+        process.args(["-v", "-E", "-I", "lanplus", "-L", level.name()]).args(RETRY_OPTIONS);
         process.args(["-H", host, "-p", &port.to_string(), "-U", username]);
         if let Some(suite) = cipher_suite {
             process.args(["-C", &suite.to_string()]);

@@ -20,6 +20,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+mod address;
 pub mod api;
 pub mod bmc_client;
 mod bmc_text;
@@ -29,6 +30,7 @@ pub mod claim;
 mod conflicts;
 pub mod enrolment;
 mod error;
+pub mod forms;
 pub mod hardware_directory;
 pub mod ipmi;
 pub mod jobs;

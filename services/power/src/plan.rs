@@ -14,8 +14,12 @@ use runtime::secret::Secret;
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::operation::What;
 
+use crate::forms::{AcceptedForms, EjectMedia, InsertForm};
 use crate::redfish::{Power, System};
 use crate::stored::Progress;
+
+/// Maximum number of failures of a request in the BMC, after which it counts as refused.
+const MAX_INTERNAL_ERRORS: usize = 3;
 
 /// Intervals and limits of the reconciler.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +84,14 @@ pub struct Request {
     pub name: String,
     /// The call.
     pub call: Call,
+    /// True if its effect is less than what is wanted: it is sent once all others are refused, or
+    /// have no effect.
+    pub is_last_resort: bool,
+    /// True if the latest request was for the same effect, and the BMC accepted it without that
+    /// effect.
+    pub follows_ineffective: bool,
+    /// The forms that the BMC accepts, if the request has its effect.
+    pub forms: AcceptedForms,
 }
 
 /// A request that changes something.
@@ -110,16 +122,17 @@ pub enum DriveKind {
 /// A change of a virtual drive. The URL of an image may have a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaCall {
-    /// `VirtualMedia.InsertMedia` of this image, with all usual parameters.
-    Insert(Secret<String>),
-    /// The same with the image as its only parameter.
-    InsertImageOnly(Secret<String>),
-    /// A PATCH of the drive with this image.
-    PatchImage(Secret<String>),
-    /// `VirtualMedia.EjectMedia`.
-    Eject,
-    /// A PATCH of the drive without an image.
-    PatchNoImage,
+    /// Insert an image.
+    Insert {
+        /// Its URL.
+        image: Secret<String>,
+        /// The parameters.
+        form: InsertForm,
+        /// The kind of the drive.
+        kind: DriveKind,
+    },
+    /// Eject the image.
+    Eject(EjectMedia),
 }
 
 /// Returns the virtual drive that has to be read for `operation`.
@@ -160,10 +173,11 @@ pub fn next(
     operation: &pb::Operation,
     system: &System,
     progress: &Progress,
+    accepted: &AcceptedForms,
     timing: &Timing,
     now: i64,
 ) -> Next {
-    let choice = Choice { progress, timing, now };
+    let choice = Choice { progress, accepted, timing, now };
     match &operation.what {
         Some(What::Boot(wanted)) => boot::next(wanted, system, choice),
         Some(What::Power(wanted)) => {
@@ -192,6 +206,7 @@ pub fn operation_timeout(operation: &pb::Operation, timing: &Timing) -> Duration
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     progress: &'a Progress,
+    accepted: &'a AcceptedForms,
     timing: &'a Timing,
     now: i64,
 }
@@ -210,11 +225,26 @@ impl Choice<'_> {
         self.progress.accepted && (0..limit).contains(&waited)
     }
 
-    fn is_refused(self, name: &str) -> bool {
-        self.progress.refused.iter().any(|refused| refused == name)
+    /// The number of times that a request failed in the BMC.
+    fn failures(self, name: &str) -> usize {
+        self.progress.faltered.iter().filter(|faltered| *faltered == name).count()
     }
 
-    /// Chooses the first of `requests` that was not refused. After an accepted one without effect it chooses the next one.
+    /// True unless the request was refused, or failed too often.
+    fn is_usable(self, name: &str) -> bool {
+        let is_refused = self.progress.refused.iter().any(|refused| refused == name);
+        !is_refused && self.failures(name) < MAX_INTERNAL_ERRORS
+    }
+
+    /// True if the BMC accepted the request, and it had no effect. The time for the effect of the
+    /// latest one has to be over.
+    fn is_ineffective(self, name: &str) -> bool {
+        self.is_accepted(name) || self.progress.ineffective.iter().any(|other| other == name)
+    }
+
+    /// Chooses the first usable one of `requests`. One that failed in the BMC comes after those
+    /// that did not, a last resort after those, and an accepted one without effect after all
+    /// others.
     fn send_first(self, requests: Vec<Request>) -> Next {
         let last = requests.iter().position(|request| request.name == self.progress.request);
         if last.is_some() && self.is_pending(self.timing.effect_timeout) {
@@ -222,9 +252,15 @@ impl Choice<'_> {
         }
         // Not accepted: the request may or may not have arrived, so it is repeated.
         let begin = last.map_or(0, |at| at + usize::from(self.progress.accepted));
-        let mut in_turn = requests.iter().cycle().skip(begin).take(requests.len());
-        match in_turn.find(|request| !self.is_refused(&request.name)) {
-            Some(request) => Next::Send(request.clone()),
+        let in_turn = requests.iter().cycle().skip(begin).take(requests.len());
+        let usable = in_turn.filter(|request| self.is_usable(&request.name));
+        let rank = |request: &&Request| {
+            let Request { name, is_last_resort, .. } = request;
+            (self.is_ineffective(name), *is_last_resort, self.failures(name))
+        };
+        let follows_ineffective = last.is_some() && self.progress.accepted;
+        match usable.min_by_key(rank) {
+            Some(request) => Next::Send(Request { follows_ineffective, ..request.clone() }),
             None if requests.is_empty() => {
                 Next::Impossible("the BMC supports no way to do it".into())
             }
@@ -236,11 +272,29 @@ impl Choice<'_> {
     }
 }
 
+/// Returns those of the refusals of one operation that hold for the next ones of the job.
+pub fn lasting_refusals(refused: Vec<String>) -> Vec<String> {
+    refused.into_iter().filter(|name| power::LASTING.contains(&name.as_str())).collect()
+}
+
+/// Returns `progress` when `request` is sent at the time `now`, in milliseconds since 1970.
+pub fn record_request(mut progress: Progress, request: &Request, now: i64) -> Progress {
+    let former = std::mem::replace(&mut progress.request, request.name.clone());
+    if request.follows_ineffective && !progress.ineffective.contains(&former) {
+        progress.ineffective.push(former);
+    }
+    progress.request_time = now;
+    progress.accepted = false;
+    progress.forms = request.forms.clone().into();
+    progress
+}
+
 /// Returns `progress` after a reading of the machine.
 pub fn observe(mut progress: Progress, system: &System) -> Progress {
     progress.was_off |= system.power == Power::Off;
     if progress.request.is_empty() {
         progress.reset_time.clone_from(&system.reset_time);
+        progress.boot_mode.clone_from(&system.boot.mode);
     }
     progress
 }

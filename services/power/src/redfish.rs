@@ -1,53 +1,67 @@
 //! A small Redfish client (DSP0266), for one BMC and one job at a time.
 //!
-//! Only the URL `/redfish/v1/` is fixed; all others are read from links. Requests carry credentials. They are therefore sent
-//! only to the origin in the BMC's record, and links and redirects to other origins are refused.
+//! Only the URL `/redfish/v1/` is fixed; all others are read from links. Requests carry
+//! credentials. They are therefore sent only to the origin in the BMC's record.
 //!
-//! - [`system`]: the state of a system, parsed from its resources.
-//! - `inventory`: the parts of a machine. `media`: virtual drives.
-//! - [`error`]: failed requests, and the decision to retry them.
+//! ```text
+//! system, change, media, inventory ─▶ session ─▶ login ─▶ connection ─▶ http ─▶ reqwest, or openssl for legacy TLS
+//! ```
+//!
+//! - [`system`]: the state of a system, parsed from its resources. `search`: finds the system.
+//! - `change`: changes and their conditions. `media`: virtual drives. `inventory`: the parts of a
+//!   machine. `monitor`: tasks.
+//! - [`session`]: sessions, shared by all clients of a BMC. `login`: the ways to open one.
+//! - `connection`: requests to the BMC's own origin. `http`: over the network. `unreachable`:
+//!   failed connections, in words.
+//! - [`error`]: failed requests, and the decision to repeat them. [`messages`]: what a BMC says of
+//!   a request.
 
+mod change;
+mod connection;
 pub mod error;
+mod http;
 mod inventory;
+mod login;
 pub mod media;
+pub mod messages;
 mod monitor;
 mod response;
+mod search;
+mod session;
+pub mod sessions;
 pub mod system;
-mod trust;
+mod unreachable;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use data_encoding::HEXLOWER;
-use reqwest::header::{CONTENT_TYPE, IF_MATCH};
-use reqwest::{Client, Method, Url};
+use pinned_tls::CertificatePin;
+use reqwest::{Method, Url};
 use runtime::secret::Secret;
 use serde_json::{Value, json};
 
+use self::change::ResourceChange;
+use self::connection::{Connection, Outgoing};
 pub use self::error::Error;
+use self::media::Parameters;
 pub use self::media::VirtualDrive;
-use self::response::{Response, id, link};
+pub use self::response::ETag;
+use self::response::Response;
+use self::session::RedfishSession;
+use self::sessions::Participation;
+pub use self::sessions::Sessions;
 pub use self::system::{BootOverride, Power, Protocol, System};
-use self::trust::CertificatePin;
-use crate::plan::{BootRequest, Call};
+use crate::forms::{AcceptedForms, IfMatch};
+use crate::plan::{BootRequest, Call, DriveKind};
 
-/// Timeout of a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of opening a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of ending a session.
-const LOGOUT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum number of redirects of one request.
-const MAX_REDIRECTS: usize = 5;
-/// Maximum number of systems that are read to find one by its name.
-const MAX_SYSTEMS: usize = 64;
+/// The path of the service root.
+const ROOT: &str = "/redfish/v1/";
 
 /// The address and the credentials of a BMC.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The origin of its Redfish service.
     pub url: String,
-    /// The system's id or name. If empty, the BMC must have exactly one.
+    /// The system's path, id or name. If empty, the BMC must have exactly one.
     pub system: String,
     /// The user name.
     pub username: String,
@@ -55,6 +69,12 @@ pub struct Target {
     pub password: Secret<String>,
     /// The verification of its certificate.
     pub trust: Trust,
+    /// True if it is reached over old versions and ciphers of TLS.
+    pub legacy_tls: bool,
+    /// The forms of requests that it accepted.
+    pub accepted: AcceptedForms,
+    /// The sessions of this process.
+    pub sessions: Sessions,
 }
 
 /// The verification of a BMC's certificate.
@@ -68,261 +88,189 @@ pub enum Trust {
     Roots,
 }
 
-/// The authentication of requests.
-#[derive(Debug)]
-enum Login {
-    /// Not logged in yet.
-    None,
-    /// The token of a session, and the session's URL.
-    Session { token: Secret<String>, url: Option<Url> },
-    /// The password in every request (RFC 7617), for services without sessions.
-    Basic,
-}
-
 /// A client of one BMC.
 #[derive(Debug)]
 pub struct Redfish {
-    http: Client,
-    /// The trusted certificate; none if any that is signed by a root is trusted.
-    pin: Option<Arc<CertificatePin>>,
-    root: Url,
     target: Target,
-    login: Login,
+    connection: Arc<Connection>,
+    participation: Participation,
+    /// The forms of requests that the BMC accepted, also before.
+    accepted: AcceptedForms,
+    /// The condition that the BMC requires of actions, if it does.
+    action_condition: Option<IfMatch>,
     /// The URL of the system, once it was found.
     system: Option<Url>,
+    /// The reset types in the resource that the system names for them, once it was read. Empty:
+    /// all.
+    reset_types: Option<Vec<String>>,
+    /// The virtual drive that was read last.
+    drive: Option<(DriveKind, Url)>,
+    /// The parameters in the resource that a drive names for its insertion, once it was read. None:
+    /// there is no such resource.
+    insert_info: Option<(String, Option<Parameters>)>,
 }
 
 impl Redfish {
     /// Creates a client for `target`. Sends nothing yet.
     pub fn new(target: Target) -> Result<Self, Error> {
-        let root = target.url.parse::<Url>().and_then(|url| url.join("/redfish/v1/"));
+        let root = target.url.parse::<Url>().and_then(|url| url.join(ROOT));
         let root = root.map_err(|_| Error::Protocol(format!("{:?} is not a URL", target.url)))?;
-        let builder = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(REQUEST_TIMEOUT);
         let pin = match target.trust {
             Trust::Certificate(digest) => Some(Arc::new(CertificatePin::new(Some(digest)))),
             Trust::FirstUse => Some(Arc::new(CertificatePin::new(None))),
             Trust::Roots => None,
         };
-        let builder = match &pin {
-            Some(pin) => builder.tls_backend_preconfigured(trust::pin_certificate(pin.clone())?),
-            None => builder,
-        };
-        Ok(Self { http: builder.build()?, pin, root, target, login: Login::None, system: None })
+        let (username, password) = (target.username.clone(), target.password.clone());
+        let connection = Connection::new(root, pin, target.legacy_tls, username, password)?;
+        let participation = target.sessions.join(&connection);
+        Ok(Self {
+            connection: Arc::new(connection),
+            participation,
+            accepted: target.accepted.clone(),
+            target,
+            action_condition: None,
+            system: None,
+            reset_types: None,
+            drive: None,
+            insert_info: None,
+        })
     }
 
-    /// Returns the SHA-256 of the trusted certificate, if the client trusts only one and has received it.
+    /// Returns the SHA-256 of the trusted certificate, if the client trusts only one and has
+    /// received it.
     pub fn certificate(&self) -> Option<[u8; 32]> {
-        self.pin.as_ref()?.digest()
+        self.connection.certificate()
+    }
+
+    /// Returns the forms of requests that the BMC accepted, also before.
+    pub fn accepted(&self) -> &AcceptedForms {
+        &self.accepted
+    }
+
+    /// Notes forms of requests that the BMC accepted.
+    pub fn accept(&mut self, forms: AcceptedForms) {
+        self.accepted.extend(forms);
     }
 
     /// Reads the state of the system.
     pub async fn system(&mut self) -> Result<System, Error> {
-        let url = match &self.system {
-            Some(url) => url.clone(),
-            None => self.find().await?,
-        };
+        let url = self.system_url().await?;
         let response = self.get(&url).await?;
         let mut system = System::read(&response.body, response.etag);
         if let Some(info) = system.action_info.take() {
-            let info = self.get(&self.resolve(&info)?).await?;
-            system.reset_types = system::allowable_reset_types(&info.body);
+            system.reset_types = self.reset_types(&url, &info).await?;
         }
-        if let Some(settings) = &system.settings {
-            let settings = self.get(&self.resolve(settings)?).await?;
-            system.pending = Some(BootOverride::read(&settings.body));
-            system.settings_etag = settings.etag;
+        if let Some(link) = &system.settings {
+            match self.get_if_present(&url, link).await? {
+                Some(settings) => {
+                    system.pending = Some(BootOverride::read(&settings.body));
+                    system.settings_etag = settings.etag;
+                }
+                None => system.settings = None,
+            }
         }
-        self.system = Some(url);
         Ok(system)
     }
 
-    /// Sends `call` to `system`, and waits for the task that it starts. The caller has to read the system again to verify the
-    /// effect.
-    pub async fn call(&mut self, system: &System, call: &Call) -> Result<(), Error> {
-        if let Call::Media(change) = call {
-            let no_drive = || Error::Protocol("the virtual drive was not read".into());
-            return self.change_drive(system.drive.as_ref().ok_or_else(no_drive)?, change).await;
+    /// Reads the reset types in the resource `info`, once. A service without the resource lists
+    /// none.
+    async fn reset_types(&mut self, base: &Url, info: &str) -> Result<Vec<String>, Error> {
+        if let Some(types) = &self.reset_types {
+            return Ok(types.clone());
         }
-        let missing = |name: &str| Error::Protocol(format!("the system has no {name}"));
-        let (method, url, body, etag) = match call {
+        let info = self.get_if_present(base, info).await?;
+        let types = info.map(|info| system::allowable_reset_types(&info.body)).unwrap_or_default();
+        self.reset_types = Some(types.clone());
+        Ok(types)
+    }
+
+    /// Sends `call` to `system`, and waits for the task that it starts. The caller has to read the
+    /// system again to verify the effect.
+    pub async fn call(&mut self, system: &System, call: &Call) -> Result<(), Error> {
+        let resource = self.system_url().await?;
+        let (method, link, body, etag) = match call {
+            Call::Media(change) => {
+                let no_drive = || Error::Protocol("the virtual drive was not read".into());
+                return self
+                    .change_drive(system.drive.as_ref().ok_or_else(no_drive)?, change)
+                    .await;
+            }
             Call::Reset(reset_type) => {
-                let url = system.reset.as_ref().ok_or_else(|| missing("reset action"))?;
-                (Method::POST, self.resolve(url)?, json!({"ResetType": reset_type}), None)
+                let usual = || {
+                    format!(
+                        "{}/Actions/ComputerSystem.Reset",
+                        resource.path().trim_end_matches('/')
+                    )
+                };
+                let link = system.reset.clone().unwrap_or_else(usual);
+                (Method::POST, link, json!({"ResetType": reset_type}), &system.etag)
             }
             Call::Boot { request, in_settings: false } => {
-                let url = self.system.clone().ok_or_else(|| missing("address"))?;
-                (Method::PATCH, url, boot_body(request), system.etag.as_deref())
+                (Method::PATCH, resource.path().to_owned(), boot_body(request), &system.etag)
             }
             Call::Boot { request, in_settings: true } => {
-                let url = system.settings.as_ref().ok_or_else(|| missing("settings"))?;
-                let etag = system.settings_etag.as_deref();
-                (Method::PATCH, self.resolve(url)?, boot_body(request), etag)
+                let no_settings = || Error::Protocol("the system has no settings".into());
+                let link = system.settings.clone().ok_or_else(no_settings)?;
+                (Method::PATCH, link, boot_body(request), &system.settings_etag)
             }
-            Call::Media(_) => return Err(missing("drive")),
         };
-        let response = self.send(method, &url, Some(&body), etag).await?;
+        let url = self.connection.resolve(&resource, &link)?;
+        // The version of an action is that of the system.
+        let resource = if method == Method::PATCH { url.clone() } else { resource };
+        let change = ResourceChange { method, url, resource, body: Some(&body), etag };
+        let response = self.change(change).await?;
         monitor::wait_for_task(self, response).await
     }
 
-    /// Ends the session, if there is one, since BMCs limit the number of sessions. Errors are ignored.
+    /// Leaves the session, and ends it if no other client takes part in it, since BMCs limit the
+    /// number of sessions.
     pub async fn close(self) {
-        let Login::Session { url: Some(url), token } = &self.login else { return };
-        let request = self.http.delete(url.clone()).header("X-Auth-Token", token.expose());
-        let _response = tokio::time::timeout(LOGOUT_TIMEOUT, request.send()).await;
-    }
-
-    /// Finds the system in the BMC's record: by its id, else by its name, else the only one.
-    async fn find(&mut self) -> Result<Url, Error> {
-        let root = self.get(&self.root.clone()).await?;
-        let systems = link(&root.body, "Systems")
-            .ok_or_else(|| Error::Protocol("the service has no systems".into()))?;
-        let systems = self.get(&self.resolve(&systems)?).await?.body;
-        let members = systems.get("Members").and_then(Value::as_array);
-        let members = members.into_iter().flatten().filter_map(id).take(MAX_SYSTEMS);
-        let urls: Vec<Url> = members.map(|url| self.resolve(&url)).collect::<Result<_, _>>()?;
-        let name = self.target.system.clone();
-        if name.is_empty() {
-            return match urls.as_slice() {
-                [only] => Ok(only.clone()),
-                urls => Err(Error::AmbiguousSystem(urls.len())),
-            };
-        }
-        let has_id =
-            |url: &&Url| url.path().trim_end_matches('/').rsplit('/').next() == Some(name.as_str());
-        if let Some(url) = urls.iter().find(has_id) {
-            return Ok(url.clone());
-        }
-        for url in urls {
-            let system = self.get(&url).await?.body;
-            let mut names = ["Id", "Name", "UUID", "HostName"].into_iter();
-            if names.any(|key| system.get(key).is_some_and(|value| *value == *name)) {
-                return Ok(url);
-            }
-        }
-        Err(Error::NoSystem(name))
-    }
-
-    /// Returns the URL that `link` refers to, if it has the BMC's origin.
-    fn resolve(&self, link: &str) -> Result<Url, Error> {
-        match self.root.join(link) {
-            Ok(url) if url.origin() == self.root.origin() => Ok(url),
-            Ok(_) => Err(Error::Protocol(format!("{link:?} is not on the BMC's origin"))),
-            Err(_) => Err(Error::Protocol(format!("{link:?} is not a URL"))),
-        }
+        self.participation.leave().await;
     }
 
     async fn get(&mut self, url: &Url) -> Result<Response, Error> {
-        self.send(Method::GET, url, None, None).await
+        self.send(Outgoing::get(url)).await
+    }
+
+    /// Reads the resource that `link` refers to from an answer of `base`. None if it does not
+    /// exist.
+    async fn get_if_present(&mut self, base: &Url, link: &str) -> Result<Option<Response>, Error> {
+        let url = self.connection.resolve(base, link)?;
+        match self.get(&url).await {
+            Ok(response) => Ok(Some(response)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends a request. Logs in before the first one, and again if the session has expired.
-    async fn send(
+    async fn send(&mut self, request: Outgoing<'_>) -> Result<Response, Error> {
+        let session = self.session(None).await?;
+        match self.connection.exchange(&request, &session.credentials).await {
+            Ok(response) => {
+                session.prove();
+                Ok(response)
+            }
+            Err(error) if error.is_unauthorized() && session.may_expire() => {
+                let renewed = self.session(Some(session)).await?;
+                self.connection.exchange(&request, &renewed.credentials).await
+            }
+            Err(Error::Response(refusal)) if refusal.is_unauthorized() && !session.is_proven() => {
+                Err(Error::Denied(refusal))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn session(
         &mut self,
-        method: Method,
-        url: &Url,
-        body: Option<&Value>,
-        etag: Option<&str>,
-    ) -> Result<Response, Error> {
-        if matches!(self.login, Login::None) {
-            self.log_in().await?;
+        stale: Option<Arc<RedfishSession>>,
+    ) -> Result<Arc<RedfishSession>, Error> {
+        let session = self.participation.session(&self.connection, &self.accepted, stale).await?;
+        if session.is_lasting {
+            self.accepted.accept(session.way);
         }
-        match self.send_once(&method, url, body, etag).await {
-            Err(error) if error.is_unauthorized() => {
-                self.log_in().await?;
-                self.send_once(&method, url, body, etag).await
-            }
-            response => response,
-        }
-    }
-
-    /// Sends a request with the current login, and follows its redirects.
-    async fn send_once(
-        &self,
-        method: &Method,
-        url: &Url,
-        body: Option<&Value>,
-        etag: Option<&str>,
-    ) -> Result<Response, Error> {
-        let mut url = url.clone();
-        for _ in 0..=MAX_REDIRECTS {
-            let mut request = self.http.request(method.clone(), url.clone());
-            request = request.header("OData-Version", "4.0").header("Accept", "application/json");
-            request = match &self.login {
-                Login::None => request,
-                Login::Session { token, .. } => request.header("X-Auth-Token", token.expose()),
-                Login::Basic => {
-                    request.basic_auth(&self.target.username, Some(self.target.password.expose()))
-                }
-            };
-            if let Some(body) = body {
-                request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
-            }
-            if let Some(etag) = etag {
-                request = request.header(IF_MATCH, etag);
-            }
-            let response = Response::read(self.send_request(request).await?).await?;
-            let Some(location) = response.redirect(method) else { return response.checked() };
-            url = self.resolve(url.join(location).as_ref().map_or(location, Url::as_str))?;
-        }
-        Err(Error::Protocol(format!("more than {MAX_REDIRECTS} redirects to {url}")))
-    }
-
-    /// Sends `request`. A changed certificate is an error of its own.
-    async fn send_request(
-        &self,
-        request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, Error> {
-        request.send().await.map_err(|error| {
-            match self.pin.as_ref().and_then(|pin| pin.refusal()) {
-                Some((expected, received)) => Error::CertificateChanged {
-                    expected: HEXLOWER.encode(&expected),
-                    received: HEXLOWER.encode(&received),
-                },
-                None => error.into(),
-            }
-        })
-    }
-
-    /// Opens a session if the service has sessions, else uses the password in every request. The service root is read without
-    /// a login.
-    async fn log_in(&mut self) -> Result<(), Error> {
-        self.login = Login::None;
-        let root = self.send_once(&Method::GET, &self.root, None, None).await?.body;
-        let Some(sessions) = self.sessions(&root).await? else {
-            self.login = Login::Basic;
-            return Ok(());
-        };
-        let Target { username, password, .. } = &self.target;
-        let body = json!({"UserName": username, "Password": password.expose()});
-        self.login = match self.send_once(&Method::POST, &sessions, Some(&body), None).await {
-            Err(error) if error.is_missing() => Login::Basic,
-            response => {
-                let Response { token, location, .. } = response?;
-                let token =
-                    token.ok_or_else(|| Error::Protocol("a session without a token".into()))?;
-                Login::Session { token, url: location.and_then(|url| self.resolve(&url).ok()) }
-            }
-        };
-        Ok(())
-    }
-
-    /// Returns the URL of the session collection, if there is one.
-    async fn sessions(&self, root: &Value) -> Result<Option<Url>, Error> {
-        let mut sessions = root.get("Links").and_then(|links| link(links, "Sessions"));
-        if sessions.is_none()
-            && let Some(service) = link(root, "SessionService")
-        {
-            let url = self.resolve(&service)?;
-            sessions = match self.send_once(&Method::GET, &url, None, None).await {
-                Err(error) if error.is_denied() || error.is_missing() => None,
-                service => link(&service?.body, "Sessions"),
-            };
-        }
-        sessions.map(|sessions| self.resolve(&sessions)).transpose()
+        Ok(session)
     }
 }
 

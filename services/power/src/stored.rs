@@ -1,7 +1,10 @@
 //! The kinds of records in the store, and the messages that are not part of the contract. Callers never see these.
 //!
 //! ```text
-//! power/bmc/<id>            the BMC without password        power/hardware/<hardware id> ─▶ id
+//! power/bmc/<id>            the BMC without password
+//! power/hardware/<hardware id>          ─▶ id: a machine has one BMC
+//! power/address/<digest of the address> ─▶ id: a BMC and its system belong to one machine
+//! power/endpoint/<digest>/<id>          ─▶ id: the records of one BMC
 //! power/password/<id>       its password, encrypted
 //! power/job/<id>            the job
 //! power/queue/<hardware id> the machine's jobs that have not ended, oldest first, and the claim on them; deleted once there are
@@ -9,13 +12,21 @@
 //! power/request/<id>        the result of a request, for a week
 //! ```
 
+use std::collections::BTreeMap;
+
 use nouns::{Served, Viewer};
 use store::records::{Index, Kind};
 use tinwright::power::v1 as pb;
 use tinwright::power::v1::bmc::Protocol;
 use tinwright::secret::{Sealable, Secrets as _};
 
+use crate::address::Address;
 use crate::tenant_view;
+
+/// The index of addresses with their systems.
+pub(crate) const ADDRESS: &str = "address";
+/// The index of addresses.
+pub(crate) const ENDPOINT: &str = "endpoint";
 
 /// A BMC's password at rest.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -93,6 +104,41 @@ pub struct Progress {
     /// The time of the machine's last reset as the BMC had it before the first request.
     #[prost(string, tag = "7")]
     pub reset_time: String,
+    /// The boot mode that the BMC reported before the first request; empty if it reported none.
+    #[prost(string, tag = "8")]
+    pub boot_mode: String,
+    /// Properties and parameters that refusals named as missing.
+    #[prost(string, repeated, tag = "9")]
+    pub missing: Vec<String>,
+    /// Properties and parameters that refusals named as not accepted.
+    #[prost(string, repeated, tag = "10")]
+    pub unwanted: Vec<String>,
+    /// The names of requests that failed in the BMC, once for each failure. They may succeed later, or never.
+    #[prost(string, repeated, tag = "11")]
+    pub faltered: Vec<String>,
+    /// The refusal that is most useful to a person.
+    #[prost(message, optional, tag = "12")]
+    pub refusal: Option<BestRefusal>,
+    /// The number of refusals of the present operation: they are no attempts.
+    #[prost(int32, tag = "13")]
+    pub refusals: i32,
+    /// The forms of the latest request, to be noted once its effect is verified.
+    #[prost(btree_map = "string, string", tag = "14")]
+    pub forms: BTreeMap<String, String>,
+    /// The names of requests that the BMC accepted, and that had no effect.
+    #[prost(string, repeated, tag = "15")]
+    pub ineffective: Vec<String>,
+}
+
+/// A refusal of a request.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct BestRefusal {
+    /// The request and the answer.
+    #[prost(string, tag = "1")]
+    pub text: String,
+    /// Its use for people; more is better.
+    #[prost(int32, tag = "2")]
+    pub rank: i32,
 }
 
 /// The kind of BMC records.
@@ -108,10 +154,21 @@ impl Kind for Bmc {
     type Record = pb::Bmc;
     type Id = tinwright::BmcId;
     const KIND: &'static str = "bmc";
-    const INDEXES: &'static [&'static str] = &["hardware"];
+    const INDEXES: &'static [&'static str] = &["hardware", ADDRESS, ENDPOINT];
 
     fn indexes(bmc: &pb::Bmc) -> Vec<Index> {
-        vec![Index::unique("hardware", &bmc.hardware_id)]
+        let mut indexes = vec![Index::unique("hardware", &bmc.hardware_id)];
+        if let Some(address) = Address::of(bmc) {
+            indexes.push(Index::shared(ENDPOINT, address.endpoint_key()));
+            if !bmc.shares_address {
+                indexes.push(Index::unique(ADDRESS, address.key()));
+            }
+        }
+        indexes
+    }
+
+    fn warning(bmc: &pb::Bmc) -> &str {
+        &bmc.warning
     }
 
     /// The first login pins the certificate: a transition, which is an event.

@@ -6,6 +6,15 @@ use std::time::Duration;
 /// The longest text of `ipmitool` in an error.
 const MAX_TEXT_CHARS: usize = 300;
 
+/// Texts of a session that the privilege level of the account does not allow.
+const PRIVILEGE: [&str; 3] = ["unauthorized role", "invalid role", "Set Session Privilege Level"];
+/// Texts of a BMC that has no session left.
+const NO_RESOURCES: [&str; 2] =
+    ["insufficient resources for session", "insufficient resources for role"];
+/// Texts of a user name or password that the BMC judged.
+const PASSWORD: [&str; 4] =
+    ["HMAC is invalid", "invalid integrity check", "unauthorized name", "invalid name length"];
+
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,9 +30,12 @@ pub enum Error {
     /// The BMC does not answer.
     #[error("the BMC does not answer over IPMI: {0}")]
     NoAnswer(String),
-    /// The user name, the password or its privileges are not accepted.
+    /// The user name or the password is not accepted.
     #[error("the BMC refuses the user name or the password: {0}")]
     Denied(String),
+    /// The account may not open a session with a sufficient privilege level.
+    #[error("the BMC gives this account less than the privilege OPERATOR, which power needs: {0}")]
+    Privilege(String),
     /// The BMC opens no session with these parameters, such as the cipher suite.
     #[error("the BMC opens no session: {0}")]
     NoSession(String),
@@ -51,9 +63,18 @@ impl Error {
     pub(super) fn read(command: &str, messages: &str) -> Self {
         let has = |parts: &[&str]| parts.iter().any(|part| messages.contains(part));
         let line = |part: &str| shorten(messages.lines().find(|line| line.contains(part)));
-        if has(&["RAKP 2", "RAKP 4", "Privilege Level"]) {
-            let at = if has(&["RAKP"]) { "RAKP" } else { "Privilege Level" };
-            return Self::Denied(line(at));
+        if has(&PRIVILEGE) {
+            let at = PRIVILEGE.iter().find(|part| messages.contains(**part));
+            return Self::Privilege(line(at.copied().unwrap_or_default()));
+        }
+        if has(&NO_RESOURCES) {
+            return Self::Busy(line("insufficient resources"));
+        }
+        if has(&PASSWORD) && has(&["RAKP"]) {
+            return Self::Denied(line("RAKP"));
+        }
+        if has(&["RAKP"]) {
+            return Self::NoSession(line("RAKP"));
         }
         for part in ["open session response message", "does not support IPMI v2"] {
             if has(&[part]) {
@@ -76,6 +97,11 @@ impl Error {
     /// True if the same command may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::NoAnswer(_) | Self::Busy(_) | Self::NotStarted(_))
+    }
+
+    /// True if the BMC refused the command to the privilege level of the session (completion code D4h, IPMI 2.0 §5.2).
+    pub(super) fn is_for_privilege(&self) -> bool {
+        matches!(self, Self::Refused { text, .. } if text.contains("nsufficient privilege"))
     }
 
     /// True if the BMC refused this command, and another one may have the same effect.

@@ -51,6 +51,13 @@ fn messages_of_ipmitool_become_reasons() {
     let read = |text| Error::read("chassis power on", text);
     let denied = "> RAKP 2 HMAC is invalid\nError: Unable to establish IPMI v2 / RMCP+ session\n";
     assert!(matches!(read(denied), Error::Denied(text) if text == "RAKP 2 HMAC is invalid"));
+    let role = "> RAKP 2 message indicates an error : unauthorized role or privilege level requested\n\
+                Error: Unable to establish IPMI v2 / RMCP+ session\n";
+    let error = read(role);
+    assert!(matches!(error, Error::Privilege(_)), "{error}");
+    assert!(!error.to_string().contains("password"), "{error}");
+    let full = "> RAKP 2 message indicates an error : insufficient resources for session\n";
+    assert!(read(full).is_transient());
     let suite = "Error in open session response message : invalid authentication algorithm\n";
     assert!(matches!(read(suite), Error::NoSession(_)));
     let silent =
@@ -98,6 +105,7 @@ fn silent(password: &str) -> (std::net::UdpSocket, Ipmi) {
         username: "operator".into(),
         password: Secret::new(password.into()),
         cipher_suite: Some(3),
+        accepted: AcceptedForms::default(),
     };
     (socket, Ipmi::new(target))
 }
@@ -110,6 +118,57 @@ async fn the_password_is_on_no_command_line_and_an_abandoned_process_is_killed()
     until_processes(password, 1).await;
     reading.abort();
     until_processes(password, 0).await;
+}
+
+/// A client whose program is this shell script, which notes its arguments in the file `calls`.
+fn scripted(script: &str) -> (tempfile::TempDir, Ipmi) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::TempDir::new().unwrap();
+    let program = directory.path().join("ipmitool");
+    let text =
+        format!("#!/bin/sh\necho \"$*\" >> {}/calls\n{script}\n", directory.path().display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (_socket, bmc) = silent("pw");
+    (directory, Ipmi { program, ..bmc })
+}
+
+/// The privilege levels of the calls.
+fn levels(directory: &tempfile::TempDir) -> Vec<String> {
+    let calls = std::fs::read_to_string(directory.path().join("calls")).unwrap();
+    let level =
+        |call: &str| call.split_once("-L ").unwrap().1.split(' ').next().unwrap().to_owned();
+    calls.lines().map(level).collect()
+}
+
+#[tokio::test]
+async fn a_higher_privilege_is_asked_for_only_after_a_refusal_and_then_at_once() {
+    let refused = "> RAKP 2 message indicates an error : unauthorized role requested";
+    let script = format!(
+        "case \"$*\" in *OPERATOR*) echo '{refused}' >&2; exit 1;; esac\necho Chassis Power is on"
+    );
+    let (directory, bmc) = scripted(&script);
+    for _ in 0..2 {
+        bmc.run(&["chassis", "power", "status"]).await.unwrap();
+    }
+    assert_eq!(levels(&directory), ["OPERATOR", "ADMINISTRATOR", "ADMINISTRATOR"]);
+    assert_eq!(bmc.accepted().get(), Some(Privilege::Administrator));
+    let (directory, bmc) = scripted("echo Chassis Power is on");
+    bmc.run(&["chassis", "power", "status"]).await.unwrap();
+    assert_eq!(levels(&directory), ["OPERATOR"]);
+    assert_eq!(bmc.accepted(), AcceptedForms::default());
+}
+
+#[tokio::test]
+async fn a_command_that_needs_a_higher_privilege_is_sent_with_it() {
+    let refused = "Unable to send RAW command (rsp=0xd4): Insufficient privilege level";
+    let script = format!("case \"$*\" in *OPERATOR*) echo '{refused}' >&2; exit 1;; esac");
+    let (directory, bmc) = scripted(&script);
+    bmc.run(&["raw", "0x00", "0x08"]).await.unwrap();
+    assert_eq!(levels(&directory), ["OPERATOR", "ADMINISTRATOR"]);
+    let (_directory, bmc) = scripted(&format!("echo '{refused}' >&2; exit 1"));
+    let error = bmc.run(&["raw", "0x00", "0x08"]).await.unwrap_err();
+    assert!(error.is_refusal() && !error.to_string().contains("password"), "{error}");
 }
 
 #[tokio::test]

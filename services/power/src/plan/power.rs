@@ -5,6 +5,7 @@ use std::time::Duration;
 use tinwright::power::v1::operation::Power as Wanted;
 
 use super::{Call, Choice, Next, Request};
+use crate::forms::AcceptedForms;
 use crate::redfish::{Power, System};
 
 const ON: [&str; 2] = ["On", "ForceOn"];
@@ -12,6 +13,8 @@ const GRACEFUL: [&str; 2] = ["GracefulShutdown", "PushPowerButton"];
 const OFF: &str = "ForceOff";
 const CYCLE: &str = "PowerCycle";
 const RESTART: &str = "ForceRestart";
+/// Reset types whose refusal holds for all operations of a job. That of a graceful one may pass, once the operating system runs.
+pub(super) const LASTING: [&str; 5] = [ON[0], ON[1], OFF, CYCLE, RESTART];
 
 pub(super) fn next(
     wanted: Wanted,
@@ -46,7 +49,7 @@ fn soft_off(system: &System, choice: Choice<'_>, limit: Duration) -> Next {
         return Next::Done(vec!["no graceful shutdown in time: the power was cut".into()]);
     }
     let mut graceful = supported(system, &GRACEFUL).into_iter();
-    match graceful.find(|request| !choice.is_refused(&request.name)) {
+    match graceful.find(|request| choice.is_usable(&request.name)) {
         Some(request) if !forced && system.power != Power::Off => {
             if !choice.is_accepted(&request.name) {
                 return if system.power == Power::On { Next::Send(request) } else { Next::Wait };
@@ -73,7 +76,7 @@ fn cycle(system: &System, choice: Choice<'_>) -> Next {
 /// A reset is done once the BMC accepted it: a warm restart may never read as off.
 fn reset(system: &System, choice: Choice<'_>) -> Next {
     let restart = supported(system, &[RESTART]);
-    let usable = restart.iter().any(|request| !choice.is_refused(&request.name));
+    let usable = restart.iter().any(|request| choice.is_usable(&request.name));
     match system.power {
         Power::On if choice.is_accepted(RESTART) => Next::Done(Vec::new()),
         Power::On if usable && !has_restarted(system, choice) => choice.send_first(restart),
@@ -100,5 +103,12 @@ fn has_restarted(system: &System, choice: Choice<'_>) -> bool {
 fn supported(system: &System, types: &[&'static str]) -> Vec<Request> {
     let listed = &system.reset_types;
     let types = types.iter().filter(|kind| listed.is_empty() || listed.iter().any(|l| l == **kind));
-    types.map(|kind| Request { name: (*kind).to_owned(), call: Call::Reset(kind) }).collect()
+    let request = |kind: &&'static str| Request {
+        name: (*kind).to_owned(),
+        call: Call::Reset(kind),
+        is_last_resort: false,
+        follows_ineffective: false,
+        forms: AcceptedForms::default(),
+    };
+    types.map(request).collect()
 }

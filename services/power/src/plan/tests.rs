@@ -1,5 +1,7 @@
 //! The choice of the next request, for systems that are plain values.
 
+mod overrides;
+
 use super::*;
 use crate::redfish::{BootOverride, Power};
 use pb::operation::boot::{Device, Mode};
@@ -30,7 +32,7 @@ fn sent(name: &str, accepted: bool) -> Progress {
 }
 
 fn next_of(operation: &pb::Operation, system: &System, progress: &Progress, now: i64) -> Next {
-    next(operation, system, progress, &Timing::default(), now)
+    next(operation, system, progress, &AcceptedForms::default(), &Timing::default(), now)
 }
 
 /// The name of the request.
@@ -79,6 +81,17 @@ fn an_accepted_request_without_effect_is_followed_by_another_one() {
 }
 
 #[test]
+fn a_request_for_another_effect_does_not_count_as_one_without_effect() {
+    let (cycle, was_off) =
+        (power(Wanted::Cycle), Progress { was_off: true, ..sent("ForceOff", true) });
+    let Next::Send(on) = next_of(&cycle, &is(Power::Off), &was_off, 0) else { panic!() };
+    assert!(record_request(was_off, &on, 0).ineffective.is_empty());
+    let (on, off) = (power(Wanted::On), is(Power::Off));
+    let Next::Send(forced) = next_of(&on, &off, &sent("On", true), 45_000) else { panic!() };
+    assert_eq!(record_request(sent("On", true), &forced, 0).ineffective, ["On"]);
+}
+
+#[test]
 fn a_request_that_may_not_have_arrived_is_repeated() {
     let (on, off) = (power(Wanted::On), is(Power::Off));
     assert_eq!(name(next_of(&on, &off, &sent("ForceOn", false), 1)), "ForceOn");
@@ -121,145 +134,6 @@ fn a_reset_is_done_once_it_is_accepted_and_falls_back_to_a_cycle() {
     assert_eq!(next_of(&reset, &is(Power::On), &sent("ForceRestart", true), 0), Next::Done(vec![]));
     let refused = Progress { refused: vec!["ForceRestart".into()], ..Progress::default() };
     assert_eq!(name(next_of(&reset, &is(Power::On), &refused, 0)), "PowerCycle");
-}
-
-#[test]
-fn a_boot_once_that_reads_as_continuous_counts_only_after_a_request() {
-    let pxe = boot(Device::Pxe, Mode::Unspecified);
-    let system = reads("Continuous", "Pxe");
-    let Next::Send(request) = next_of(&pxe, &system, &Progress::default(), 0) else { panic!() };
-    let wanted =
-        BootRequest { enabled: "Once", target: Some("Pxe"), mode: None, http_url: String::new() };
-    assert_eq!(request.call, Call::Boot { request: wanted, in_settings: false });
-    let done = next_of(&pxe, &system, &sent("boot", true), 0);
-    assert_eq!(done, Next::Done(vec!["boot once reads back as continuous".into()]));
-}
-
-#[test]
-fn an_override_that_cannot_be_cleared_is_set_to_the_disk() {
-    let none = boot(Device::None, Mode::Unspecified);
-    let mut progress = Progress::default();
-    for expected in ["clear", "clear target", "disk instead of none"] {
-        progress.request = name(next_of(&none, &reads("Continuous", "Pxe"), &progress, 0));
-        assert_eq!(progress.request, expected);
-        progress.refused.push(expected.into());
-    }
-    progress = sent("disk instead of none", true);
-    let done = next_of(&none, &reads("Continuous", "Hdd"), &progress, 0);
-    assert!(matches!(done, Next::Done(downgrades) if downgrades.len() == 1));
-    assert_eq!(
-        next_of(&none, &reads("Disabled", "Pxe"), &Progress::default(), 0),
-        Next::Done(vec![])
-    );
-}
-
-/// The system that reports `mode`, and lists `modes` as allowed.
-fn in_mode(system: System, mode: &str, modes: &[&str]) -> System {
-    let modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
-    System { boot: BootOverride { mode: mode.into(), modes, ..system.boot }, ..system }
-}
-
-/// The mode in the request.
-fn sent_mode(next: Next) -> Option<&'static str> {
-    let Next::Send(Request { call: Call::Boot { request, .. }, .. }) = next else {
-        panic!("{next:?}")
-    };
-    request.mode
-}
-
-#[test]
-fn a_mode_is_sent_only_to_a_bmc_that_lists_it_or_reports_another_one() {
-    let uefi = boot(Device::Pxe, Mode::Uefi);
-    for (reported, listed, expected) in [
-        ("Legacy", &[][..], Some("UEFI")),
-        ("UEFI", &[], None),
-        ("", &[], None),
-        ("", &["Legacy", "UEFI"], Some("UEFI")),
-        ("UEFI", &["Legacy", "UEFI"], Some("UEFI")),
-        ("Legacy", &["Legacy"], None),
-    ] {
-        let system = in_mode(reads("Disabled", "None"), reported, listed);
-        let mode = sent_mode(next_of(&uefi, &system, &Progress::default(), 0));
-        assert_eq!(mode, expected, "of a BMC that reports {reported:?} and lists {listed:?}");
-    }
-}
-
-#[test]
-fn a_refused_mode_is_left_out_and_the_job_reports_a_downgrade() {
-    let uefi = boot(Device::Pxe, Mode::Uefi);
-    let refused = Progress { refused: vec!["boot".into()], ..sent("boot", false) };
-    let legacy = |system| in_mode(system, "Legacy", &[]);
-    let without = name(next_of(&uefi, &legacy(reads("Disabled", "None")), &refused, 0));
-    assert_eq!(without, "boot without mode");
-    let reading = legacy(reads("Once", "Pxe"));
-    let done = next_of(&uefi, &reading, &sent("boot without mode", true), 0);
-    assert_eq!(done, Next::Done(vec!["mode UEFI reads back as \"Legacy\"".into()]));
-}
-
-#[test]
-fn a_bmc_that_reports_no_mode_is_sent_none_and_the_job_says_so() {
-    let legacy = boot(Device::Pxe, Mode::Legacy);
-    let request = next_of(&legacy, &reads("Disabled", "None"), &Progress::default(), 0);
-    assert_eq!(name(request), "boot without mode");
-    let done = Next::Done(vec!["the BMC reports no boot mode: Legacy was not named".into()]);
-    let reading = reads("Once", "Pxe");
-    assert_eq!(next_of(&legacy, &reading, &Progress::default(), 0), done);
-    assert_eq!(next_of(&legacy, &reading, &sent("boot without mode", true), 0), done);
-}
-
-#[test]
-fn a_mode_that_changes_with_a_request_which_does_not_name_it_is_named_next() {
-    let uefi = boot(Device::Pxe, Mode::Uefi);
-    let present = name(next_of(
-        &uefi,
-        &in_mode(reads("Disabled", "None"), "UEFI", &[]),
-        &Progress::default(),
-        0,
-    ));
-    assert_eq!(present, "boot in present mode");
-    let done =
-        next_of(&uefi, &in_mode(reads("Once", "Pxe"), "UEFI", &[]), &sent(&present, true), 0);
-    assert_eq!(done, Next::Done(vec![]));
-    let changed =
-        next_of(&uefi, &in_mode(reads("Once", "Pxe"), "Legacy", &[]), &sent(&present, true), 0);
-    assert_eq!(sent_mode(changed), Some("UEFI"));
-}
-
-#[test]
-fn a_request_that_the_system_refuses_is_sent_to_its_settings() {
-    let pxe = boot(Device::Pxe, Mode::Unspecified);
-    let mut system = System { settings: Some("/s".into()), ..reads("Disabled", "None") };
-    let refused = Progress { refused: vec!["boot".into()], ..Progress::default() };
-    assert_eq!(name(next_of(&pxe, &system, &refused, 0)), "boot in settings");
-    system.pending = Some(reads("Once", "Pxe").boot);
-    let done = next_of(&pxe, &system, &sent("boot in settings", true), 0);
-    assert_eq!(done, Next::Done(vec![]));
-}
-
-#[test]
-fn over_ipmi_a_mode_is_always_sent_and_flags_that_read_as_not_valid_are_a_downgrade() {
-    const NOT_VALID: &str = BootOverride::NOT_VALID;
-    use crate::redfish::Protocol;
-    let ipmi = |enabled, mode: &str| {
-        let system = reads(enabled, "Pxe");
-        let boot = BootOverride { mode: mode.into(), ..system.boot };
-        System { protocol: Protocol::Ipmi, boot, ..is(Power::On) }
-    };
-    let uefi = boot(Device::Pxe, Mode::Uefi);
-    assert_eq!(name(next_of(&uefi, &ipmi("Once", "Legacy"), &sent("", false), 0)), "boot");
-    for (system, text) in [
-        (ipmi("Once", "Legacy"), "mode UEFI reads back as \"Legacy\""),
-        (ipmi(NOT_VALID, ""), "the boot flags read back as not valid"),
-    ] {
-        let done = next_of(&uefi, &system, &sent("boot", true), 0);
-        assert_eq!(done, Next::Done(vec![text.into()]));
-    }
-    let any = boot(Device::Disk, Mode::Unspecified);
-    let Next::Send(request) = next_of(&any, &ipmi("Once", "UEFI"), &sent("", false), 0) else {
-        panic!()
-    };
-    let Call::Boot { request, .. } = request.call else { panic!() };
-    assert_eq!(request.mode, Some("UEFI"));
 }
 
 #[test]
@@ -320,19 +194,20 @@ proptest! {
                 Next::Done(_) => break,
                 Next::Impossible(_) => return Ok(()),
                 Next::Wait => now += 2_000,
-                Next::Send(Request { name, call: Call::Reset(kind) }) => {
+                Next::Send(request) => {
+                    let Call::Reset(kind) = request.call else {
+                        return Err(TestCaseError::fail("a power operation sent a PATCH"));
+                    };
                     let reaction = reactions[sent % reactions.len()];
                     sent += 1;
-                    progress.request = name.clone();
-                    progress.request_time = now;
+                    progress = record_request(progress, &request, now);
                     progress.accepted = matches!(reaction, Reaction::Act | Reaction::Ignore);
                     match reaction {
-                        Reaction::Refuse => progress.refused.push(name),
+                        Reaction::Refuse => progress.refused.push(request.name),
                         Reaction::Act => act(&mut system, kind),
                         Reaction::Ignore | Reaction::Lose => {}
                     }
                 }
-                Next::Send(_) => prop_assert!(false, "a power operation sent a PATCH"),
             }
             if sent > 10 || now > 600_000 { return Ok(()) }
         }
@@ -353,32 +228,4 @@ fn a_text_of_the_bmc_is_stored_without_the_url_of_an_image() {
     let text = "cannot fetch http://192.0.2.1/token/a.iso: 404".to_owned();
     assert_eq!(without_image(Some(&insert), text.clone()), "cannot fetch (URL of the image): 404");
     assert_eq!(without_image(None, text.clone()), text);
-}
-
-#[test]
-fn a_file_for_a_http_boot_is_read_back() {
-    let boot = Boot {
-        device: Device::UefiHttp.into(),
-        http_url: "http://192.0.2.1/ipxe.efi".into(),
-        ..Boot::default()
-    };
-    let wanted = pb::Operation { what: Some(What::Boot(boot.clone())), ..Default::default() };
-    let reads = |http_url: &str| System {
-        boot: BootOverride {
-            enabled: "Once".into(),
-            target: "UefiHttp".into(),
-            http_url: http_url.into(),
-            ..BootOverride::default()
-        },
-        ..System::default()
-    };
-    let (timing, fresh) = (Timing::default(), Progress::default());
-    let Next::Send(request) = next(&wanted, &reads(""), &fresh, &timing, 0) else { panic!() };
-    let Call::Boot { request: sent, .. } = &request.call else { panic!() };
-    assert_eq!((sent.target, &sent.http_url), (Some("UefiHttp"), &boot.http_url));
-    let done = next(&wanted, &reads(&boot.http_url), &fresh, &timing, 0);
-    assert_eq!(done, Next::Done(vec![]));
-    let accepted = Progress { request: request.name, accepted: true, ..fresh };
-    let Next::Done(downgrades) = next(&wanted, &reads(""), &accepted, &timing, 0) else { panic!() };
-    assert_eq!(downgrades, ["the file to boot reads back as \"\""]);
 }

@@ -1,5 +1,6 @@
 //! One step for one machine: check the claim, read the BMC, decide, store the request, send it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use runtime::retry::Backoff;
@@ -9,18 +10,16 @@ use tinwright::power::v1::{Operation, PowerJob};
 use crate::Error;
 use crate::bmc_client::{self, BmcClient};
 use crate::claim::{ClaimOwner, ClaimView};
+use crate::forms::AcceptedForms;
 use crate::jobs::{Head, Jobs};
 use crate::plan::{self, DriveKind, Next, Request, Timing};
 use crate::redfish::System;
 use crate::state::{Event, of_operation};
-use crate::stored::{Progress, Queue};
+use crate::stored::{BestRefusal, Progress, Queue};
 
 /// The delays after errors of the store.
 pub(super) const STORE_BACKOFF: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-/// The attempts after which an internal error of a BMC counts as a refusal of the request.
-const MAX_INTERNAL_ERRORS: i32 = 3;
-
 /// The least time for a request to a BMC.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(10);
 
@@ -102,11 +101,12 @@ impl Worker {
         match self.read(remaining(&progress, self.jobs.clock().wall()), drive).await {
             Ok(system) => {
                 let progress = plan::observe(progress, &system);
-                self.advance(head, progress, &system).await
+                Box::pin(self.advance(head, progress, &system)).await
             }
             Err(Error::Bmc(error)) => self.retry_reading(&head, progress, &error).await,
             Err(
                 error @ (Error::NoBmc { .. }
+                | Error::OtherMachine(_)
                 | Error::Records(records::Error::Missing { .. })
                 | Error::Broken(_)),
             ) => self.fail(&head, error.to_string()).await,
@@ -120,6 +120,9 @@ impl Worker {
         let queue = match self.claim.owner(queue.claim.as_ref(), &self.jobs.process, term, now) {
             ClaimOwner::OtherProcess => {
                 self.renewed = None;
+                if let Some((_, bmc)) = self.bmc.take() {
+                    bmc.close().await;
+                }
                 return Ok(None);
             }
             ClaimOwner::ThisProcess if self.renewed.is_some_and(|at| now < at + term / 3) => {
@@ -162,17 +165,23 @@ impl Worker {
         let Some(operation) = present_operation(job) else {
             return self.fail(&head, "the job has no further operation".into()).await;
         };
-        match plan::next(operation, system, &progress, &self.timing, now) {
+        let accepted = self.accepted_forms();
+        match plan::next(operation, system, &progress, &accepted, &self.timing, now) {
             Next::Done(downgrades) => {
+                if progress.accepted {
+                    self.note_forms(progress.forms.clone()).await?;
+                }
                 let verified = Event::Verified(downgrades);
-                let progress = self.new_progress(job, number + 1);
+                let refused = plan::lasting_refusals(progress.refused);
+                let progress = Progress { refused, ..self.new_progress(job, number + 1) };
                 let head = self.record(&head, verified, Some(progress)).await?;
                 let done = head.job.completed_operations;
                 tracing::info!(job.id = head.job.id, done, "power operation verified");
                 Ok(at_once(head))
             }
             Next::Impossible(reason) => {
-                self.fail(&head, format!("{reason}; {}", job.state_reason)).await
+                let best = best_reason(&progress, &job.state_reason);
+                self.fail(&head, format!("{reason}; {best}")).await
             }
             Next::Wait | Next::Send(_) if now >= progress.deadline => {
                 let limit = plan::operation_timeout(operation, &self.timing).as_secs();
@@ -186,9 +195,9 @@ impl Worker {
                 }
                 Ok(Some(self.timing.poll))
             }
-            Next::Send(_) if job.attempt >= self.timing.max_attempts => {
+            Next::Send(_) if attempts(job, &progress) >= self.timing.max_attempts => {
                 let reason = unverified(&progress, &job.state_reason);
-                let reason = format!("failed {} times; {reason}", job.attempt);
+                let reason = format!("failed {} times; {reason}", attempts(job, &progress));
                 self.fail(&head, reason).await
             }
             Next::Send(request) => self.send(head, progress, system, request).await,
@@ -199,16 +208,16 @@ impl Worker {
     async fn send(
         &mut self,
         head: Head,
-        mut progress: Progress,
+        progress: Progress,
         system: &System,
-        Request { name, call }: Request,
+        request: Request,
     ) -> Result<Option<Duration>, Error> {
-        progress.request.clone_from(&name);
-        progress.request_time = millis(self.jobs.clock().wall());
-        progress.accepted = false;
+        let now = millis(self.jobs.clock().wall());
+        let mut progress = plan::record_request(progress, &request, now);
+        let Request { name, call, .. } = request;
         let intent = Event::Try(format!("sending {name}"));
         let head = self.record(&head, intent, Some(progress.clone())).await?;
-        let attempt = head.job.attempt;
+        let attempts = attempts(&head.job, &progress);
         let limit = remaining(&progress, self.jobs.clock().wall());
         let (head, response) = self.call(head, system, &call, limit).await?;
         let Err(error) = response else {
@@ -216,19 +225,18 @@ impl Worker {
             let note = Event::Note(format!("waiting for the effect of {name}"));
             return self.record(&head, note, Some(progress)).await.map(at_once);
         };
-        let refused = error.is_refusal() || error.is_internal() && attempt >= MAX_INTERNAL_ERRORS;
         // The BMC may quote the URL of an image, which is secret.
         let reason = plan::without_image(present_operation(&head.job), error.in_full());
-        if !refused && !error.is_transient() {
+        let is_refused = error.is_refusal();
+        if !is_refused && !error.is_transient() {
             return self.fail(&head, reason).await;
         }
-        let note = Event::Note(format!("{name}: {reason}"));
-        let delay = self.timing.retry_delay(attempt, error.retry_after());
-        if refused {
-            progress.refused.push(name);
-        }
+        let text = format!("{name}: {reason}");
+        let note = Event::Note(text.clone());
+        let delay = self.timing.retry_delay(attempts, error.retry_after());
+        note_refusal(&mut progress, name, text, &error);
         self.record(&head, note, Some(progress)).await?;
-        Ok(Some(if refused { Duration::ZERO } else { delay }))
+        Ok(Some(if is_refused { Duration::ZERO } else { delay }))
     }
 
     /// Sends the request and renews the claim until the response arrives. The clock is read first: a process that was
@@ -267,11 +275,12 @@ impl Worker {
         error: &bmc_client::Error,
     ) -> Result<Option<Duration>, Error> {
         let in_time = millis(self.jobs.clock().wall()) < progress.deadline;
-        if !error.is_transient() || head.job.attempt >= self.timing.max_attempts || !in_time {
+        let attempts = attempts(&head.job, &progress);
+        if !error.is_transient() || attempts >= self.timing.max_attempts || !in_time {
             return self.fail(head, error.in_full()).await;
         }
-        let head = self.record(head, Event::Try(error.in_full()), Some(progress)).await?;
-        Ok(Some(self.timing.retry_delay(head.job.attempt, error.retry_after())))
+        self.record(head, Event::Try(error.in_full()), Some(progress)).await?;
+        Ok(Some(self.timing.retry_delay(attempts.saturating_add(1), error.retry_after())))
     }
 
     async fn fail(&mut self, head: &Head, reason: String) -> Result<Option<Duration>, Error> {
@@ -292,8 +301,26 @@ impl Worker {
             none => none.insert((record.revision, BmcClient::new(bmcs.target(&record).await?)?)),
         };
         let system = bmc.system_within(limit, drive).await?;
-        *revision = bmcs.pin(record, bmc.certificate()).await?.revision;
+        let record = bmcs.check_login(record, &system.uuid, async || bmc.macs().await).await?;
+        *revision = bmcs.pin(record, &bmc.learnt()).await?.revision;
         Ok(system)
+    }
+
+    /// Returns the forms of requests that the BMC accepted.
+    fn accepted_forms(&self) -> AcceptedForms {
+        let accepted = self.bmc.as_ref().map(|(_, bmc)| bmc.accepted());
+        accepted.unwrap_or_default()
+    }
+
+    /// Stores the forms of a request whose effect was verified.
+    async fn note_forms(&mut self, forms: BTreeMap<String, String>) -> Result<(), Error> {
+        let Some((revision, bmc)) = &mut self.bmc else { return Ok(()) };
+        bmc.accept(forms.into());
+        let record = self.jobs.bmcs.get_by_hardware(&self.hardware).await?;
+        if record.revision == *revision {
+            *revision = self.jobs.bmcs.pin(record, &bmc.learnt()).await?.revision;
+        }
+        Ok(())
     }
 
     /// Returns the progress of a job's operation of this number at its start.
@@ -310,11 +337,47 @@ fn present_operation(job: &PowerJob) -> Option<&Operation> {
     job.operations.get(usize::try_from(job.completed_operations).ok()?)
 }
 
-/// Returns the reason for which an operation is not done: `last`, or that an accepted request had no effect.
+/// Returns the attempts at the present operation of `job`. Refusals are none.
+fn attempts(job: &PowerJob, progress: &Progress) -> i32 {
+    job.attempt.saturating_sub(progress.refusals)
+}
+
+/// Notes in `progress` that the request `name` was refused, or failed in the BMC, with the answer in `text`.
+fn note_refusal(progress: &mut Progress, name: String, text: String, error: &bmc_client::Error) {
+    if error.is_refusal() {
+        progress.refused.push(name);
+        progress.refusals += 1;
+    } else if error.is_internal() {
+        progress.faltered.push(name);
+    } else {
+        return;
+    }
+    if let Some(messages) = error.messages() {
+        progress.missing.extend_from_slice(&messages.missing);
+        progress.unwanted.extend_from_slice(&messages.unwanted);
+    }
+    // Of answers that tell as much, the first one: that to the preferred request.
+    let rank = error.relevance() as i32;
+    if progress.refusal.as_ref().is_none_or(|best| best.rank < rank) {
+        progress.refusal = Some(BestRefusal { text, rank });
+    }
+}
+
+/// Returns the most useful refusal, else `last`.
+fn best_reason<'a>(progress: &'a Progress, last: &'a str) -> &'a str {
+    progress.refusal.as_ref().map_or(last, |best| &best.text)
+}
+
+/// Returns the reason for which an operation is not done: the most useful refusal or `last`, after
+/// an accepted request without effect if that was the latest.
 fn unverified(progress: &Progress, last: &str) -> String {
-    match progress.accepted {
-        true => format!("the BMC accepted {}, which had no effect", progress.request),
-        false => last.to_owned(),
+    if !progress.accepted {
+        return best_reason(progress, last).to_owned();
+    }
+    let ignored = format!("the BMC accepted {}, which had no effect", progress.request);
+    match &progress.refusal {
+        Some(best) => format!("{ignored}; {}", best.text),
+        None => ignored,
     }
 }
 
@@ -332,4 +395,22 @@ fn at_once(_: Head) -> Option<Duration> {
 fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     i64::try_from(since).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_an_operation_without_effect_quotes_an_earlier_refusal_too() {
+        let accepted = Progress { request: "boot".into(), accepted: true, ..Progress::default() };
+        let ignored = "the BMC accepted boot, which had no effect";
+        assert_eq!(unverified(&accepted, "x"), ignored);
+        let text = "clear: BootSourceOverrideTarget is missing".to_owned();
+        let refusal = Some(BestRefusal { text: text.clone(), rank: 1 });
+        let refused = Progress { refusal, ..accepted };
+        assert_eq!(unverified(&refused, "x"), format!("{ignored}; {text}"));
+        assert_eq!(unverified(&Progress { accepted: false, ..refused }, "x"), text);
+        assert_eq!(unverified(&Progress::default(), "x"), "x");
+    }
 }

@@ -1,10 +1,12 @@
-//! Jobs carried out while the store fails.
+//! Jobs carried out while the store fails, or the BMC cannot be reached.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::bmcs::{Bmcs, Login, PlaintextHttp};
+use crate::state::Event;
+use crate::stored::Progress;
 use crate::test_store::{FlakyStore, redfish};
 use runtime::Clock;
 use runtime::seal::Seal;
@@ -20,8 +22,8 @@ fn jobs_of(process: &str, store: &Arc<FlakyStore>) -> Jobs {
     Jobs::new(bmcs, process.into())
 }
 
-/// Creates a job for a machine that `jobs` claims and then leaves alone, as a process that is killed does.
-async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
+/// Creates a job for a machine whose BMC cannot be reached.
+async fn job(jobs: &Jobs) -> pb::PowerJob {
     let hardware = HardwareId::new();
     let bmc = pb::Bmc {
         hardware_id: hardware.to_string(),
@@ -36,8 +38,14 @@ async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
         operations: on,
         ..pb::PowerJob::default()
     };
-    let job = jobs.create(job, None).await.unwrap();
-    let queue = jobs.queue(&hardware.to_string()).await.unwrap().unwrap();
+    jobs.create(job, None).await.unwrap()
+}
+
+/// Creates a job for a machine that `jobs` claims and then leaves alone, as a process that is
+/// killed does.
+async fn abandoned_job(jobs: &Jobs) -> pb::PowerJob {
+    let job = job(jobs).await;
+    let queue = jobs.queue(&job.hardware_id).await.unwrap().unwrap();
     jobs.claim(&queue).await.unwrap();
     job
 }
@@ -68,4 +76,31 @@ async fn store_errors_do_not_prolong_the_wait_for_the_claim_of_a_dead_process() 
     stop.cancel();
     follow.await.unwrap();
     work.await.unwrap();
+}
+
+/// Makes the next step of a job after `attempts` attempts, of which `refusals` were refused.
+/// Returns its state and the pause.
+async fn step_after(attempts: usize, refusals: i32) -> (State, Option<Duration>) {
+    let jobs = jobs_of("a", &Arc::default());
+    let job = job(&jobs).await;
+    let queue = jobs.queue(&job.hardware_id).await.unwrap().unwrap();
+    let mut head = jobs.first(queue).await.unwrap().unwrap();
+    let progress = Some(Progress { deadline: i64::MAX, refusals, ..Progress::default() });
+    let tries = std::iter::repeat_n(Event::Try("again".into()), attempts);
+    for event in std::iter::once(Event::Begin).chain(tries) {
+        head = jobs.record(&head, event, progress.clone()).await.unwrap();
+    }
+    let mut worker = Worker::new(jobs.clone(), job.hardware_id.clone(), Timing::default());
+    let pause = worker.step().await.unwrap();
+    worker.close().await;
+    (jobs.get(job.id.parse().unwrap()).await.unwrap().state(), pause)
+}
+
+#[tokio::test]
+async fn refusals_are_no_attempts_if_a_reading_fails() {
+    let most = Timing::default().max_attempts;
+    let attempts = usize::try_from(most).unwrap();
+    assert_eq!(step_after(attempts, 0).await.0, State::Failed);
+    let first = Timing::default().retry_delay(1, Duration::ZERO);
+    assert_eq!(step_after(attempts, most).await, (State::Running, Some(first)));
 }

@@ -1,13 +1,13 @@
 //! The parts of a machine, as its Redfish service lists them (DSP2046, ComputerSystem and EthernetInterface). No property has to be
 //! present. What is too long or no valid value is cut or left out: a BMC's mistake must not hide the rest.
 
-use reqwest::Method;
+use reqwest::Url;
 use serde_json::Value;
 use tinwright::Mac;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::Health;
 
-use super::response::{id, link};
+use super::response::{Response, id, link};
 use super::{Error, Redfish};
 use crate::bmc_text::{identity, one_line, uuid};
 
@@ -19,25 +19,25 @@ const MAX_PAGES: usize = 8;
 impl Redfish {
     /// Reads the inventory of the system.
     pub async fn inventory(&mut self) -> Result<hw::BmcInventory, Error> {
-        let url = match &self.system {
-            Some(url) => url.clone(),
-            None => self.find().await?,
-        };
+        let url = self.system_url().await?;
         let system = self.get(&url).await?.body;
-        self.system = Some(url);
         let mut inventory = of_system(&system);
         if let Some(interfaces) = link(&system, "EthernetInterfaces") {
-            inventory.interfaces = self.interfaces(interfaces).await?;
+            inventory.interfaces = self.interfaces(&url, interfaces).await?;
         }
         Ok(inventory)
     }
 
-    /// Reads the interfaces in the collection at `page`. Those that are gone meanwhile are left out.
-    async fn interfaces(&mut self, page: String) -> Result<Vec<hw::BmcInterface>, Error> {
+    /// Reads the interfaces in the collection at `page`, a link of `base`. Those that are gone meanwhile are left out.
+    async fn interfaces(
+        &mut self,
+        base: &Url,
+        page: String,
+    ) -> Result<Vec<hw::BmcInterface>, Error> {
         let mut interfaces = Vec::new();
-        for link in self.members(page).await? {
-            let Some(resource) = self.get_if_present(&link).await? else { continue };
-            interfaces.extend(of_interface(&resource));
+        for link in self.members(base, page).await? {
+            let Some(resource) = self.get_if_present(base, &link).await? else { continue };
+            interfaces.extend(of_interface(&resource.body));
         }
         // One port may be listed as several functions.
         interfaces.sort_by(|a: &hw::BmcInterface, b| a.mac.cmp(&b.mac));
@@ -45,12 +45,15 @@ impl Redfish {
         Ok(interfaces)
     }
 
-    /// Returns the links of the members of the collection whose first page is at `page`. A collection that is missing has none.
-    pub(super) async fn members(&mut self, page: String) -> Result<Vec<String>, Error> {
+    /// Returns the links of the members of the collection whose first page is at `page`, a link of `base`. A collection that is missing
+    /// has none.
+    pub(super) async fn members(&mut self, base: &Url, page: String) -> Result<Vec<String>, Error> {
         let (mut links, mut next) = (Vec::new(), Some(page));
         for _ in 0..MAX_PAGES {
             let Some(page) = next.take() else { break };
-            let Some(body) = self.get_if_present(&page).await? else { break };
+            let Some(Response { body, .. }) = self.get_if_present(base, &page).await? else {
+                break;
+            };
             let members = body.get("Members").and_then(Value::as_array);
             links.extend(members.into_iter().flatten().filter_map(id));
             next = body.get("Members@odata.nextLink").and_then(Value::as_str).map(str::to_owned);
@@ -60,16 +63,6 @@ impl Redfish {
             }
         }
         Ok(links)
-    }
-
-    /// Reads the resource that `link` refers to. None if it does not exist.
-    pub(super) async fn get_if_present(&mut self, link: &str) -> Result<Option<Value>, Error> {
-        let url = self.resolve(link)?;
-        match self.send(Method::GET, &url, None, None).await {
-            Ok(response) => Ok(Some(response.body)),
-            Err(error) if error.is_missing() => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }
 

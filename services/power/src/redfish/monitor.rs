@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, StatusCode};
+use reqwest::StatusCode;
 
-use super::response::{Response, id, messages};
+use super::messages::Messages;
+use super::response::{Response, id};
 use super::{Error, Redfish};
 
 /// The interval between two readings of a task, if the BMC requests none.
@@ -21,19 +22,20 @@ pub(super) async fn wait_for_task(bmc: &mut Redfish, mut response: Response) -> 
     }
     let monitor = response.location.clone().or_else(|| id(&response.body));
     let Some(monitor) = monitor else { return Ok(()) };
-    let monitor = bmc.resolve(&monitor)?;
+    let monitor = bmc.connection.resolve(&response.url, &monitor)?;
     for _ in 0..MAX_POLLS {
         let interval = response.retry_after.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL_MAX);
         tokio::time::sleep(interval).await;
-        response = match bmc.send(Method::GET, &monitor, None, None).await {
+        response = match bmc.get(&monitor).await {
             // A monitor may be deleted once its task has ended.
             Err(error) if error.is_missing() => return Ok(()),
             response => response?,
         };
         match response.body.get("TaskState").and_then(|state| state.as_str()) {
             Some(state @ ("Exception" | "Killed" | "Cancelled" | "Interrupted")) => {
-                let text = format!("{state} {}", messages(&response.body, "Messages"));
-                return Err(Error::Task(text.trim().to_owned()));
+                let messages = Box::new(Messages::of_list(&response.body, "Messages"));
+                let text = format!("{state} {}", messages.text).trim().to_owned();
+                return Err(Error::Task { text, messages });
             }
             Some("Completed") => return Ok(()),
             None if response.status != StatusCode::ACCEPTED => return Ok(()),

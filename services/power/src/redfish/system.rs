@@ -4,7 +4,8 @@ use serde_json::Value;
 use tinwright::power::v1::get_power_state_response::PowerState;
 
 use super::media::VirtualDrive;
-use super::response::link;
+use super::response::{ETag, link};
+use crate::bmc_text;
 
 /// The power state of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct BootOverride {
 pub struct System {
     /// The protocol it was read by.
     pub protocol: Protocol,
+    /// SMBIOS UUID of the machine, in lower case; empty if not reported, or a placeholder.
+    pub uuid: String,
     /// The power state.
     pub power: Power,
     /// The link of the reset action.
@@ -79,20 +82,21 @@ pub struct System {
     /// The virtual drive, if it was asked for and there is one.
     pub drive: Option<VirtualDrive>,
     /// The version of the system resource.
-    pub etag: Option<String>,
+    pub etag: ETag,
     /// The version of the settings resource.
-    pub settings_etag: Option<String>,
+    pub settings_etag: ETag,
 }
 
 impl System {
     /// Reads the system in `body`.
-    pub fn read(body: &Value, etag: Option<String>) -> Self {
+    pub fn read(body: &Value, etag: ETag) -> Self {
         let action = body.pointer("/Actions/#ComputerSystem.Reset").unwrap_or(&Value::Null);
         let string = |name: &str| Some(action.get(name)?.as_str()?.to_owned());
         let reset_types = allowable(action, "ResetType");
         let settings = body.get("@Redfish.Settings");
         Self {
             protocol: Protocol::Redfish,
+            uuid: bmc_text::uuid(&text(body, "UUID")),
             power: match text(body, "PowerState").as_str() {
                 "On" => Power::On,
                 "Off" => Power::Off,
@@ -107,7 +111,7 @@ impl System {
             pending: None,
             drive: None,
             etag,
-            settings_etag: None,
+            settings_etag: ETag::default(),
         }
     }
 }
@@ -164,10 +168,13 @@ mod tests {
 
     #[test]
     fn without_a_known_power_state_a_system_is_changing() {
-        assert_eq!(System::read(&json!(null), None), System::default());
-        assert_eq!(System::read(&json!({"PowerState": null}), None).power, Power::Changing);
+        assert_eq!(System::read(&json!(null), ETag::default()), System::default());
         assert_eq!(
-            System::read(&json!({"PowerState": "PoweringOff"}), None).power,
+            System::read(&json!({"PowerState": null}), ETag::default()).power,
+            Power::Changing
+        );
+        assert_eq!(
+            System::read(&json!({"PowerState": "PoweringOff"}), ETag::default()).power,
             Power::Changing
         );
     }
@@ -177,10 +184,12 @@ mod tests {
         let reset = json!({
             "target": "/r", "ResetType@Redfish.AllowableValues": ["On"], "@Redfish.ActionInfo": "/i"
         });
-        let here = System::read(&json!({"Actions": {"#ComputerSystem.Reset": reset}}), None);
+        let here =
+            System::read(&json!({"Actions": {"#ComputerSystem.Reset": reset}}), ETag::default());
         assert_eq!((here.reset_types, here.action_info), (vec!["On".into()], None));
         let reset = json!({"target": "/r", "@Redfish.ActionInfo": "/i"});
-        let there = System::read(&json!({"Actions": {"#ComputerSystem.Reset": reset}}), None);
+        let there =
+            System::read(&json!({"Actions": {"#ComputerSystem.Reset": reset}}), ETag::default());
         assert_eq!((there.reset_types, there.action_info), (vec![], Some("/i".into())));
         let info = json!({"Parameters": [{"Name": "ResetType", "AllowableValues": ["On", 1]}]});
         assert_eq!(allowable_reset_types(&info), ["On"]);
@@ -190,8 +199,8 @@ mod tests {
         #[test]
         fn any_json_can_be_read(text in "[\\[\\]{}:,\"@a-zA-Z0-9. ]{0,80}") {
             let body: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-            System::read(&body, None);
-            System::read(&json!({"Boot": body, "Actions": body}), None);
+            System::read(&body, ETag::default());
+            System::read(&json!({"Boot": body, "Actions": body}), ETag::default());
         }
     }
 }

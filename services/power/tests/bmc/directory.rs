@@ -20,6 +20,14 @@ pub(crate) struct FakeHardware {
     machines: Arc<Mutex<Vec<pb::Hardware>>>,
     /// The number of the next inventories that are not stored.
     failures: Arc<Mutex<u32>>,
+    /// True if BMCs list another machine than that of their record.
+    others: Arc<Mutex<bool>>,
+    /// True if identities are not compared.
+    away: Arc<Mutex<bool>>,
+    /// True if machines are not returned.
+    unreadable: Arc<Mutex<bool>>,
+    /// The identities that were compared.
+    compared: Arc<Mutex<Vec<pb::CheckBmcIdentityRequest>>>,
 }
 
 impl FakeHardware {
@@ -39,6 +47,26 @@ impl FakeHardware {
         let id = HardwareId::new();
         self.machines.lock().unwrap().push(pb::Hardware { id: id.to_string(), ..machine });
         id
+    }
+
+    /// Says from now on whether BMCs list another machine.
+    pub(crate) fn set_others(&self, others: bool) {
+        *self.others.lock().unwrap() = others;
+    }
+
+    /// Says from now on whether calls that compare an identity fail.
+    pub(crate) fn set_away(&self, away: bool) {
+        *self.away.lock().unwrap() = away;
+    }
+
+    /// Says from now on whether calls that read a machine fail.
+    pub(crate) fn set_unreadable(&self, unreadable: bool) {
+        *self.unreadable.lock().unwrap() = unreadable;
+    }
+
+    /// Returns the identities that were compared.
+    pub(crate) fn compared(&self) -> Vec<pb::CheckBmcIdentityRequest> {
+        self.compared.lock().unwrap().clone()
     }
 
     /// Fails the next call that stores an inventory.
@@ -61,6 +89,14 @@ impl HardwareService for FakeHardware {
         request: Request<pb::GetHardwareRequest>,
     ) -> Answer<pb::GetHardwareResponse> {
         let by = request.into_inner().by.unwrap();
+        if *self.unreadable.lock().unwrap() {
+            return Err(Status::unavailable("away"));
+        }
+        if let By::Id(id) = &by
+            && id.parse::<HardwareId>().is_err()
+        {
+            return Err(Status::invalid_argument("id: not an id"));
+        }
         let is_it = |machine: &&pb::Hardware| match &by {
             By::Id(id) => machine.id == *id,
             By::Mac(mac) => has_mac(machine, mac),
@@ -108,6 +144,22 @@ impl HardwareService for FakeHardware {
         _: Request<pb::ListHardwareRequest>,
     ) -> Answer<pb::ListHardwareResponse> {
         closed()
+    }
+
+    async fn check_bmc_identity(
+        &self,
+        request: Request<pb::CheckBmcIdentityRequest>,
+    ) -> Answer<pb::CheckBmcIdentityResponse> {
+        if *self.away.lock().unwrap() {
+            return Err(Status::unavailable("away"));
+        }
+        let request = request.into_inner();
+        let other_machine = match *self.others.lock().unwrap() {
+            true => format!("the BMC lists UUID {}, which is that of node-9", request.uuid),
+            false => String::new(),
+        };
+        self.compared.lock().unwrap().push(request);
+        Ok(Response::new(pb::CheckBmcIdentityResponse { other_machine }))
     }
 
     async fn enrol_machine(

@@ -161,7 +161,8 @@ fn htpasswd() -> String {
     String::from_utf8(made.stdout).unwrap()
 }
 
-fn sha256(bytes: &[u8]) -> String {
+/// SHA-256 in hex.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     use sha2::{Digest as _, Sha256};
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

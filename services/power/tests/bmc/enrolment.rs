@@ -20,7 +20,7 @@ use crate::emulator::{self, Emulator};
 use crate::ipmi::IpmiSim;
 use crate::journey::{Service, service_with};
 use crate::proxy::{Extras, Proxy};
-use crate::site::{bmc, power};
+use crate::site::{self, bmc, power};
 
 /// Returns the request to enrol the machine of `bmc`.
 fn request(bmc: pb::Bmc) -> pb::EnrolBmcRequest {
@@ -79,8 +79,29 @@ async fn a_machine_is_enrolled_from_its_bmc_and_boots_for_discovery_once() {
 
     let again = enrol(&mut service, wanted).await;
     assert!(!again.hardware_created && !again.bmc_created && again.discovery.is_none());
-    assert_eq!((again.hardware_id, again.bmc), (machine.id, Some(stored)));
+    assert_eq!((again.hardware_id, again.bmc.unwrap().id), (machine.id, stored.id));
     assert_eq!(machines.all().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bmc_of_another_machine_is_created_only_if_it_is_accepted() {
+    let (emulator, machines) = (Emulator::guarded("node1"), FakeHardware::default());
+    let mut service = service_with(&machines).await;
+    machines.set_others(true);
+    let create = |accept_other_machine| pb::CreateBmcRequest {
+        bmc: Some(at(&emulator.url, "node1")),
+        accept_other_machine,
+        ..Default::default()
+    };
+    let refused = service.client.create_bmc(create(false)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("that of node-9"), "{refused}");
+    let [compared] = machines.compared().try_into().unwrap();
+    assert_eq!((compared.uuid, compared.macs), (emulator::id(0), vec![emulator::mac(0)]));
+    let made = service.client.create_bmc(create(true)).await.unwrap().into_inner().bmc.unwrap();
+    assert_eq!(made.system_uuid, emulator::id(0));
+    let enrolled = service.client.enrol_bmc(request(at(&emulator.url, ""))).await;
+    assert_eq!(enrolled.unwrap().into_inner().bmc.unwrap().id, made.id, "the same BMC");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,13 +293,7 @@ async fn a_machine_without_a_bmc_is_named_with_the_command_that_adds_one() {
 async fn a_bmc_that_hangs_ends_the_reading_at_its_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let target = power::redfish::Target {
-        url,
-        system: String::new(),
-        username: "u".into(),
-        password: runtime::secret::Secret::new("p".into()),
-        trust: power::redfish::Trust::FirstUse,
-    };
+    let target = site::target(url);
     let start = tokio::time::Instant::now();
     let target = bmc_client::BmcAddress::Redfish(target);
     let error = bmc_client::read_inventory(target).await.unwrap_err();
@@ -292,13 +307,7 @@ async fn a_bmc_that_hangs_ends_the_reading_at_its_deadline() {
 async fn sessions_end_with_the_reading() {
     let emulator = Emulator::open(&["node1".into()]);
     let proxy = Proxy::start(&emulator.url, Extras { sessions: true, ..Extras::default() }).await;
-    let target = power::redfish::Target {
-        url: proxy.url.clone(),
-        system: String::new(),
-        username: "u".into(),
-        password: runtime::secret::Secret::new("p".into()),
-        trust: power::redfish::Trust::FirstUse,
-    };
+    let target = site::target(proxy.url.clone());
     let target = bmc_client::BmcAddress::Redfish(target);
     let (reading, inventory) = bmc_client::read_inventory(target).await.unwrap();
     assert_eq!(reading.system.power, Reads::Off);

@@ -123,7 +123,8 @@ async fn a_failed_job_quotes_the_refusal_of_the_bmc() {
     }
     let job = rig.job(vec![power(Power::On)], TIMING).await;
     assert_eq!((job.state(), job.completed_operations), (State::Failed, 0));
-    let reason = "the BMC refused On, ForceOn; ForceOn: the BMC answered 400 Bad Request: The chassis is locked.";
+    let reason =
+        "the BMC refused On, ForceOn; On: the BMC answered 400 Bad Request: The chassis is locked.";
     assert_eq!(job.state_reason, reason);
 }
 

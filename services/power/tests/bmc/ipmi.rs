@@ -1,8 +1,10 @@
 //! BMCs that serve IPMI: Debian's ipmi_sim, and virtualbmc in front of libvirt's test driver. Killed when dropped.
 
+mod privilege_limit;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,8 +20,10 @@ use tinwright::power::v1::bmc::{Ipmi, Protocol};
 use tinwright::power::v1::operation::Power;
 use tinwright::power::v1::power_job::State;
 
+use self::privilege_limit::PrivilegeLimit;
 use crate::emulator::{PEERS, USER};
 use crate::site::{self, TIMING, power, work};
+use crate::suite;
 
 /// The password of [`USER`]; ipmi_sim allows no space in it.
 const PASSWORD: &str = "correct-horse";
@@ -128,6 +132,10 @@ impl IpmiSim {
     pub(crate) fn bmc(&self, hardware: HardwareId) -> pb::Bmc {
         bmc_at(hardware, self.address, SIM_PORT, PASSWORD)
     }
+
+    fn socket(&self) -> SocketAddr {
+        (self.address, SIM_PORT).into()
+    }
 }
 
 impl Drop for IpmiSim {
@@ -217,6 +225,23 @@ async fn a_wrong_password_fails_the_job_at_once() {
         let text = "the BMC refuses the user name or the password: RAKP";
         assert!(job.state_reason.starts_with(text), "{}", job.state_reason);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_the_privilege_operator_suffices() {
+    let sim = IpmiSim::start();
+    let limit = PrivilegeLimit::start(sim.socket(), privilege_limit::OPERATOR).await;
+    let limits = suite::Limits { unreadable_boot: true, ..suite::Limits::default() };
+    suite::passes(limit.bmc(HardwareId::new()), limits).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_less_than_operator_is_refused_without_blame_for_its_password() {
+    let sim = IpmiSim::start();
+    let limit = PrivilegeLimit::start(sim.socket(), privilege_limit::USER).await;
+    let job = failed_job(limit.bmc(HardwareId::new()), TIMING).await;
+    let text = "the BMC gives this account less than the privilege OPERATOR";
+    assert!(job.state_reason.starts_with(text), "{}", job.state_reason);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,8 +63,12 @@ impl Service {
     }
 
     pub(crate) async fn add(&mut self, bmc: pb::Bmc) -> pb::Bmc {
-        let request =
-            pb::CreateBmcRequest { bmc: Some(bmc), request_id: "add".into(), skip_login: true };
+        let request = pb::CreateBmcRequest {
+            bmc: Some(bmc),
+            request_id: "add".into(),
+            skip_login: true,
+            ..Default::default()
+        };
         self.client.create_bmc(request).await.unwrap().into_inner().bmc.unwrap()
     }
 
@@ -75,7 +79,7 @@ impl Service {
     }
 
     async fn update(&mut self, bmc: pb::Bmc, skip_login: bool) -> Result<pb::Bmc, tonic::Status> {
-        let request = pb::UpdateBmcRequest { bmc: Some(bmc), update_mask: None, skip_login };
+        let request = pb::UpdateBmcRequest { bmc: Some(bmc), skip_login, ..Default::default() };
         Ok(self.client.update_bmc(request).await?.into_inner().bmc.unwrap())
     }
 

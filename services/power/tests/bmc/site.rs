@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use power::forms::AcceptedForms;
 use power::reconcile::Worker;
-use power::{Bmcs, Error, Jobs, PlaintextHttp, Timing};
+use power::{Bmcs, Error, Jobs, PlaintextHttp, Timing, redfish};
 use runtime::Clock;
 use runtime::retry::Backoff;
 use runtime::seal::Seal;
-use runtime::secret::SiteKey;
+use runtime::secret::{Secret, SiteKey};
 use store::Store;
 use tinwright::HardwareId;
 use tinwright::power::v1 as pb;
@@ -50,6 +51,20 @@ pub(crate) fn bmc(hardware: HardwareId, url: &str, system: &str) -> pb::Bmc {
         username: crate::emulator::USER.into(),
         password: crate::emulator::PASSWORD.into(),
         ..pb::Bmc::default()
+    }
+}
+
+/// The only system of the BMC at `url`, for a user and a password that it does not know.
+pub(crate) fn target(url: String) -> redfish::Target {
+    redfish::Target {
+        url,
+        system: String::new(),
+        username: "u".into(),
+        password: Secret::new("p".into()),
+        trust: redfish::Trust::FirstUse,
+        legacy_tls: false,
+        accepted: AcceptedForms::default(),
+        sessions: redfish::Sessions::default(),
     }
 }
 

@@ -129,7 +129,7 @@ fn operations() -> [(pb::Operation, [&'static str; 2]); 3] {
     let insert = pb::Operation { what: Some(What::InsertMedia(media)), ..Default::default() };
     [
         (power(Power::On), ["On", "ForceOn"]),
-        (boot(Device::Pxe), ["boot", "boot"]),
+        (boot(Device::Pxe), ["boot", "boot in former mode"]),
         (insert, ["insert", "insert without options"]),
     ]
 }
