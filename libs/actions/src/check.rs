@@ -27,6 +27,14 @@ pub enum UnknownAction {
         /// The command, its words separated by spaces.
         command: String,
     },
+    /// waitdaemon would start what no built-in action replaces.
+    #[error("{}", start(image, command))]
+    Start {
+        /// The image that it would start; empty if it is not set.
+        image: String,
+        /// The command, its words separated by spaces.
+        command: String,
+    },
 }
 
 /// A variable that an action cannot run with, or does not know.
@@ -119,9 +127,7 @@ fn of(name: &str, image: &str) -> String {
 }
 
 fn hint(name: &str) -> String {
-    // Of Tinkerbell's actions, the one that does something else than its name says.
-    let meant = if name == "waitdaemon" { Some("reboot") } else { suggest(name, images()) };
-    question(meant)
+    question(suggest(name, images()))
 }
 
 fn question(meant: Option<&str>) -> String {
@@ -137,6 +143,18 @@ fn commands(image: &str, command: &str) -> String {
         (false, _) => {
             let hint = question(suggest(command, known.iter().copied()));
             format!("has no command {command:?}{hint}; commands: {}", known.join(", "))
+        }
+    }
+}
+
+fn start(image: &str, command: &str) -> String {
+    let supported =
+        "kexec, poweroff or reboot as IMAGE without a command, or the command reboot or poweroff";
+    match (image, command) {
+        ("", _) => format!("waitdaemon needs IMAGE: image that it starts; supported: {supported}"),
+        (image, "") => format!("waitdaemon does not start {image}; supported: {supported}"),
+        (image, command) => {
+            format!("waitdaemon does not start {image} with {command:?}; supported: {supported}")
         }
     }
 }

@@ -161,6 +161,11 @@ const IMAGE2DISK: &[Variable] = &[
     ),
     optional("IMG_CHECKSUM", "", "the same; overrides `IMG_SHA256`"),
     optional(
+        "IMG_ANY_CONTENT",
+        "false",
+        "`true`: an image that the disk cannot boot from is written; `COMPRESSED` and `IMG_FORCE` do not imply it",
+    ),
+    optional(
         "IMG_FORCE",
         "false",
         "`true`: a disk in use is written to, and the part of the image beyond the disk's end is dropped",

@@ -59,7 +59,58 @@ fn an_unknown_action_names_the_one_that_may_be_meant_and_all_others() {
         refused("quay.io/acme/ownthing:v1"),
         format!("no action ownthing (image quay.io/acme/ownthing:v1); {all}")
     );
-    assert!(refused("waitdaemon").starts_with("no action waitdaemon: did you mean reboot?"));
+}
+
+/// Returns what takes the place of waitdaemon with this variable and command.
+fn started(image: &str, command: &[&str]) -> Result<String, String> {
+    let environment = environment(&[("IMAGE", image), ("WAIT_SECONDS", "10")]);
+    let found = in_place_of_waitdaemon(&words(command), &environment);
+    found.map(str::to_owned).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_action_that_ends_the_boot_takes_the_place_of_waitdaemon() {
+    for image in ["ghcr.io/jacobweinstock/waitdaemon:v0.2.1", "waitdaemon"] {
+        assert!(is_waitdaemon(image), "{image}");
+    }
+    for image in
+        ["quay.io/tinkerbell/actions/kexec:v1.0.0", "kexec", "127.0.0.1/reboot", "poweroff"]
+    {
+        assert_eq!(started(image, &[]).as_deref(), Ok(image));
+        assert!(find(image, &[]).is_ok());
+    }
+    for command in [
+        &["reboot"][..],
+        &["/sbin/reboot", "-f"],
+        &["sh", "-c", "reboot"],
+        &["/bin/sh", "-c", " /sbin/reboot  --force"],
+        &["busybox", "reboot", "-n", "-f"],
+    ] {
+        assert_eq!(started("alpine", command).as_deref(), Ok("reboot"), "{command:?}");
+    }
+    assert_eq!(started("debian:12", &["poweroff"]).as_deref(), Ok("poweroff"));
+    assert_eq!(
+        started("quay.io/a/kexec", &["reboot"]).as_deref(),
+        Ok("reboot"),
+        "the command counts"
+    );
+}
+
+#[test]
+fn waitdaemon_around_something_else_is_refused_with_what_is_supported() {
+    let supported = "supported: kexec, poweroff or reboot as IMAGE without a command, or the command reboot or poweroff";
+    for (image, command, text) in [
+        ("", &[][..], "waitdaemon needs IMAGE: image that it starts"),
+        ("", &["reboot"], "waitdaemon needs IMAGE: image that it starts"),
+        ("alpine", &[], "waitdaemon does not start alpine"),
+        ("a/image2disk:v1", &[], "waitdaemon does not start a/image2disk:v1"),
+        ("kexec", &["-f"], "waitdaemon does not start kexec with \"-f\""),
+        ("alpine", &["reboot", "-p"], "waitdaemon does not start alpine with \"reboot -p\""),
+        ("a", &["sh", "-c", "reboot; x"], "waitdaemon does not start a with \"sh -c reboot; x\""),
+        ("a", &["sh", "-c", ""], "waitdaemon does not start a with \"sh -c\""),
+    ] {
+        assert_eq!(started(image, command), Err(format!("{text}; {supported}")));
+    }
 }
 
 #[test]

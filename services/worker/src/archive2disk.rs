@@ -144,12 +144,12 @@ async fn run_stages(
     meter: &Meter,
 ) -> Result<(), error::Error> {
     let ArchiveOptions { url, decompress, filesystem, path, checksum, retry: _ } = options;
-    let unpacker = Unpacker::new(&url, &head, decompress)?;
+    let unpacker = Arc::new(Unpacker::new(&url, &head, decompress)?);
     let (total, downloaded) = (download.length(), Arc::new(AtomicU64::new(0)));
     let (chunks_in, chunks_out) = mpsc::channel(fetch::MAX_QUEUED_CHUNKS);
     let (pieces_in, pieces_out) = mpsc::channel(stream::MAX_QUEUED_PIECES);
     let decompressing =
-        tokio::spawn(stream::run(chunks_out, unpacker, pieces_in, downloaded.clone()));
+        tokio::spawn(stream::run(chunks_out, unpacker.clone(), pieces_in, downloaded.clone()));
     let tar = TarStream::new(pieces_out, checksum.as_ref());
     let meter = meter.clone();
     let report = move || {
@@ -165,10 +165,14 @@ async fn run_stages(
         tokio::join!(fetching, joined(decompressing), extracting);
     // If several stages fail, the first stage has the cause. `Stopped` is no cause: it means that the next stage failed.
     let sum = fetched?;
-    let extracted = match decompressed? {
-        Ok(()) | Err(error::Error::Stopped) => extracted??,
+    let (trailing, extracted) = match decompressed? {
+        Ok(trailing) => (trailing, extracted??),
+        Err(error::Error::Stopped) => (0, extracted??),
         Err(error) => return Err(error),
     };
+    if let Some(line) = unpacker.trailing_line(trailing) {
+        context.progress.output(line.as_bytes());
+    }
     context.progress.output(format!("extracted {} files\n", extracted.files).as_bytes());
     Ok(compare(&url, checksum, sum, extracted.sums)?)
 }

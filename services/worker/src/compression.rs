@@ -1,19 +1,15 @@
 //! Compression formats, recognized by their first bytes.
 
+mod magic;
+pub(crate) mod members;
 pub(crate) mod window;
 
 use std::path::Path;
-use std::pin::Pin;
 
-use async_compression::tokio::bufread::{BzDecoder, GzipDecoder, XzDecoder, ZstdDecoder};
-use async_compression::zstd::DParameter;
-use tokio::io::{AsyncBufRead, AsyncRead};
+use members::{File, Members};
 
 /// Bytes at the beginning of a file that are needed to recognize its format and the window of its first stream.
 pub(crate) const HEAD: usize = 64;
-
-/// Memory in bytes that an xz stream may need besides its window.
-const XZ_EXTRA_BYTES: u64 = 2 << 20;
 
 /// A compression format. In every format, a file may consist of several concatenated streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,27 +60,8 @@ impl Compression {
 
     /// Decompresses `file`. Reading fails if the file ends in the middle of a stream, and if a window is larger than `limit`
     /// bytes. `limit` is a power of two.
-    pub(crate) fn decompress<R: AsyncBufRead + Send + 'static>(
-        self,
-        file: R,
-        limit: u64,
-    ) -> Pin<Box<dyn AsyncRead + Send>> {
-        macro_rules! all_members {
-            ($decoder:expr) => {{
-                let mut decoder = $decoder;
-                decoder.multiple_members(true);
-                Box::pin(decoder)
-            }};
-        }
-        match self {
-            Self::Gzip => all_members!(GzipDecoder::new(file)),
-            Self::Xz => all_members!(XzDecoder::with_mem_limit(file, limit + XZ_EXTRA_BYTES)),
-            Self::Zstd => {
-                let window = DParameter::window_log_max(limit.ilog2());
-                all_members!(ZstdDecoder::with_params(file, &[window]))
-            }
-            Self::Bzip2 => all_members!(BzDecoder::new(file)),
-        }
+    pub(crate) fn decompress(self, file: File, limit: u64) -> Members {
+        Members::new(self, file, limit)
     }
 
     /// Returns the usual name.
@@ -102,7 +79,7 @@ impl Compression {
 mod tests {
     use async_compression::tokio::write::{BzEncoder, GzipEncoder, XzEncoder, ZstdEncoder};
     use proptest::prelude::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
 
@@ -126,10 +103,22 @@ mod tests {
         }
     }
 
+    /// Decompresses a file that arrives in pieces of 3 bytes. Returns the content, and the number
+    /// of bytes behind it.
+    async fn both(format: Compression, packed: Vec<u8>) -> std::io::Result<(Vec<u8>, u64)> {
+        let pieces = tokio::io::BufReader::with_capacity(3, std::io::Cursor::new(packed));
+        let mut unpacked = format.decompress(Box::pin(pieces), 128 << 20);
+        let (mut content, mut space) = (Vec::new(), [0; 999]);
+        loop {
+            match unpacked.read(&mut space).await? {
+                0 => return Ok((content, unpacked.trailing_bytes())),
+                read => content.extend_from_slice(&space[..read]),
+            }
+        }
+    }
+
     async fn unpacked(format: Compression, packed: Vec<u8>) -> std::io::Result<Vec<u8>> {
-        let mut content = Vec::new();
-        let mut unpacked = format.decompress(std::io::Cursor::new(packed), 128 << 20);
-        unpacked.read_to_end(&mut content).await.map(|_| content)
+        Ok(both(format, packed).await?.0)
     }
 
     fn content() -> Vec<u8> {
@@ -176,6 +165,63 @@ mod tests {
                     length - first
                 );
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_begins_no_stream_is_not_content() {
+        let long = content();
+        for format in ALL {
+            for behind in
+                [&[0; 512][..], b"\n", b"{\"metadata_version\": \"1.1\"}", &[0xff; 9], &long]
+            {
+                let mut file = packed(format, b"image").await;
+                file.extend_from_slice(behind);
+                let (content, trailing) = both(format, file).await.unwrap();
+                assert_eq!(
+                    (content.as_slice(), trailing),
+                    (&b"image"[..], behind.len() as u64),
+                    "{format:?}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn zeroes_between_streams_are_padding() {
+        for format in ALL {
+            let mut file = packed(format, b"first ").await;
+            file.extend([0; 8]);
+            file.extend(packed(format, b"second").await);
+            assert_eq!(
+                both(format, file).await.unwrap(),
+                (b"first second".to_vec(), 0),
+                "{format:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_with_a_damaged_beginning_is_not_left_out() {
+        for format in ALL {
+            let length = packed(format, &content()).await.len();
+            for at in [0, 1, 2] {
+                let mut two = packed(format, &content()).await;
+                two.extend(packed(format, &content()).await);
+                two[length + at] ^= 0x40;
+                assert!(unpacked(format, two).await.is_err(), "{format:?} byte {at} of the second");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_behind_a_damaged_one_is_not_left_out() {
+        for format in ALL {
+            let first = packed(format, b"first").await;
+            let mut file = [&first[..], b"damage", &first].concat();
+            assert!(unpacked(format, file.clone()).await.is_err(), "{format:?}");
+            file.truncate(first.len() + 6);
+            assert!(unpacked(format, file).await.is_ok(), "{format:?}");
         }
     }
 

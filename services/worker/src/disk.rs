@@ -5,6 +5,7 @@
 //! come from the disk.
 
 pub(crate) mod block;
+pub(crate) mod leftovers;
 mod usage;
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -19,7 +20,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 use rustix::io::Errno;
 
 use block::{ALIGN, Block, is_zero};
-pub(crate) use usage::{every_disk, is_disk_name, is_partition};
+pub(crate) use usage::{DeviceKind, every_disk, is_disk_name};
 
 /// Attempts to make the kernel re-read the partition table. The kernel refuses while udev probes the old partitions.
 const MAX_REREADS: u32 = 20;
@@ -52,6 +53,7 @@ pub(crate) struct Disk {
     direct: Option<File>,
     /// Size in bytes. `None` for a file, which can grow.
     capacity: Option<u64>,
+    kind: DeviceKind,
     /// True for a block device until fallocate(2) reports that it cannot zero a range itself.
     zeroes_ranges: AtomicBool,
 }
@@ -72,11 +74,23 @@ impl Disk {
             _ => Error::Io { path: path.into(), operation: "open it".into(), source },
         })?;
         let (direct, zeroes_ranges) = (open(path, OFlags::DIRECT).ok(), AtomicBool::new(is_disk));
-        let mut disk = Self { path: path.into(), file, direct, capacity: None, zeroes_ranges };
-        let end = disk.file.seek(SeekFrom::End(0));
-        let end = end.map_err(|source| disk.io("determine its size".into(), source))?;
+        let kind = if is_disk { usage::kind(metadata.rdev()) } else { DeviceKind::Disk };
+        let mut disk =
+            Self { path: path.into(), file, direct, capacity: None, kind, zeroes_ranges };
+        let end = disk.end()?;
         disk.capacity = is_disk.then_some(end);
         Ok(disk)
+    }
+
+    /// Returns the kind of the device. A file counts as a disk.
+    pub(crate) fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Returns the offset of the end in bytes: the size of a disk, the present length of a file.
+    pub(crate) fn end(&mut self) -> Result<u64, Error> {
+        let end = self.file.seek(SeekFrom::End(0));
+        end.map_err(|source| self.io("determine its size".into(), source))
     }
 
     /// Returns the size in bytes, or `None` for a file.
@@ -93,6 +107,15 @@ impl Disk {
     pub(crate) fn sector_size(&mut self) -> Result<u64, Error> {
         let sector = gptman::linux::get_sector_size(&mut self.file).map_err(io::Error::other);
         sector.map_err(|source| self.io("determine its sector size".into(), source))
+    }
+
+    /// Returns the possible sector sizes of a partition table here: the disk's own, or both usual
+    /// ones for a file.
+    pub(crate) fn sector_sizes(&mut self) -> Result<Vec<u64>, Error> {
+        match self.capacity {
+            Some(_) => Ok(vec![self.sector_size()?]),
+            None => Ok(vec![512, 4096]),
+        }
     }
 
     /// Returns a file that accesses the disk through the page cache, for random access. Call [`Disk::flush`] afterwards.
@@ -176,6 +199,14 @@ impl Disk {
         filled.map_err(|source| self.io(format!("read {length} bytes at byte {at}"), source))
     }
 
+    /// Returns the `length` bytes at `at`, at most [`block::SIZE`].
+    pub(crate) fn bytes(&self, at: u64, length: usize) -> Result<Vec<u8>, Error> {
+        let mut block = Block::new();
+        self.read(at, &mut block, length)?;
+        block.truncate(length);
+        Ok(block.content().to_vec())
+    }
+
     /// Returns the error for `length` bytes at `at` that differ from what was written.
     pub(crate) fn differs(&self, at: u64, length: u64) -> Error {
         Error::Differs { path: self.path.clone(), from: at, to: at + length }
@@ -202,7 +233,7 @@ impl Disk {
     /// Makes the kernel re-read the partition table of a whole disk. A failure is only logged: a loop device, for example,
     /// may be configured without partitions.
     pub(crate) fn reread_partitions(&mut self) {
-        if self.capacity.is_none() || is_partition(&self.path) {
+        if self.capacity.is_none() || self.kind == DeviceKind::Partition {
             return;
         }
         for _ in 1..MAX_REREADS {

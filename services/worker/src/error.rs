@@ -30,6 +30,10 @@ pub(crate) enum Error {
     CommandFailed { command: String, ending: String },
     #[error("GET {url}")]
     Checksum { url: String, source: Mismatch },
+    #[error("GET {url}")]
+    Contents { url: String, source: Box<dyn StdError + Send + Sync> },
+    #[error("GET {url}: the image in this {format} is empty")]
+    EmptyImage { url: String, format: &'static str },
     #[error("GET {url}: the file is damaged or incomplete ({format})")]
     Unpack { url: String, format: &'static str, source: io::Error },
     #[error("GET {url}: the file is not {expected}, although {setting}")]

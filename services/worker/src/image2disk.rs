@@ -3,7 +3,8 @@
 //! ```text
 //! fetch ──16 chunks──▶ decompress ──4 blocks of 4 MiB──▶ write        all at the same time
 //!   sums the bytes                                         stores a fingerprint of each block
-//!                                                          └▶ flush, read back, compare, re-read the partition table
+//!                  checks the first block                  └▶ flush, read back, compare
+//!                                                             └▶ complete the partition table, have it re-read
 //! ```
 //!
 //! Each byte of the image is written once and in order, even if the download is interrupted. The stages hold 16 MiB of
@@ -17,6 +18,7 @@
 //! | `DEST_DISK` | required; an existing disk, partition or file |
 //! | `COMPRESSED` | true: must be compressed; false: written as it is; default: decompressed if its first bytes show a known format |
 //! | `IMG_SHA256`, `IMG_CHECKSUM` | `sha256:…` or `sha512:…` of the **downloaded** file, before decompression |
+//! | `IMG_ANY_CONTENT` | true: write an image that the disk cannot boot from; other texts than booleans are refused |
 //! | `IMG_FORCE` | true: write to a disk in use, and drop the part of the image beyond the disk's end |
 //! | `IMG_VERIFY` | false: do not read the image back |
 //! | `RETRY_ENABLED` | false: fail at the first interruption |
@@ -25,6 +27,7 @@
 //!
 //! `TEXT_LOGGING` is accepted and has no effect: progress is not part of the log.
 
+mod table;
 mod unpack;
 mod write;
 
@@ -38,6 +41,7 @@ use reqwest::Url;
 use tokio::sync::mpsc;
 
 use crate::checksum::Checksum;
+use crate::contents::Destination;
 use crate::context::Context;
 use crate::disk::Disk;
 use crate::disk::block::Block;
@@ -57,6 +61,8 @@ struct ImageOptions {
     disk: PathBuf,
     decompress: Decompress,
     checksum: Option<Checksum>,
+    /// True if the image may be anything.
+    is_any: bool,
     force: bool,
     verify: bool,
     retry: RetryPolicy,
@@ -88,6 +94,7 @@ impl ImageOptions {
                 None => Decompress::IfCompressed,
             },
             checksum: environment.parsed("IMG_CHECKSUM", CHECKSUM)?.or(sha256),
+            is_any: environment.boolean("IMG_ANY_CONTENT")?.unwrap_or_default(),
             force: environment.flag("IMG_FORCE"),
             verify: environment.choice("IMG_VERIFY") != Some(false),
             retry: RetryPolicy { give_up_after, ..retry.clone() },
@@ -113,25 +120,24 @@ async fn run_stages(
     options: &ImageOptions,
     context: &Context,
     (download, head): (Download, Bytes),
-    disk: Disk,
+    mut disk: Disk,
     meter: &Meter,
 ) -> Result<(), Error> {
-    let unpacker = Unpacker::new(&options.url, &head, options.decompress)?;
-    let (url, total) = (download::redacted(&options.url), download.length());
+    let unpacker = Arc::new(Unpacker::new(&options.url, &head, options.decompress)?);
     if !unpacker.is_compressed() {
         check_size(options, &disk, &download)?;
     }
+    let length = download.length().filter(|_| !unpacker.is_compressed());
+    let target = if options.is_any { None } else { Some(target(&mut disk, length)?) };
     let (chunks_in, chunks_out) = mpsc::channel(fetch::MAX_QUEUED_CHUNKS);
     let (filled_in, filled_out) = mpsc::channel(BLOCK_COUNT);
     let (empty_in, empty_out) = mpsc::channel(BLOCK_COUNT);
     let downloaded = Arc::new(AtomicU64::new(0));
     let (empty, filled, counted) = (empty_out, filled_in, downloaded.clone());
     let blocks = unpack::UnpackChannels { empty, filled, downloaded: counted };
-    let decompressing = tokio::spawn(unpack::run(chunks_out, unpacker, blocks));
-    let (meter, stop, force) = (meter.clone(), context.stop.clone(), options.force);
-    let writer = write::Writer { disk, meter, stop, force, total };
-    let (verify, blocks) =
-        (options.verify, write::WriterChannels { filled: filled_out, empty: empty_in });
+    let decompressing = tokio::spawn(unpack::run(chunks_out, unpacker.clone(), target, blocks));
+    let writer = writer(options, context, &download, disk, meter);
+    let blocks = write::WriterChannels { filled: filled_out, empty: empty_in };
     let writing =
         tokio::task::spawn_blocking(move || writer.run(blocks).map(|written| (writer, written)));
 
@@ -141,12 +147,56 @@ async fn run_stages(
     // If several stages fail, the first stage has the cause. `Stopped` is no cause: it means that the last stage failed.
     let sum = fetched?;
     let (writer, written) = written??;
-    decompressed??;
+    let trailing = decompressed??;
     let (bytes, downloaded) = (written.bytes, downloaded.load(Ordering::Relaxed));
     let line = format!("wrote {bytes} bytes from {downloaded} downloaded bytes\n");
     context.progress.output(line.as_bytes());
-    joined(tokio::task::spawn_blocking(move || writer.finish(&written, verify))).await??;
+    if let Some(line) = unpacker.trailing_line(trailing) {
+        context.progress.output(line.as_bytes());
+    }
+    finish(options, context, writer, written).await?;
+    let url = download::redacted(&options.url);
     sum.check(options.checksum.as_ref()).map_err(|source| Error::Checksum { url, source })
+}
+
+/// Returns the description of `disk` as the target of an image of `length` bytes.
+fn target(disk: &mut Disk, length: Option<u64>) -> Result<Destination, Error> {
+    let capacity = disk.capacity();
+    let sector = capacity.is_some().then(|| disk.sector_size()).transpose()?;
+    Ok(Destination { kind: disk.kind(), sector, capacity, image: length })
+}
+
+fn writer(
+    options: &ImageOptions,
+    context: &Context,
+    download: &Download,
+    disk: Disk,
+    meter: &Meter,
+) -> write::Writer {
+    write::Writer {
+        disk,
+        meter: meter.clone(),
+        stop: context.stop.clone(),
+        force: options.force,
+        total: download.length(),
+        url: download::redacted(&options.url),
+        is_any: options.is_any,
+    }
+}
+
+/// Verifies what was written, completes the partition table, and logs what was done for it.
+async fn finish(
+    options: &ImageOptions,
+    context: &Context,
+    writer: write::Writer,
+    written: write::WrittenImage,
+) -> Result<(), Error> {
+    let verify = options.verify;
+    let finishing = tokio::task::spawn_blocking(move || writer.finish(&written, verify));
+    for line in joined(finishing).await?? {
+        context.progress.output(format!("{line}\n").as_bytes());
+    }
+    Ok(())
 }
 
 /// Refuses an uncompressed image whose end is unknown, or that is larger than the disk.

@@ -19,6 +19,7 @@
 //! all programs exist.
 
 mod format;
+mod former_table;
 mod layout;
 mod mbr;
 mod metadata;

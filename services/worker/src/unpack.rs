@@ -4,23 +4,29 @@
 //! that a file that needs too much memory is refused before the memory is allocated.
 
 use std::io::{self, Cursor};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures_util::{TryStreamExt, stream};
 use reqwest::Url;
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 
+use crate::compression::members::{File, Members};
 use crate::compression::{Compression, window};
+use crate::contents::UnusableContent;
 use crate::download::redacted;
 use crate::error::Error;
 
 /// The decompressed file.
-pub(crate) type Decompressed = Pin<Box<dyn AsyncRead + Send>>;
+pub(crate) enum Decompressed {
+    /// The file as it is.
+    Raw(File),
+    /// The content of a compressed file.
+    Content(Members),
+}
 
 /// The template's setting for decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +74,25 @@ impl Unpacker {
     ) -> Decompressed {
         let file = reader(chunks, downloaded);
         match self.format {
-            Some(format) => format.decompress(file, self.limit),
-            None => Box::pin(file),
+            Some(format) => Decompressed::Content(format.decompress(file, self.limit)),
+            None => Decompressed::Raw(file),
         }
+    }
+
+    /// Returns the text for the log of `trailing` bytes behind the content, if there are any.
+    pub(crate) fn trailing_line(&self, trailing: u64) -> Option<String> {
+        let format = self.name();
+        (trailing > 0).then(|| format!("ignored {trailing} bytes behind the end of the {format}\n"))
+    }
+
+    /// Returns the error for content that is not written.
+    pub(crate) fn refused(&self, source: UnusableContent) -> Error {
+        Error::Contents { url: self.url.clone(), source: source.into() }
+    }
+
+    /// Returns the error for a compressed file without content.
+    pub(crate) fn empty(&self) -> Error {
+        Error::EmptyImage { url: self.url.clone(), format: self.name() }
     }
 
     /// Returns the error for a failed read from [`Unpacker::open`]'s reader.
@@ -106,15 +128,30 @@ fn format(url: &Url, head: &[u8], setting: Decompress) -> Result<Option<Compress
     }
 }
 
-fn reader(
-    mut chunks: mpsc::Receiver<io::Result<Bytes>>,
-    downloaded: Arc<AtomicU64>,
-) -> impl AsyncBufRead + Send {
+fn reader(mut chunks: mpsc::Receiver<io::Result<Bytes>>, downloaded: Arc<AtomicU64>) -> File {
     let chunks = stream::poll_fn(move |context| chunks.poll_recv(context));
     let counted = chunks.inspect_ok(move |bytes| {
         downloaded.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     });
-    StreamReader::new(counted.map_ok(Cursor::new))
+    Box::pin(StreamReader::new(counted.map_ok(Cursor::new)))
+}
+
+impl Decompressed {
+    /// Reads into `space`, which is not empty. Returns 0 at the end.
+    async fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Raw(file) => file.read(space).await,
+            Self::Content(members) => members.read(space).await,
+        }
+    }
+
+    /// Returns the number of bytes of the file that are no content, once it is read.
+    pub(crate) fn trailing_bytes(&self) -> u64 {
+        match self {
+            Self::Raw(_) => 0,
+            Self::Content(members) => members.trailing_bytes(),
+        }
+    }
 }
 
 /// Reads until `space` is full or `file` ends. Returns the number of bytes read.

@@ -22,18 +22,18 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(super) const BLOCK: usize = 512;
 
 /// Decompresses `chunks` and sends the result as `pieces`. A failure is also sent to the reader, so that it is not mistaken
-/// for the end.
+/// for the end. Returns the number of bytes of the file behind the tar's compressed data.
 pub(super) async fn run(
     chunks: mpsc::Receiver<io::Result<Bytes>>,
-    unpacker: Unpacker,
+    unpacker: Arc<Unpacker>,
     pieces: mpsc::Sender<io::Result<Bytes>>,
     downloaded: Arc<AtomicU64>,
-) -> Result<(), error::Error> {
+) -> Result<u64, error::Error> {
     let mut file = unpacker.open(chunks, downloaded);
     loop {
         let mut piece = vec![0; PIECE_BYTES];
         match fill(&mut file, &mut piece).await {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(file.trailing_bytes()),
             Ok(length) => {
                 piece.truncate(length);
                 let sent = pieces.send(Ok(piece.into())).await;

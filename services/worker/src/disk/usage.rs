@@ -27,10 +27,41 @@ pub(super) fn list(disks: &[PathBuf]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// True if `path` is a partition.
-pub(crate) fn is_partition(path: &Path) -> bool {
-    let number = path.metadata().map(|metadata| std::os::unix::fs::MetadataExt::rdev(&metadata));
-    number.is_ok_and(|number| sysfs(number).is_some_and(|entry| entry.join("partition").exists()))
+/// The kind of a block device, or of a file used as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceKind {
+    /// Firmware boots from it: a whole disk. A file counts as one.
+    Disk,
+    /// A part of a disk.
+    Partition,
+    /// A device that only the installed system makes, such as a logical volume.
+    Volume,
+}
+
+/// Returns the kind of the block device `number`.
+pub(super) fn kind(number: u64) -> DeviceKind {
+    let Some(entry) = sysfs(number) else { return DeviceKind::Disk };
+    let read = |attribute: &str| fs::read_to_string(entry.join(attribute)).ok();
+    if entry.join("partition").exists() {
+        return DeviceKind::Partition;
+    }
+    match (read("dm/uuid"), read("md/metadata_version")) {
+        (Some(uuid), _) => kind_of_mapping(&uuid),
+        // Firmware knows the arrays with metadata of another format than Linux's own.
+        (None, Some(version)) if !version.starts_with("external:") => DeviceKind::Volume,
+        (None, _) => DeviceKind::Disk,
+    }
+}
+
+/// Returns the kind of a device of the device mapper by its UUID. It begins with the name of the
+/// program that made it.
+fn kind_of_mapping(uuid: &str) -> DeviceKind {
+    match uuid.split_once('-').map_or("", |(made_by, _)| made_by) {
+        // Several paths to one disk, and an array of firmware.
+        "mpath" | "DMRAID" => DeviceKind::Disk,
+        part if part.starts_with("part") => DeviceKind::Partition,
+        _ => DeviceKind::Volume,
+    }
 }
 
 /// Describes what uses the device `number` or one of its partitions: a mount, another device, or a program.
@@ -89,6 +120,20 @@ mod tests {
         }
         for other in ["loop0", "dm-1", "md127", "ram3", "sr0", "zram0", "nbd2", "fd0"] {
             assert!(!is_disk_name(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn mappings_are_disks_partitions_or_volumes() {
+        for (uuid, kind) in [
+            ("mpath-3600508b400105e210000900000490000\n", DeviceKind::Disk),
+            ("DMRAID-isw_bhbgjccgde_Volume0", DeviceKind::Disk),
+            ("part1-mpath-3600508b4", DeviceKind::Partition),
+            ("LVM-0zWl8uCSTbAi", DeviceKind::Volume),
+            ("CRYPT-LUKS2-4f0b-root", DeviceKind::Volume),
+            ("", DeviceKind::Volume),
+        ] {
+            assert_eq!(kind_of_mapping(uuid), kind, "{uuid}");
         }
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::FilledBlock;
+use crate::contents::{self, Destination};
 use crate::disk::block::{Block, SIZE};
 use crate::error::Error;
 use crate::unpack::{Unpacker, fill};
@@ -20,20 +21,26 @@ pub(super) struct UnpackChannels {
     pub(super) downloaded: Arc<AtomicU64>,
 }
 
-/// Fills blocks until the image ends.
+/// Fills blocks until the image ends. Before the first one leaves this stage, refuses an image that
+/// the `target` cannot boot from; without a target, any image passes. Returns the number of bytes
+/// of the file behind the image.
 pub(super) async fn run(
     chunks: mpsc::Receiver<io::Result<Bytes>>,
-    unpacker: Unpacker,
+    unpacker: Arc<Unpacker>,
+    target: Option<Destination>,
     mut blocks: UnpackChannels,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let mut image = unpacker.open(chunks, blocks.downloaded.clone());
     let mut at = 0;
     while let Some(mut block) = blocks.empty.recv().await {
         let filled = fill(&mut image, block.space(SIZE)).await;
         let length = filled.map_err(|source| unpacker.failed(source))?;
         block.truncate(length);
-        if length == 0 {
-            return Ok(());
+        match (at, length) {
+            (0, 0) => return Err(unpacker.empty()),
+            (_, 0) => return Ok(image.trailing_bytes()),
+            (0, _) => check(&block, target.as_ref(), &unpacker)?,
+            _ => {}
         }
         let downloaded = blocks.downloaded.load(Ordering::Relaxed);
         if blocks.filled.send(FilledBlock { at, block, downloaded }).await.is_err() {
@@ -42,4 +49,10 @@ pub(super) async fn run(
         at += length as u64;
     }
     Err(Error::Stopped) // The writer failed, and reports the cause.
+}
+
+/// Checks the image by its first block.
+fn check(first: &Block, target: Option<&Destination>, unpacker: &Unpacker) -> Result<(), Error> {
+    let checked = target.map_or(Ok(()), |target| contents::check(first.content(), target));
+    checked.map_err(|refusal| unpacker.refused(refusal))
 }

@@ -1,8 +1,10 @@
-//! The last stage: writes blocks to the disk, then reads them back to verify them. Runs on its own thread.
+//! The last stage: writes blocks to the disk, then reads them back to verify them. Runs on its own
+//! thread.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::table::{self, OnDisk};
 use super::{BLOCK_COUNT, FilledBlock};
 use crate::disk::Disk;
 use crate::disk::block::{Block, Run, SIZE, fingerprint, runs};
@@ -18,6 +20,10 @@ pub(super) struct Writer {
     pub(super) force: bool,
     /// The length of the download in bytes, if it is known.
     pub(super) total: Option<u64>,
+    /// The redacted URL of the image.
+    pub(super) url: String,
+    /// True if the image may be anything.
+    pub(super) is_any: bool,
 }
 
 /// Channels of blocks: filled ones come in, empty ones go back.
@@ -69,8 +75,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `bytes` at the offset `at`. Long runs of zeroes are discarded or zeroed by a command to the disk, if it supports
-    /// that: the old content is erased in either case.
+    /// Writes `bytes` at the offset `at`. Long runs of zeroes are discarded or zeroed by a command
+    /// to the disk, if it supports that: the old content is erased in either case.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
         for Run { range, zero } in runs(bytes) {
             let offset = at + range.start as u64;
@@ -83,14 +89,21 @@ impl Writer {
         Ok(())
     }
 
-    /// Flushes the disk, verifies it if `verify` is true, and makes the kernel re-read the partition table.
-    pub(super) fn finish(mut self, written: &WrittenImage, verify: bool) -> Result<(), Error> {
+    /// Flushes the disk, verifies it if `verify` is true, completes the partition table, and makes
+    /// the kernel re-read it. Returns lines for the log.
+    pub(super) fn finish(
+        mut self,
+        written: &WrittenImage,
+        verify: bool,
+    ) -> Result<Vec<String>, Error> {
         self.disk.flush()?;
         if verify {
             self.verify(written)?;
         }
+        let image = OnDisk { url: self.url, bytes: written.bytes, is_any: self.is_any };
+        let lines = table::complete(&mut self.disk, &image)?;
         self.disk.reread_partitions();
-        Ok(())
+        Ok(lines)
     }
 
     fn verify(&self, written: &WrittenImage) -> Result<(), Error> {
@@ -135,7 +148,8 @@ mod tests {
     fn writer(file: &NamedTempFile) -> Writer {
         let disk = Disk::open(file.path(), false).unwrap();
         let meter = Meter::new(Arc::new(Silent), Duration::ZERO);
-        Writer { disk, meter, stop: CancellationToken::new(), force: false, total: None }
+        let (stop, url) = (CancellationToken::new(), "http://a/b".into());
+        Writer { disk, meter, stop, force: false, total: None, url, is_any: false }
     }
 
     /// Writes two blocks, the second one short.

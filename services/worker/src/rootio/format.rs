@@ -7,6 +7,7 @@ use super::metadata::Filesystem;
 use super::{Error, open};
 use crate::command::Runner;
 use crate::context::Context;
+use crate::disk::{self, leftovers};
 use crate::environment::Environment;
 use crate::error::{self, joined};
 
@@ -56,9 +57,14 @@ pub(super) async fn run(
         let exists = context.stop.run_until_cancelled(wait_for(device)).await;
         exists.ok_or(error::Error::Cancelled)??;
     }
-    // Opens the devices exclusively and closes them again, to check that nothing uses them.
-    let free = move || open(devices.iter().map(PathBuf::as_path)).map(drop);
-    joined(tokio::task::spawn_blocking(free)).await??;
+    let progress = context.progress.clone();
+    let erase = move || {
+        for line in erase_superblocks(&devices)? {
+            progress.output(line.as_bytes());
+        }
+        Ok::<_, disk::Error>(())
+    };
+    joined(tokio::task::spawn_blocking(erase)).await??;
     for words in commands {
         runner.run(&words).await?;
     }
@@ -86,6 +92,19 @@ fn command(filesystem: &Filesystem, runner: &Runner) -> Result<Vec<String>, Erro
         .chain(force)
         .chain([device])
         .collect())
+}
+
+/// Erases the superblocks of former systems at the ends of `devices`: mkfs programs leave them. Before
+/// the first write, opens the devices exclusively, to check that nothing uses them. Returns lines for
+/// the log.
+fn erase_superblocks(devices: &[PathBuf]) -> Result<Vec<String>, disk::Error> {
+    let disks = open(devices.iter().map(PathBuf::as_path))?;
+    let mut lines = Vec::new();
+    for (mut disk, device) in disks.into_iter().zip(devices) {
+        let line = leftovers::line(&leftovers::erase_superblocks(&mut disk, &[])?);
+        lines.extend(line.map(|line| format!("{}: {line}\n", device.display())));
+    }
+    Ok(lines)
 }
 
 /// Waits until `device` exists.

@@ -3,16 +3,19 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 
 use gptman::{GPT, GPTHeader, GPTPartitionEntry};
 use uuid::Uuid;
 
 use super::layout::{PlacedPartition, UsableSectors, place};
 use super::metadata::{self, Storage};
-use super::{Error, io_error, mbr, open, wipe};
+use super::{Error, former_table, io_error, mbr, open, wipe};
 use crate::context::Context;
-use crate::disk::Disk;
+use crate::disk::{self, Disk, leftovers};
 use crate::error::{self, joined};
+use crate::partition_table::Partition;
+use crate::partition_table::mbr::Mbr;
 
 /// Maximum length of a partition name, in UTF-16 code units.
 const MAX_NAME_UNITS: usize = 36;
@@ -47,13 +50,27 @@ pub(super) async fn run(
             if spec.wipe_table {
                 wipe::zero_ends(disk)?;
             }
-            write(disk, table, spec)?;
             let (device, count) = (spec.device.display(), spec.partitions.len());
+            if let Some(line) = erase_superblocks(disk, &table)? {
+                progress.output(format!("{device}: {line}\n").as_bytes());
+            }
+            write(disk, table, spec)?;
             progress.output(format!("{device}: {count} partitions\n").as_bytes());
         }
         Ok(())
     }))
     .await?
+}
+
+/// Erases the superblocks of former systems on `disk`, before `table` is written. A partition that
+/// the former table has too, with the same first and last sector, keeps its content: the superblock
+/// in it may be its own. Any other new partition has nothing to keep. Returns a line for the log.
+fn erase_superblocks(disk: &mut Disk, table: &Table) -> Result<Option<String>, disk::Error> {
+    let sector = disk.sector_size()?;
+    let former = former_table::ranges(disk, sector)?;
+    let mut preserved = table.ranges(sector);
+    preserved.retain(|range| former.contains(range));
+    Ok(leftovers::line(&leftovers::erase_superblocks(disk, &preserved)?))
 }
 
 /// Returns a function that converts a reason into the error for a disk that cannot get its table.
@@ -94,6 +111,23 @@ impl Table {
         let (signature, _) = Uuid::new_v4().as_u64_pair();
         let table = mbr::table(old, &placed, signature as u32).map_err(layout_error(spec))?;
         Ok(Self::Mbr(Box::new(table)))
+    }
+
+    /// Returns the range of bytes of each partition, for sectors of `sector` bytes.
+    fn ranges(&self, sector: u64) -> Vec<Range<u64>> {
+        let partition = |(number, entry): (u32, &GPTPartitionEntry)| {
+            let number = number as usize;
+            Partition { number, first: entry.starting_lba, last: entry.ending_lba }
+        };
+        let partitions: Vec<_> = match self {
+            Self::Gpt(table) => {
+                table.iter().filter(|(_, entry)| entry.is_used()).map(partition).collect()
+            }
+            Self::Mbr(table) => {
+                Mbr::parse(table.as_slice()).map_or_else(Vec::new, |record| record.partitions())
+            }
+        };
+        partitions.iter().map(|partition| partition.range(sector)).collect()
     }
 }
 
@@ -232,6 +266,23 @@ mod tests {
             file.write_all_at(&[byte[0] ^ 1], at).unwrap();
             assert!(!is_written(&mut file, &table, SECTOR).is_ok_and(|same| same), "{at}");
         }
+    }
+
+    #[test]
+    fn both_tables_tell_the_bytes_of_their_partitions() {
+        let placed = |number: u32, first: u64, last: u64| PlacedPartition {
+            number,
+            label: "ROOT".into(),
+            type_guid: None,
+            first,
+            last,
+        };
+        let (_, gpt) = written();
+        assert_eq!(gpt.ranges(SECTOR).first(), Some(&(1 << 20..2 << 20)));
+        let old = [0; mbr::SECTOR];
+        let table = mbr::table(old, &[placed(1, 2048, 4095), placed(3, 4096, 4096)], 1).unwrap();
+        let table = Table::Mbr(Box::new(table));
+        assert_eq!(table.ranges(4096), [8 << 20..16 << 20, 16 << 20..(16 << 20) + 4096]);
     }
 
     #[test]

@@ -31,6 +31,20 @@ impl LoopDisk {
         Self { path, backing, _directory: directory }
     }
 
+    /// Creates a disk on which partitions can be made.
+    pub(crate) fn with_partitions(size: u64) -> Self {
+        let mut disk = Self::new(size);
+        sh(&format!("losetup --detach {}", disk.path));
+        disk.path = sh(&format!("losetup -P --find --show {}", disk.backing.display()));
+        disk
+    }
+
+    /// Makes the partition 1, from 1 to 5 MiB, without a table: the kernel may have no parser for tables. Returns its path.
+    pub(crate) fn add_partition(&self) -> String {
+        sh(&format!("addpart {} 1 2048 8192", self.path));
+        format!("{}p1", self.path)
+    }
+
     /// Creates a disk with an ext4 file system.
     pub(crate) fn ext4() -> Self {
         let disk = Self::new(16 << 20);

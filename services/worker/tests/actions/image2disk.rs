@@ -28,6 +28,20 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
+/// Returns an image of pseudo-random bytes with a boot sector without partitions.
+pub(crate) fn disk_image(length: usize) -> Vec<u8> {
+    let mut image = noise(length);
+    make_bootable(&mut image);
+    image
+}
+
+/// Makes the first sector of `image` a boot sector: code that begins with a jump, no partitions, and the signature.
+fn make_bootable(image: &mut [u8]) {
+    image[..3].copy_from_slice(&[0xeb, 0x63, 0x90]);
+    image[446..510].fill(0);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+}
+
 /// Compresses `content` with `tool`.
 pub(crate) fn packed(tool: &str, content: &[u8]) -> Vec<u8> {
     let file = NamedTempFile::new().unwrap();
@@ -38,13 +52,13 @@ pub(crate) fn packed(tool: &str, content: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-fn hex(digest: impl AsRef<[u8]>) -> String {
+pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_is_written_exactly_in_every_format() {
-    let image = noise(9 << 20);
+    let image = disk_image(9 << 20);
     for (tool, name) in [
         ("cat", "os.img"),
         ("gzip", "os"),
@@ -71,6 +85,7 @@ async fn an_image_is_written_exactly_in_every_format() {
 #[tokio::test(flavor = "multi_thread")]
 async fn zeroes_in_an_image_erase_the_old_data() {
     let mut image = vec![0; 12 << 20];
+    make_bootable(&mut image);
     image[5 << 20] = 1;
     image.extend([0; 700]);
     let server = FileServer::serve("os.img", image.clone(), []).await;
@@ -82,7 +97,7 @@ async fn zeroes_in_an_image_erase_the_old_data() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_byte_is_written_once_in_spite_of_disconnects() {
-    let image = noise(10 << 20);
+    let image = disk_image(10 << 20);
     let cuts = [100, 1 << 20, 3 << 20, 5, 2 << 20].map(Reply::cut);
     let server = FileServer::serve("os.img", image.clone(), cuts).await;
     let disk = LoopDisk::new(16 << 20);
@@ -96,7 +111,7 @@ async fn every_byte_is_written_once_in_spite_of_disconnects() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_force_an_image_is_truncated_to_the_disk() {
-    let image = noise(6 << 20);
+    let image = disk_image(6 << 20);
     let server = FileServer::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(5 << 20);
     let variables =
@@ -106,19 +121,20 @@ async fn with_force_an_image_is_truncated_to_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_compressed_false_a_compressed_file_is_written_as_it_is() {
+async fn with_any_content_a_compressed_file_is_written_as_it_is() {
     let file = packed("gzip", b"not unpacked");
     let server = FileServer::serve("os.img.gz", file.clone(), []).await;
     let disk = LoopDisk::new(1 << 20);
-    let variables =
-        [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path), ("COMPRESSED", "false")];
+    let place = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
+    let any = [("COMPRESSED", "false"), ("IMG_ANY_CONTENT", "true")];
+    let variables = [place, any].concat();
     assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success);
     assert!(disk.content()[..file.len()] == file);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_reports_downloaded_and_total_bytes() {
-    let image = noise(1 << 20);
+    let image = disk_image(1 << 20);
     let server = FileServer::serve("os.img", image.clone(), []).await;
     let disk = LoopDisk::new(1 << 20);
     let (context, recorder) = context();
@@ -134,7 +150,7 @@ async fn progress_reports_downloaded_and_total_bytes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_action_ends_and_closes_the_disk() {
     let stalled = Reply { stall: true, ..Reply::cut(5 << 20) };
-    let server = FileServer::serve("os.img", noise(9 << 20), [stalled]).await;
+    let server = FileServer::serve("os.img", disk_image(9 << 20), [stalled]).await;
     let disk = LoopDisk::new(16 << 20);
     let (mut context, _) = context();
     context.retry_policy.stall_timeout = std::time::Duration::from_secs(3600);
@@ -189,6 +205,7 @@ proptest! {
         let holes = |(at, hole): (usize, &bool)| if *hole { vec![0; 65_536] } else { noise(65_536 + at)[at..].to_vec() };
         let mut image: Vec<u8> = grains.iter().enumerate().flat_map(holes).collect();
         image.extend(noise(rest));
+        make_bootable(&mut image);
         let file = if tool == "cat" { image.clone() } else { packed(tool, &image) };
         let disk = LoopDisk::new(1 << 20);
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -2,15 +2,20 @@
 #![allow(clippy::unwrap_used)]
 
 mod archive2disk;
+mod contents;
 mod disk;
 mod file_server;
+mod former_system;
 mod grub2disk;
 mod image2disk;
 mod installed;
 mod kexec;
+mod random_images;
 mod refusals;
 mod resuming;
 mod rootio;
+mod tables;
+mod trailing;
 mod trust;
 mod wipe;
 

@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
+use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::file_server::{FileServer, Reply};
-use crate::image2disk::noise;
+use crate::image2disk::{disk_image, hex};
 use crate::{reason, run};
 
 async fn refused(
@@ -40,14 +41,14 @@ async fn an_empty_file_is_refused() {
 
 #[tokio::test]
 async fn a_checksum_mismatch_reports_both_checksums() {
-    let zero = "0".repeat(64);
+    let (zero, image) = ("0".repeat(64), disk_image(5000));
+    let sum = hex(Sha256::digest(&image));
     let (reason, _, url) =
-        refused("os.img", b"abc".to_vec(), Reply::default(), &[("IMG_SHA256", &zero)]).await;
-    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        refused("os.img", image, Reply::default(), &[("IMG_SHA256", &zero)]).await;
     assert_eq!(
         reason,
         format!(
-            "image2disk: GET {url}: checksum mismatch: the bytes downloaded have sha256:{abc}, expected sha256:{zero}"
+            "image2disk: GET {url}: checksum mismatch: the bytes downloaded have sha256:{sum}, expected sha256:{zero}"
         )
     );
 }
@@ -69,7 +70,7 @@ async fn a_window_above_the_limit_is_refused_before_the_first_byte() {
     for (tool, format) in
         [("cat $0 | zstd --long=28 -c", "zstd"), ("xz --lzma2=preset=0,dict=256MiB -c $0", "xz")]
     {
-        let file = piped(tool, &noise(5000));
+        let file = piped(tool, &disk_image(5000));
         let (reason, disk, url) = refused("os.img", file, Reply::default(), &[]).await;
         let sentence = format!(
             "image2disk: GET {url}: unpacking this {format} needs a window of 256 MiB; the limit is"
@@ -86,7 +87,7 @@ async fn a_larger_window_in_a_later_stream_is_refused() {
         ("xz -c $0; xz --lzma2=preset=0,dict=256MiB -c $0", "xz"),
     ] {
         let (reason, _, url) =
-            refused("os.img", piped(tool, &noise(5000)), Reply::default(), &[]).await;
+            refused("os.img", piped(tool, &disk_image(5000)), Reply::default(), &[]).await;
         let needs = format!(
             "unpacking this {format} needs a larger window in a later stream; the limit is"
         );
@@ -97,11 +98,11 @@ async fn a_larger_window_in_a_later_stream_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_default_windows_of_compressors_are_supported() {
     for tool in ["xz -9 -c $0", "cat $0 | zstd --long -19 -c"] {
-        let server = FileServer::serve("os.img", piped(tool, &noise(5000)), []).await;
+        let server = FileServer::serve("os.img", piped(tool, &disk_image(5000)), []).await;
         let disk = LoopDisk::new(1 << 20);
         let variables = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
         assert_eq!(run(Builtin::Image2Disk, &variables).await, ActionOutcome::Success, "{tool}");
-        assert!(disk.content()[..5000] == noise(5000));
+        assert!(disk.content()[..5000] == disk_image(5000));
     }
 }
 
@@ -117,7 +118,7 @@ fn piped(line: &str, content: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn a_file_that_must_be_compressed_and_is_not_is_refused() {
     let (reason, disk, url) =
-        refused("os.xz", noise(5000), Reply::default(), &[("COMPRESSED", "true")]).await;
+        refused("os.xz", disk_image(5000), Reply::default(), &[("COMPRESSED", "true")]).await;
     assert_eq!(
         reason,
         format!("image2disk: GET {url}: the file is not xz, although COMPRESSED is true")
@@ -128,7 +129,7 @@ async fn a_file_that_must_be_compressed_and_is_not_is_refused() {
 #[tokio::test]
 async fn an_image_with_an_unknown_end_is_refused() {
     let endless = Reply { length: false, ..Reply::default() };
-    let (reason, _, url) = refused("os.img", noise(5000), endless, &[]).await;
+    let (reason, _, url) = refused("os.img", disk_image(5000), endless, &[]).await;
     let why =
         "the server sends no length, so a truncated file would look complete; set IMG_CHECKSUM";
     assert_eq!(reason, format!("image2disk: GET {url}: {why}"));
@@ -136,7 +137,7 @@ async fn an_image_with_an_unknown_end_is_refused() {
 
 #[tokio::test]
 async fn an_image_larger_than_the_disk_is_refused_before_the_first_byte() {
-    let (reason, disk, _) = refused("os.img", noise(2 << 20), Reply::default(), &[]).await;
+    let (reason, disk, _) = refused("os.img", disk_image(2 << 20), Reply::default(), &[]).await;
     assert_eq!(
         reason,
         format!(

@@ -7,14 +7,14 @@ use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::file_server::{FileServer, Reply};
-use crate::image2disk::noise;
+use crate::image2disk::disk_image;
 use crate::{context, environment, reason, run};
 
 const LENGTH: usize = 300_000;
 
 /// Writes an image from a server that sends `replies`. Returns the outcome and the requested ranges.
 async fn written(replies: impl IntoIterator<Item = Reply>) -> (ActionOutcome, Vec<String>, String) {
-    let image = noise(LENGTH);
+    let image = disk_image(LENGTH);
     let server = FileServer::serve("os.img", image.clone(), replies).await;
     let disk = LoopDisk::new(1 << 20);
     let variables = [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)];
@@ -57,7 +57,7 @@ async fn without_a_validator_no_range_is_requested() {
 
 #[tokio::test]
 async fn a_different_beginning_without_a_validator_is_a_failure() {
-    let mut other = noise(LENGTH);
+    let mut other = disk_image(LENGTH);
     other[99_999] ^= 1;
     let nameless = Reply { etag: None, ..Reply::default() };
     let first = Reply { send: 100_000, ..nameless.clone() };
@@ -97,7 +97,7 @@ async fn a_file_that_is_removed_meanwhile_is_an_immediate_failure() {
 async fn without_progress_the_download_fails_and_reports_its_position() {
     let server = FileServer::serve(
         "os.img",
-        noise(LENGTH),
+        disk_image(LENGTH),
         [Reply::cut(100_000)].into_iter().chain(vec![Reply::refuse("503 x"); 999]),
     )
     .await;
@@ -119,7 +119,7 @@ async fn without_progress_the_download_fails_and_reports_its_position() {
 
 #[tokio::test]
 async fn without_retries_the_first_disconnect_is_a_failure() {
-    let server = FileServer::serve("os.img", noise(LENGTH), [Reply::cut(100_000)]).await;
+    let server = FileServer::serve("os.img", disk_image(LENGTH), [Reply::cut(100_000)]).await;
     let disk = LoopDisk::new(1 << 20);
     let variables =
         [("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path), ("RETRY_ENABLED", "false")];

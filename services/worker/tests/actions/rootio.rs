@@ -21,7 +21,7 @@ async fn run_subcommand(
 }
 
 /// Does the same. Returns the printed text, too.
-async fn run_recorded(
+pub(crate) async fn run_recorded(
     subcommand: Subcommand,
     description: Value,
     more: &[(&str, &str)],
@@ -38,11 +38,11 @@ async fn run_recorded(
     (outcome, printed)
 }
 
-fn disks(disk: &LoopDisk, partitions: Value) -> Value {
+pub(crate) fn disks(disk: &LoopDisk, partitions: Value) -> Value {
     json!({"disks": [{"device": disk.path, "wipe_table": true, "partitions": partitions}]})
 }
 
-fn filesystem(disk: &LoopDisk, format: &str, options: &[&str]) -> Value {
+pub(crate) fn filesystem(disk: &LoopDisk, format: &str, options: &[&str]) -> Value {
     let create = json!({"options": options});
     json!({"filesystems": [{"mount": {"device": disk.path, "format": format, "point": "/", "create": create}}]})
 }

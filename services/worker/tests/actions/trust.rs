@@ -9,7 +9,7 @@ use worker::{ActionOutcome, Builtin};
 
 use crate::disk::LoopDisk;
 use crate::file_server::FileServer;
-use crate::image2disk::noise;
+use crate::image2disk::disk_image;
 use crate::{context, environment, reason};
 
 /// Returns the TLS configuration of a server, and the certificate authority that issued its certificate.
@@ -23,13 +23,13 @@ fn identity() -> (TlsAcceptor, String) {
 }
 
 async fn trusting(roots: &[&str], tls: TlsAcceptor) -> (ActionOutcome, String) {
-    let server = FileServer::serve_tls("os.img", noise(5000), tls).await;
+    let server = FileServer::serve_tls("os.img", disk_image(5000), tls).await;
     let disk = LoopDisk::new(1 << 20);
     let (mut context, _) = context();
     context.roots = roots.iter().map(|pem| pem.as_bytes().to_vec()).collect();
     let variables = environment(&[("IMG_URL", server.url.as_str()), ("DEST_DISK", &disk.path)]);
     let outcome = worker::run(Builtin::Image2Disk, &variables, &context).await;
-    assert!(outcome != ActionOutcome::Success || disk.content()[..5000] == noise(5000));
+    assert!(outcome != ActionOutcome::Success || disk.content()[..5000] == disk_image(5000));
     (outcome, server.url.clone())
 }
 

@@ -12,9 +12,12 @@ use crate::files::Files;
 use crate::machine::{Machine, assignment, until};
 use crate::plane::ControlPlane;
 
-/// Returns an image of `mebibytes`, without runs of equal bytes.
+/// Returns an image of `mebibytes`, without runs of equal bytes behind its boot sector, which has no partitions.
 pub(crate) fn image(mebibytes: usize) -> Vec<u8> {
-    (0..mebibytes << 20).map(|at| (at * 31 % 251) as u8).collect()
+    let mut image: Vec<u8> = (0..mebibytes << 20).map(|at| (at * 31 % 251) as u8).collect();
+    image[446..510].fill(0);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    image
 }
 
 /// Returns a cexec action that runs `line` in a shell, with the file system on `disk` mounted aside.
