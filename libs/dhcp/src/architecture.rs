@@ -1,17 +1,23 @@
 //! Loaders by processor and firmware (IANA's registry of option 93; docs/reference/dhcp.md, "Architectures").
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The number that a Raspberry Pi's ROM should send, and often does not.
 pub const RASPBERRY_PI: u16 = 41;
-/// The number of x86 BIOS, which that ROM often sends instead.
+/// The number of x86 BIOS, which that ROM often sends instead. PXE firmware that names no
+/// architecture is one.
 pub const BIOS: u16 = 0;
+/// The number of HTTP boot firmware that names no architecture: x86-64 UEFI.
+pub(crate) const X64_UEFI_HTTP: u16 = 16;
 
 /// The numbers of U-Boot.
 pub const U_BOOT: [u16; 2] = [21, 22];
 /// The numbers of U-Boot that boots by HTTP.
 pub const U_BOOT_HTTP: [u16; 2] = [23, 24];
+/// The numbers of firmware that boots by HTTP.
+pub(crate) const HTTP: [u16; 13] = [15, 16, 17, 18, 19, 20, 23, 24, 26, 28, 30, 38, 40];
 
 /// The registered numbers. The reference page has their names.
 pub const REGISTERED: RangeInclusive<u16> = 0..=41;
@@ -36,6 +42,40 @@ pub(crate) fn default_loader(number: u16) -> Option<&'static str> {
     LOADERS.iter().find(|(_, numbers)| numbers.contains(&number)).map(|(loader, _)| *loader)
 }
 
+/// Returns the number in a vendor class such as `PXEClient:Arch:00007:UNDI:003016`.
+pub(crate) fn in_vendor_class(vendor_class: &[u8]) -> Option<u16> {
+    const FIELD: &[u8] = b":Arch:";
+    let start = vendor_class.windows(FIELD.len()).position(|part| part == FIELD)?;
+    let rest = vendor_class.get(start + FIELD.len()..)?;
+    let digits = rest.split(|octet| !octet.is_ascii_digit()).next()?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The reason why a site has no loader for a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoLoader {
+    /// The client's architectures.
+    pub architectures: Vec<u16>,
+    /// The first file that would be a loader for it, if the site had it. None: no loader exists.
+    pub missing: Option<String>,
+}
+
+/// Maximum number of architectures in a text. Firmware sends one to four.
+const MAX_SHOWN_ARCHITECTURES: usize = 16;
+
+impl fmt::Display for NoLoader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.architectures.iter().take(MAX_SHOWN_ARCHITECTURES);
+        let numbers: Vec<_> = shown.map(u16::to_string).collect();
+        let noun = if numbers.len() == 1 { "architecture" } else { "architectures" };
+        write!(f, "no loader for {noun} {}", numbers.join(", "))?;
+        match &self.missing {
+            Some(file) => write!(f, ": the site has no file {file}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The loaders of a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaders {
@@ -46,17 +86,27 @@ pub struct Loaders {
 }
 
 impl Loaders {
-    /// Selects the loader for a machine by the first registered number of `architectures`; `preferred` is the loader in its
-    /// record. None if the site has no loader for it.
+    /// Selects the loader for a machine: that of the first of its `architectures` for which the
+    /// site has one. `preferred` is the loader in the machine's record, for whatever registered
+    /// architecture.
     pub fn choose<'a>(
         &'a self,
-        architectures: impl IntoIterator<Item = u16>,
+        architectures: &[u16],
         preferred: Option<&'a str>,
-    ) -> Option<&'a str> {
-        let number = architectures.into_iter().find(|number| REGISTERED.contains(number))?;
-        let site = self.instead.get(&number).map(String::as_str);
-        let file = preferred.or(site).or_else(|| default_loader(number))?;
-        self.present.contains(file).then_some(file)
+    ) -> Result<&'a str, NoLoader> {
+        let mut missing = None;
+        for number in architectures.iter().filter(|number| REGISTERED.contains(number)) {
+            let site = self.instead.get(number).map(String::as_str);
+            let Some(file) = preferred.or(site).or_else(|| default_loader(*number)) else {
+                continue;
+            };
+            if self.present.contains(file) {
+                return Ok(file);
+            }
+            missing.get_or_insert(file);
+        }
+        let missing = missing.map(str::to_owned);
+        Err(NoLoader { architectures: architectures.to_vec(), missing })
     }
 }
 
@@ -101,29 +151,71 @@ mod tests {
         for (number, file) in
             [(0, "undionly.kpxe"), (7, "snponly.efi"), (9, "snponly.efi"), (16, "snponly.efi")]
         {
-            assert_eq!(debian().choose([number], None), Some(file), "{number}");
+            assert_eq!(debian().choose(&[number], None), Ok(file), "{number}");
         }
     }
 
     #[test]
     fn a_loader_the_site_lacks_is_not_offered() {
         for number in [6, 8, 10, 11, 18, 36] {
-            assert_eq!(debian().choose([number], None), None, "{number}");
+            assert!(debian().choose(&[number], None).is_err(), "{number}");
         }
-        assert_eq!(debian().choose([7], Some("mine.efi")), None);
+        assert!(debian().choose(&[7], Some("mine.efi")).is_err());
     }
 
     #[test]
-    fn the_first_registered_architecture_selects_the_loader() {
-        assert_eq!(debian().choose([0xffff, 7, 0], None), Some("snponly.efi"));
-        assert_eq!(debian().choose([], None), None);
+    fn the_first_architecture_with_a_loader_selects_it() {
+        assert_eq!(debian().choose(&[0xffff, 7, 0], None), Ok("snponly.efi"));
+        assert_eq!(debian().choose(&[11, 12, 0, 7], None), Ok("undionly.kpxe"));
+    }
+
+    #[test]
+    fn the_reason_names_the_architectures_and_the_missing_file() {
+        let reason = |architectures: &[u16], preferred| {
+            debian().choose(architectures, preferred).unwrap_err().to_string()
+        };
+        assert_eq!(reason(&[12], None), "no loader for architecture 12");
+        let missing = "no loader for architectures 12, 11: the site has no file ipxe-arm64.efi";
+        assert_eq!(reason(&[12, 11], None), missing);
+        let own = "no loader for architecture 7: the site has no file mine.efi";
+        assert_eq!(reason(&[7], Some("mine.efi")), own);
+        assert!(reason(&[9; 2000], Some("x")).len() < 100);
+    }
+
+    #[test]
+    fn a_vendor_class_may_name_an_architecture() {
+        for (class, number) in [
+            ("PXEClient:Arch:00000:UNDI:002001", Some(0)),
+            ("HTTPClient:Arch:00016:UNDI:003001", Some(16)),
+            ("PXEClient:Arch:7", Some(7)),
+            ("PXEClient:Arch:70000:UNDI:003001", None),
+            ("PXEClient:Arch:", None),
+            ("PXEClient:Arch:x7", None),
+            ("PXEClient", None),
+        ] {
+            assert_eq!(in_vendor_class(class.as_bytes()), number, "{class}");
+        }
+        assert_eq!(in_vendor_class(b"PXEClient:Arch:00011\0\xff"), Some(11));
+    }
+
+    #[test]
+    fn the_reference_page_names_the_numbers_that_boot_by_http() {
+        let page = include_str!("../../../docs/reference/dhcp.md");
+        let rows = page.lines().filter_map(|line| {
+            let [_, number, firmware, ..] = line.split('|').collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            Some((number.trim().parse::<u16>().ok()?, firmware))
+        });
+        let http = rows.filter(|(_, firmware)| firmware.trim().ends_with("HTTP"));
+        assert_eq!(http.map(|(number, _)| number).collect::<Vec<_>>(), HTTP);
     }
 
     #[test]
     fn a_record_overrides_the_site_and_the_site_overrides_the_table() {
         let mut site = debian();
         site.instead.insert(7, "ipxe.efi".into());
-        assert_eq!(site.choose([7], None), Some("ipxe.efi"));
-        assert_eq!(site.choose([7], Some("snponly.efi")), Some("snponly.efi"));
+        assert_eq!(site.choose(&[7], None), Ok("ipxe.efi"));
+        assert_eq!(site.choose(&[7], Some("snponly.efi")), Ok("snponly.efi"));
     }
 }

@@ -13,6 +13,8 @@ pub enum DropReason {
     Relay,
     #[error("its vendor is ignored")]
     Vendor,
+    #[error("InfiniBand is not supported")]
+    Infiniband,
     #[error("no record of this machine")]
     Unknown,
     #[error("its record leaves it to another server")]

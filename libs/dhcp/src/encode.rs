@@ -18,6 +18,10 @@ const MIN_MESSAGE_OCTETS: usize = 576;
 /// A larger reply would be fragmented, and firmware does not reassemble fragments.
 const MAX_MESSAGE_OCTETS: usize = 1500;
 
+/// Options that firmware may read as text up to a NUL. A pad octet, which is 0, follows each of
+/// them (RFC 2132 section 3.1): without it, such firmware requests the file `snponly.efi\xff`.
+const PADDED: [u8; 2] = [code::TFTP_SERVER_NAME, code::BOOT_FILE_NAME];
+
 /// The options that are never dropped.
 const ESSENTIAL: [u8; 9] = [
     code::SUBNET_MASK,
@@ -81,9 +85,10 @@ fn fit(packet: &Packet, room: usize) -> Option<Cow<'_, Packet>> {
     Some(Cow::Owned(fitted))
 }
 
-/// Moves whole options into unused header fields until the rest fits, the longest first, since it fits in the fewest
-/// fields. The message type stays where a client without support for overload finds it, and the relay's option stays
-/// last (RFC 3046 section 2.1).
+/// Moves whole options into unused header fields until the rest fits, the longest first, since it
+/// fits in the fewest fields. The message type stays where a client without support for overload
+/// finds it, and the relay's option stays last (RFC 3046 section 2.1). The last octet of a field
+/// remains 0: firmware may read the field as text up to a NUL.
 fn overload(packet: &mut Packet, room: usize) -> Option<()> {
     let Packet { file, sname, options, .. } = packet;
     let mut movable: Vec<_> = options.iter().map(|(code, value)| (code, value.to_vec())).collect();
@@ -94,7 +99,7 @@ fn overload(packet: &mut Packet, room: usize) -> Option<()> {
     for (code, value) in movable {
         let has_room = |(_, field, moved): &&mut (u8, &mut [u8], Options)| {
             let unused = field.iter().all(|octet| *octet == 0);
-            unused && length(moved) + wire_length(&value) <= field.len()
+            unused && length(moved) + wire_length(code, &value) < field.len()
         };
         let Some((_, _, moved)) = fields.iter_mut().find(has_room) else { continue };
         moved.set(code, &value);
@@ -115,12 +120,13 @@ fn overload(packet: &mut Packet, room: usize) -> Option<()> {
 
 /// Returns the encoded length of `options` with the end mark, in octets.
 fn length(options: &Options) -> usize {
-    1 + options.iter().map(|(_, value)| wire_length(value)).sum::<usize>()
+    1 + options.iter().map(|(code, value)| wire_length(code, value)).sum::<usize>()
 }
 
-/// Returns the encoded length of one option in octets. An option over 255 octets is split (RFC 3396).
-fn wire_length(value: &[u8]) -> usize {
-    value.len() + 2 * value.len().div_ceil(255).max(1)
+/// Returns the encoded length of one option in octets, with its pad octet. An option over 255
+/// octets is split (RFC 3396).
+fn wire_length(code: u8, value: &[u8]) -> usize {
+    value.len() + 2 * value.len().div_ceil(255).max(1) + usize::from(PADDED.contains(&code))
 }
 
 /// Writes `options`: message type and server identifier first, as clients expect; the relay's option last; the end mark.
@@ -136,6 +142,9 @@ fn write(bytes: &mut Vec<u8>, options: &Options) {
         for fragment in value.chunks(255).chain(value.is_empty().then_some(value)) {
             bytes.extend([code, u8::try_from(fragment.len()).unwrap_or(u8::MAX)]);
             bytes.extend(fragment);
+        }
+        if PADDED.contains(&code) {
+            bytes.push(code::PAD);
         }
     }
     bytes.push(code::END);

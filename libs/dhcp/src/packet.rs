@@ -100,7 +100,9 @@ pub enum Malformed {
     Cookie,
     #[error("hardware address is not one interface's")]
     HardwareAddress,
-    #[error("the client has no Ethernet address")]
+    #[error(
+        "the client has neither an Ethernet address nor a client identifier that stands for one"
+    )]
     Hardware,
     #[error("an option runs past the end")]
     OptionOverrun,
@@ -167,8 +169,7 @@ impl Packet {
         Some(MessageType::from_repr(number).unwrap_or(MessageType::Other))
     }
 
-    /// Returns option 93 in the client's order of preference. Never read from option 60: iPXE repeats there the
-    /// value of the last reply.
+    /// Returns option 93 in the client's order of preference. An octet without its pair is ignored.
     pub fn architectures(&self) -> impl Iterator<Item = u16> {
         let listed = self.options.get(code::CLIENT_ARCHITECTURE).unwrap_or_default();
         let (pairs, _) = listed.as_chunks();
@@ -179,6 +180,26 @@ impl Packet {
     pub fn mac(&self) -> Option<MacAddress> {
         let [a, b, c, d, e, f, ..] = self.chaddr;
         (self.hlen == 6).then_some([a, b, c, d, e, f])
+    }
+
+    /// Returns the Ethernet address that stands for an InfiniBand client in lists and logs; no
+    /// interface has it. Such a client names itself in its client identifier only (RFC 4390): by an
+    /// Ethernet address, or by an identifier that ends in its GUID. The GUID without its two middle
+    /// octets is the address that makers of adapters derive from it. An identifier without a GUID
+    /// ends in a hash or a number: any of its bits may be set, so the bit of group addresses is
+    /// cleared. None for other clients, and if no octet is left but zeros.
+    pub(crate) fn infiniband_alias(&self) -> Option<MacAddress> {
+        if self.htype != INFINIBAND || self.hlen == 6 {
+            return None;
+        }
+        let chaddr = self.chaddr.get(..self.hlen.into()).unwrap_or_default();
+        let client_id = self.options.get(code::CLIENT_IDENTIFIER).unwrap_or_default();
+        let address = match client_id {
+            [ETHERNET, mac @ ..] if mac.len() == 6 => mac.first_chunk().copied(),
+            _ => client_id.split_first().and_then(|(_, id)| without_middle(id)),
+        };
+        let candidates = [address, without_middle(chaddr)].into_iter().flatten();
+        candidates.map(without_group_bit).find(|mac| *mac != [0; 6])
     }
 
     /// Moves options from `file`, then from `sname` to the others (RFC 2131 section 4.1 requires this order).
@@ -199,6 +220,17 @@ impl Packet {
         self.options.remove(code::OVERLOAD);
         Ok(())
     }
+}
+
+/// Returns `mac` with the bit of group addresses cleared (IEEE 802, bit 0 of the first octet).
+fn without_group_bit([first, b, c, d, e, f]: MacAddress) -> MacAddress {
+    [first & !1, b, c, d, e, f]
+}
+
+/// Returns the last eight octets of `id` without the two in their middle.
+fn without_middle(id: &[u8]) -> Option<MacAddress> {
+    let [a, b, c, _, _, d, e, f] = *id.last_chunk()?;
+    Some([a, b, c, d, e, f])
 }
 
 /// Reads fixed-size fields from the start. Fields beyond the end are zero.

@@ -1,10 +1,12 @@
 //! The reply to a request and its destination (docs/reference/dhcp.md, "Messages").
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
 
 use crate::boot_file;
+use crate::boot_reply::BootReply;
 use crate::config::{Mode, PoolTerms, ReplyInputs, Reservation};
 use crate::drop_reason::DropReason;
 use crate::encode::max_payload;
@@ -31,8 +33,8 @@ pub struct Reply {
     pub to: SocketAddrV4,
     /// The largest UDP payload that the client accepts, in octets.
     pub max_payload: usize,
-    /// The client's architectures, if boot is refused only because the site has no loader for them.
-    pub no_loader: Option<Vec<u16>>,
+    /// The boot part of the packet.
+    pub boot: BootReply,
 }
 
 impl Reply {
@@ -51,6 +53,16 @@ impl Reply {
     pub fn kind_label(&self) -> &'static str {
         self.packet.kind().map_or("none", Into::into)
     }
+
+    /// Returns the boot file of a client that is not refused, or what it gets in its place, as text
+    /// for timelines.
+    pub fn boot_file_label(&self) -> Cow<'static, str> {
+        match self.packet.options.get(code::BOOT_FILE_NAME) {
+            Some(file) => ["file ", &String::from_utf8_lossy(file)].concat().into(),
+            None if self.boot.is_offered() => "boot menu".into(),
+            None => "no file".into(),
+        }
+    }
 }
 
 /// Builds the reply to `request`.
@@ -62,6 +74,9 @@ pub fn reply(request: &Request, inputs: ReplyInputs<'_>) -> Result<Reply, DropRe
     let [a, b, c, ..] = request.mac;
     if link.ignored_vendors.contains(&[a, b, c]) {
         return Err(DropReason::Vendor);
+    }
+    if request.is_infiniband() && mode != Mode::Disabled {
+        return Err(DropReason::Infiniband);
     }
     let pinned = reservation.and_then(|own| own.port.as_ref()).filter(|port| port.pinned);
     if pinned.is_some_and(|port| !port.matches(&request.relayed(link))) {
@@ -115,7 +130,7 @@ impl Builder<'_> {
         }
         reply.packet.yiaddr = own.address.map_or(Ipv4Addr::UNSPECIFIED, |address| address.addr());
         reply_options::lease(&mut reply.packet.options, request.class, own, link);
-        reply.no_loader = boot_file::set(&mut reply.packet, request, &self.inputs);
+        reply.boot = boot_file::set(&mut reply.packet, request, &self.inputs);
         reply_options::boot_extras(&mut reply.packet, request);
         Ok(reply)
     }
@@ -214,8 +229,8 @@ impl Builder<'_> {
             None | Some(_) => {}
         }
         let mut reply = self.reply(kind, link.id);
-        let Reply { packet, no_loader, .. } = &mut reply;
-        *no_loader = boot_file::set(packet, self.request, &self.inputs);
+        let Reply { packet, boot, .. } = &mut reply;
+        *boot = boot_file::set(packet, self.request, &self.inputs);
         let server = match packet.options.get(code::TFTP_SERVER_NAME) {
             Some(name) => name.to_vec(),
             None if packet.siaddr.is_unspecified() => Vec::new(),
@@ -263,7 +278,7 @@ impl Builder<'_> {
             ..*request
         };
         let (to, max_payload) = (self.destination(), max_payload(request));
-        Reply { packet, datagram: Vec::new(), to, max_payload, no_loader: None }
+        Reply { packet, datagram: Vec::new(), to, max_payload, boot: BootReply::Absent }
     }
 
     /// Returns the destination of a reply, except of a NAK without relay and of the reply to an INFORM. A client without an

@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use crate::architecture::{U_BOOT, U_BOOT_HTTP};
+use smallvec::{SmallVec, smallvec};
+
+use crate::architecture::{BIOS, HTTP, U_BOOT, U_BOOT_HTTP, X64_UEFI_HTTP, in_vendor_class};
 use crate::config::Link;
 use crate::options::{code, sub_option};
 use crate::packet::{MacAddress, Malformed, Packet};
@@ -61,7 +63,7 @@ pub struct Received {
 pub struct Request {
     /// The packet.
     pub packet: Packet,
-    /// The client's Ethernet address.
+    /// The client's Ethernet address, or the one that stands for an InfiniBand client.
     pub mac: MacAddress,
     /// The client's class.
     pub class: ClientClass,
@@ -78,9 +80,16 @@ impl Request {
         Self::new(packet, received, link).ok_or(Malformed::Hardware)
     }
 
-    /// Classifies a request that was received on `link`. None if the client has no Ethernet address.
+    /// Classifies a request that was received on `link`. None if neither an Ethernet address nor a
+    /// client identifier names the client.
     pub fn new(packet: Packet, received: Received, link: &Link) -> Option<Self> {
-        let (mac, custom) = (packet.mac()?, link.custom_user_class.as_deref());
+        let mac = packet.mac().or_else(|| packet.infiniband_alias())?;
+        Some(Self::of(packet, mac, received, link))
+    }
+
+    /// Classifies a request of the client `mac`.
+    pub(crate) fn of(packet: Packet, mac: MacAddress, received: Received, link: &Link) -> Self {
+        let custom = link.custom_user_class.as_deref();
         let user_class = packet.options.get(code::USER_CLASS).unwrap_or_default();
         let is_site_build = custom.is_some_and(|custom| lists(user_class, custom.as_bytes()));
         let class = if is_site_build {
@@ -88,7 +97,29 @@ impl Request {
         } else {
             class(&packet, user_class)
         };
-        Some(Self { packet, mac, class, is_site_build, received })
+        Self { packet, mac, class, is_site_build, received }
+    }
+
+    /// True if the client is an InfiniBand interface. Such clients are not served, only reported.
+    pub fn is_infiniband(&self) -> bool {
+        self.packet.mac().is_none()
+    }
+
+    /// Returns the client's architectures in its order of preference: option 93. Firmware without
+    /// that option gets the number in its vendor class, else the default of its kind. iPXE does
+    /// not: its vendor class repeats the one of the last reply.
+    pub fn architectures(&self) -> SmallVec<[u16; 4]> {
+        let listed: SmallVec<_> = self.packet.architectures().collect();
+        if !listed.is_empty() {
+            return listed;
+        }
+        let default = match self.class {
+            ClientClass::Pxe => BIOS,
+            ClientClass::Http => X64_UEFI_HTTP,
+            ClientClass::Ipxe { .. } | ClientClass::Ordinary => return listed,
+        };
+        let vendor_class = self.packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
+        smallvec![in_vendor_class(vendor_class).unwrap_or(default)]
     }
 
     /// Returns the relay's address; none if the client is on our own link.
@@ -135,27 +166,41 @@ fn class(packet: &Packet, user_class: &[u8]) -> ClientClass {
         let http = features.and_then(|features| sub_option(features, IPXE_HTTP)).is_some();
         return ClientClass::Ipxe { http };
     }
-    match packet.options.get(code::VENDOR_CLASS) {
-        Some(vendor) if vendor.starts_with(b"PXEClient") => ClientClass::Pxe,
-        Some(vendor) if vendor.starts_with(b"HTTPClient") => ClientClass::Http,
+    let vendor = packet.options.get(code::VENDOR_CLASS).unwrap_or_default();
+    if vendor.starts_with(b"PXEClient") {
+        return ClientClass::Pxe;
+    }
+    if vendor.starts_with(b"HTTPClient") {
+        return ClientClass::Http;
+    }
+    match packet.architectures().next() {
         // U-Boot's vendor class is whatever its builder configured.
-        _ => match packet.architectures().next() {
-            Some(number) if U_BOOT.contains(&number) => ClientClass::Pxe,
-            Some(number) if U_BOOT_HTTP.contains(&number) => ClientClass::Http,
-            _ => ClientClass::Ordinary,
-        },
+        Some(number) if U_BOOT.contains(&number) => ClientClass::Pxe,
+        Some(number) if U_BOOT_HTTP.contains(&number) => ClientClass::Http,
+        // Installed systems name no architecture.
+        Some(number) if vendor.is_empty() && HTTP.contains(&number) => ClientClass::Http,
+        Some(_) if vendor.is_empty() => ClientClass::Pxe,
+        Some(_) | None => ClientClass::Ordinary,
     }
 }
 
 /// True if a user class is `name`, or is a list with the element `name`. iPXE sends the bare name, RFC 3004 requires a list.
+/// NULs at the end of either do not matter.
 fn lists(user_class: &[u8], name: &[u8]) -> bool {
     let mut list = user_class;
-    let mut listed = user_class == name;
+    let mut listed = without_nuls(user_class) == name;
     while let Some((length, rest)) = list.split_first()
         && let Some((element, rest)) = rest.split_at_checked((*length).into())
     {
-        listed |= element == name;
+        listed |= without_nuls(element) == name;
         list = rest;
     }
     listed
+}
+
+fn without_nuls(mut text: &[u8]) -> &[u8] {
+    while let [rest @ .., 0] = text {
+        text = rest;
+    }
+    text
 }

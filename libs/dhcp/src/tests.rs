@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod boot_file;
+mod boot_reply;
 mod captured;
 mod codec;
+mod exchange;
+mod infiniband;
 mod messages;
 mod relay_ports;
 mod reply_options;

@@ -2,7 +2,7 @@
 //! or a file: bytes and the time are arguments.
 //!
 //! - [`packet`]: the packets of RFC 1350 and the option acknowledgement of RFC 2347.
-//! - [`file_name`]: checks the name in a request.
+//! - [`file_name`]: checks the name in a request, and finds the file names that it may stand for.
 //! - [`negotiation`]: the transfer mode, and the options that a transfer uses.
 //! - [`transfer`]: one transfer as a state machine; [`window`]: the blocks that are not yet acknowledged; `pacing`: how many
 //!   of them are sent at once, and the retransmission timeout.
@@ -16,7 +16,7 @@ pub mod packet;
 pub mod transfer;
 pub mod window;
 
-pub use file_name::{InvalidFileName, check_file_name};
+pub use file_name::{InvalidFileName, check_file_name, possible_file_names};
 pub use negotiation::{TransferMode, TransferOptions};
 pub use packet::{ClientPacket, ErrorCode, FileRequest, Options, error_packet};
 pub use transfer::{Event, NextStep, Transfer, TransferOutcome};

@@ -306,13 +306,14 @@ impl Allocator {
             reason: reason(subnet, dropped).into(),
             relay: request.relay().map_or_else(String::new, |relay| relay.to_string()),
             circuit_id: request.relayed(link).circuit_id.unwrap_or_default().to_vec(),
-            architectures: request.packet.architectures().map(u32::from).collect(),
+            architectures: request.architectures().into_iter().map(u32::from).collect(),
             vendor_class: String::from_utf8_lossy(vendor_class).into_owned(),
             subnet: subnet.map_or_else(String::new, |subnet| subnet.network.to_string()),
             server_address: link.id.to_string(),
             ..UnknownMachine::default()
         };
         let is_logged = self.unknown.record(Mac(request.mac), client, now);
+        let is_logged = is_logged && !request.is_infiniband();
         if is_logged && subnet.is_some_and(|subnet| subnet.unknown != Unknown::Ignore) {
             let (mac, relay) = (Mac(request.mac), request.packet.giaddr);
             tracing::info!(%mac, %relay, "DHCP request of a machine without a record");
@@ -323,6 +324,7 @@ impl Allocator {
 /// Returns why a client of `subnet` has no record.
 fn reason(subnet: Option<&Subnet>, dropped: Option<DropReason>) -> Reason {
     match (subnet.map(|subnet| subnet.unknown), dropped) {
+        (_, Some(DropReason::Infiniband)) => Reason::Infiniband,
         (None, _) => Reason::NoSubnet,
         (Some(Unknown::Ignore | Unknown::Report | Unknown::Generic), _) => Reason::Policy,
         (Some(Unknown::Enrol), Some(DropReason::PoolExhausted)) => Reason::PoolExhausted,

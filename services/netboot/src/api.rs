@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use dhcp::SimulatedRelay;
 use futures_util::Stream;
 use runtime::Clock;
 use store::serving;
@@ -20,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use self::log::Reader;
 use crate::dhcp_server::View;
-use crate::explain::{BootQuestion, SimulatedRelay, Target, explain};
+use crate::explain::{BootQuestion, Target, explain};
 use crate::machine_view::{self, MachineView};
 use crate::syslog::Lines;
 use crate::timeline::records::{self, BootStore};

@@ -1,7 +1,7 @@
 //! The DHCP sockets: receives requests, sends replies.
 //!
 //! ```text
-//! datagram ─▶ dhcp::Request ─▶ reply cache ─▶ respond(view, request) ─▶ effects applied ─▶ reply sent ─▶ timeline
+//! datagram ─▶ dhcp::Request ─▶ its exchange ─▶ reply cache ─▶ respond(view, request) ─▶ effects applied ─▶ reply sent ─▶ timeline
 //!                                               ACK of a pool address: └─▶ timeline ─▶ claim committed ─▶ reply sent
 //! ```
 //!
@@ -9,11 +9,12 @@
 //! has room for a rack that is powered on at once. Only the ACK of a pool address waits for the store, in a task of its own.
 //!
 //! - [`respond`](mod@respond): the response to a request, pure. [`link_state`]: loaders and declined addresses.
-//! - `answer_log`: the log of answered requests.
+//! - `answer_log`, `refusal_log`: the log of answered requests, and of clients that are never served.
 //! - [`reply_cache`]: replies to repeated requests. [`DeferredAck`]: replies that wait for a commit.
 
 mod answer_log;
 pub mod link_state;
+mod refusal_log;
 pub mod reply_cache;
 pub mod respond;
 
@@ -22,7 +23,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Instant;
 
-use dhcp::{ClientClass, DropReason, ListenPort, Received, Reply, Request};
+use dhcp::{ClientClass, DropReason, ListenPort, Malformed, Received, Reply, Request};
 use runtime::clock::Clock;
 use runtime::rate_limit::{Rate, RateLimiter};
 use socket2::{Domain, Protocol, Type};
@@ -32,6 +33,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::answer_log::AnswerLog;
+use self::refusal_log::RefusalLog;
 use self::reply_cache::{EncodedReply, ReplyCache};
 pub use self::respond::{Effects, Response, View, respond};
 use crate::Mac;
@@ -64,6 +66,7 @@ const MAX_DEFERRED_ACKS: usize = 2048;
 pub struct Server {
     view: View,
     log: AnswerLog,
+    refusals: RefusalLog,
     metrics: Metrics,
     clock: Clock,
     /// Receives the id of a machine when its firmware begins a new boot.
@@ -112,6 +115,7 @@ impl Server {
         Self {
             view,
             log,
+            refusals: RefusalLog::default(),
             metrics,
             clock: Clock::system(),
             boot_signs,
@@ -175,9 +179,9 @@ impl Server {
         let broadcast = arrival.to.is_broadcast();
         let received = Received { source: arrival.source, broadcast, port };
         let parsed = Request::parse(datagram, received, &self.view.link);
-        let request =
-            parsed.inspect_err(|malformed| self.metrics.dropped((*malformed).into())).ok()?;
+        let request = parsed.map_err(|error| self.log_malformed(error, datagram, now)).ok()?;
         let (view, mac) = (&self.view, Mac(request.mac));
+        let request = view.link_state.complete(request, &view.link, now.monotonic);
         let machine = view.machine(&request);
         if self.is_over_limit(mac, machine.is_some(), now.monotonic) {
             self.metrics.dropped("rate");
@@ -229,13 +233,15 @@ impl Server {
         let response = self.reserve(request, machine, now).and_then(|mut response| {
             self.record(request, machine, &mut response, events, now);
             let reply = response.reply?;
-            Ok((reply, response.decision, response.offer, response.effects.claim))
+            Ok((reply, response.decision, response.effects.claim))
         });
-        let (reply, decision, offer, claim) =
+        let dropped = response.as_ref().err().copied();
+        self.view.link_state.record_response(request, dropped, now.monotonic);
+        let (reply, decision, claim) =
             response.inspect_err(|reason| self.log_drop(*reason, request)).ok()?;
         let kind = reply.kind_label();
         self.metrics.replies.get_or_create(&[("type", kind)]).inc();
-        self.log.write(request, machine, &reply, &decision, offer);
+        self.log.write(request, machine, &reply, &decision);
         Some((reply, claim))
     }
 
@@ -289,6 +295,7 @@ impl Server {
         {
             let is_loader = matches!(request.class, ClientClass::Ipxe { .. });
             scripts.history.record_exchange(machine, is_loader);
+            scripts.history.record_firmware(machine, request);
         }
         if let Some(machine) = machine.filter(|_| request.class == ClientClass::Ordinary) {
             scripts.history.end_loading(machine.id);
@@ -390,7 +397,13 @@ impl Server {
     fn log_drop(&self, reason: DropReason, request: &Request) {
         let (mac, xid) = (Mac(request.mac), request.packet.xid);
         tracing::debug!(%mac, dhcp.xid = xid, %reason, "DHCP request dropped");
+        self.refusals.write(request, reason, self.clock.monotonic());
         self.metrics.dropped(reason.into());
+    }
+
+    fn log_malformed(&self, malformed: Malformed, datagram: &[u8], now: Timestamps) {
+        self.refusals.write_malformed(malformed, datagram, now.monotonic);
+        self.metrics.dropped(malformed.into());
     }
 }
 

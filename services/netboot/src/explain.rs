@@ -3,7 +3,7 @@
 //! This module decides nothing: it encodes the request as the client would, and calls the functions that respond to machines.
 //! The effects of the response are discarded.
 //!
-//! - `request`: requests of clients and relays. `decision_inputs`: the facts.
+//! - `request`: requests of clients. `decision_inputs`: the facts.
 
 mod decision_inputs;
 mod request;
@@ -13,12 +13,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use dhcp::options::code;
-use dhcp::{BootOffer, MessageType, Reply, Request};
+use dhcp::{MessageType, Reply, Request, SimulatedRelay};
 use runtime::Clock;
 use tinwright::netboot::v1 as pb;
 use tinwright::netboot::v1::dhcp_reply::Type;
-
-pub use request::SimulatedRelay;
 
 use crate::Mac;
 use crate::allocation::{Applicant, Timestamps};
@@ -62,7 +60,8 @@ pub struct BootQuestion {
     pub target: Target,
     /// The program. [`pb::ClientClass::Ipxe`] is this site's build of iPXE, loaded by firmware.
     pub class: pb::ClientClass,
-    /// The value of option 93. None: derived from the class and the machine's record.
+    /// The value of option 93. None: that of the machine's last request of this class, else derived
+    /// from the class and the machine's record.
     pub architecture: Option<u16>,
     /// The relay. None: that of the switch port in the machine's record.
     pub relay: Option<SimulatedRelay>,
@@ -106,8 +105,13 @@ impl<'a> Simulation<'a> {
         };
         let relay = question.relay.clone().or_else(recorded);
         let request = |machine: Option<&MachineView>| {
+            let architectures = match (question.architecture, machine) {
+                (Some(number), _) => vec![number],
+                (None, Some(machine)) => seen_architectures(scripts, machine, question.class),
+                (None, None) => Vec::new(),
+            };
             let processor = machine.map_or("", |machine| &machine.hardware.architecture);
-            let direct = request::discover(mac?, question.class, question.architecture, processor);
+            let direct = request::discover(mac?, question.class, &architectures, processor);
             let packet = match &relay {
                 Some(relay) => relay.forward(direct),
                 None => direct,
@@ -186,9 +190,8 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
             view.scripts.decision(simulation.machine.as_deref(), feed, subnet)
         }
     };
-    let boot_offered = decision.offer() == BootOffer::Offered;
     let dhcp = response.map(|response| match &response.reply {
-        Ok(reply) => dhcp_reply(reply, boot_offered),
+        Ok(reply) => dhcp_reply(reply, decision.fact),
         Err(reason) => pb::DhcpReply { drop_reason: reason.to_string(), ..Default::default() },
     });
     let needed_files = environment_files(simulation.machine.as_deref(), &decision.boot);
@@ -209,7 +212,25 @@ pub fn explain(question: &BootQuestion, view: &View, clock: &Clock) -> pb::Expla
     }
 }
 
-fn dhcp_reply(reply: &Reply, boot_offered: bool) -> pb::DhcpReply {
+/// Returns the architectures that the firmware of `machine` last named as `class`; empty if it is
+/// not known.
+fn seen_architectures(
+    scripts: &BootScripts,
+    machine: &MachineView,
+    class: pb::ClientClass,
+) -> Vec<u16> {
+    let class = match class {
+        pb::ClientClass::Pxe | pb::ClientClass::IpxeRom => dhcp::ClientClass::Pxe,
+        pb::ClientClass::Http => dhcp::ClientClass::Http,
+        pb::ClientClass::Ipxe | pb::ClientClass::Ordinary | pb::ClientClass::Unspecified => {
+            return Vec::new();
+        }
+    };
+    let seen = scripts.history.firmware(machine).filter(|seen| seen.class == class);
+    seen.map(|seen| seen.architectures).unwrap_or_default()
+}
+
+fn dhcp_reply(reply: &Reply, fact: Fact) -> pb::DhcpReply {
     let text = |code| Some(String::from_utf8_lossy(reply.packet.options.get(code)?).into_owned());
     let address = |address: Ipv4Addr| {
         if address.is_unspecified() { String::new() } else { address.to_string() }
@@ -220,8 +241,9 @@ fn dhcp_reply(reply: &Reply, boot_offered: bool) -> pb::DhcpReply {
         address: address(reply.packet.yiaddr),
         next_server: address(reply.packet.siaddr),
         boot_file: text(code::BOOT_FILE_NAME).unwrap_or_default(),
-        boot_offered: boot_offered && reply.no_loader.is_none(),
-        no_loader: reply.no_loader.iter().flatten().copied().map(u32::from).collect(),
+        boot_offered: reply.boot.is_offered(),
+        no_loader: reply.boot.no_loader().iter().copied().map(u32::from).collect(),
+        boot_refusal: reply.boot.refusal(fact).unwrap_or_default(),
     }
 }
 

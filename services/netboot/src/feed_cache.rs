@@ -5,6 +5,7 @@ use fleet::CacheContents;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::instance::v1::instance::Os;
+use tinwright::secret::Secrets as _;
 
 /// The parts of the records that netboot needs while the feeds are stale.
 pub const CACHE_CONTENTS: CacheContents =
@@ -20,22 +21,13 @@ fn trim_hardware(hardware: &Hardware) -> Option<Hardware> {
 }
 
 fn trim_instance(instance: &Instance) -> Option<Instance> {
-    let mut cached = Instance {
-        userdata: String::new(),
-        vendor_data: String::new(),
-        network_config: String::new(),
-        crypted_root_password: String::new(),
-        lookup_id: String::new(),
-        extra: Vec::new(),
-        template_values: Default::default(),
-        ssh_keys: Vec::new(),
-        tags: Vec::new(),
-        ..instance.clone()
-    };
-    if let Some(Os::CustomIpxe(script)) = &mut cached.os {
+    let mut whole = instance.clone();
+    if let Some(Os::CustomIpxe(script)) = &mut whole.os {
         blank(&mut script.contents);
     }
-    Some(cached)
+    let os = whole.os.take();
+    let cached = Instance { ssh_keys: Vec::new(), tags: Vec::new(), ..whole };
+    Some(Instance { os, ..cached.without_secrets() })
 }
 
 /// Replaces `script`, if there is one: its presence decides what a machine boots; its text is served while the feeds are live
@@ -60,12 +52,15 @@ mod tests {
         let instance = Instance {
             hostname: "web".into(),
             userdata: "hunter2".into(),
+            userdata_bytes: b"hunter2".into(),
+            extra: b"hunter2".into(),
+            tags: vec!["rack=1".into()],
             os: Some(Os::CustomIpxe(script)),
             ..Instance::default()
         };
         let cached = trim_instance(&instance).unwrap();
-        assert_eq!((cached.hostname.as_str(), cached.userdata.as_str()), ("web", ""));
-        let Some(Os::CustomIpxe(script)) = &cached.os else { panic!() };
-        assert_eq!(script.contents, "#!ipxe");
+        let blanked = CustomIpxe { contents: "#!ipxe".into(), ..CustomIpxe::default() };
+        let os = Some(Os::CustomIpxe(blanked));
+        assert!(cached == Instance { hostname: "web".into(), os, ..Instance::default() });
     }
 }

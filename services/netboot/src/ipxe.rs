@@ -5,6 +5,7 @@
 //! and every script ends with `exit 1`: after a plain `exit` UEFI firmware opens its set-up screen and does not boot the next
 //! device.
 
+use tinwright::check;
 use tinwright::netboot::v1::ScriptKind;
 
 /// Octets of the longest custom script.
@@ -27,9 +28,6 @@ const IMAGE: &str = "kernel";
 const INITRD: &str = "initrd=initrd";
 /// Octets of a usual command line.
 const USUAL_BYTES: usize = 1024;
-/// Settings of iPXE that the address of a platform's script may name.
-const PLATFORM_SETTINGS: [&str; 8] =
-    ["uuid", "mac", "mac:hexhyp", "mac:hexraw", "serial", "ip", "buildarch", "platform"];
 /// Script that boots the next device.
 const EXIT: &str = "#!ipxe\nexit 1\n";
 
@@ -229,20 +227,11 @@ imgfetch --name note ";
 /// Renders the wrapper that runs the custom script at `address`. A custom script is chained to and never served directly:
 /// the wrapper goes on however it ends. One that ends in an error is run again, three times. `own_url` with `.started` is
 /// fetched before, since afterwards the machine may run anything, and with `.failed` when the wrapper gives up.
+///
+/// The address may name [`SCRIPT_URL_SETTINGS`](check::SCRIPT_URL_SETTINGS): iPXE puts in the
+/// machine's values.
 pub fn custom(address: &str, own_url: &str) -> Result<String, Error> {
-    wrapper(url("script address", address)?, own_url)
-}
-
-/// Renders the same for the script of a platform, whose address may name [`PLATFORM_SETTINGS`]: iPXE puts in the machine's values.
-pub fn platform(address: &str, own_url: &str) -> Result<String, Error> {
-    let expanded = PLATFORM_SETTINGS
-        .iter()
-        .fold(address.to_owned(), |text, setting| text.replace(&format!("${{{setting}}}"), "0"));
-    url("script address", &expanded)?;
-    wrapper(address, own_url)
-}
-
-fn wrapper(address: &str, own_url: &str) -> Result<String, Error> {
+    url("script address", &check::expand_script_url(address))?;
     let own = url("status URL", own_url)?;
     Ok(format!(
         "#!ipxe

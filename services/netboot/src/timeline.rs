@@ -68,6 +68,8 @@ pub struct BootStep {
     pub script: Option<(ScriptKind, Fact)>,
     /// The detail, for people: the name of a file, or the reason of a failure or refusal.
     pub detail: Cow<'static, str>,
+    /// The reason why a DHCP request is not offered a boot, if it is refused one.
+    pub refusal: Option<String>,
     /// True for the refusal of a boot that was not seen from its firmware on.
     pub is_unseen: bool,
 }
@@ -75,7 +77,8 @@ pub struct BootStep {
 impl BootStep {
     /// A step of a kind that has nothing but a detail.
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, class: None, script: None, detail: detail.into(), is_unseen: false }
+        let (class, script, refusal, detail) = (None, None, None, detail.into());
+        Self { kind, class, script, detail, refusal, is_unseen: false }
     }
 
     /// A boot that was refused.
@@ -93,6 +96,14 @@ impl BootStep {
     pub fn ack(class: ClientClass, file: &str) -> Self {
         let detail = [class_name(class), ", ", file].concat();
         Self { class: Some(class), ..Self::new(Kind::DhcpAck, detail) }
+    }
+
+    /// The same step with the reason for which its client is refused a boot, if it is.
+    pub fn with_refusal(mut self, refusal: Option<String>) -> Self {
+        if let Some(reason) = &refusal {
+            self.detail = [&self.detail, ", refused: ", reason].concat().into();
+        }
+        Self { refusal, ..self }
     }
 
     /// A script that was served.

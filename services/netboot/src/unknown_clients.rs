@@ -123,6 +123,12 @@ impl UnknownClients {
         });
     }
 
+    /// Returns all clients that are due to be reported, and counts them as reported.
+    #[cfg(test)]
+    pub(crate) fn due(&self, now: SystemTime) -> Vec<UnknownMachine> {
+        self.take_due(usize::MAX, now)
+    }
+
     /// Returns the number of clients.
     pub fn count(&self) -> usize {
         self.all().len()

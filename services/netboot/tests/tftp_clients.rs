@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netboot::tftp::server::Settings;
-use netboot::tftp::{Directories, FinishedRequest, RequestResult, Server};
+use netboot::tftp::{Directories, FinishedRequest, RequestResult, RequestedFile, Server};
 use tftp::{ErrorCode, TransferOutcome, error_packet};
 use tokio::net::UdpSocket;
 use tokio::process::Command;
@@ -84,11 +84,13 @@ impl TestServer {
 
     /// Returns the result of the next request that ends.
     async fn result(&mut self) -> RequestResult {
-        tokio::time::timeout(TEST_TIMEOUT, self.finished.recv())
-            .await
-            .expect("the request ends")
-            .unwrap()
-            .result
+        self.next().await.result
+    }
+
+    /// Returns the next request that ends.
+    async fn next(&mut self) -> FinishedRequest {
+        let next = tokio::time::timeout(TEST_TIMEOUT, self.finished.recv());
+        next.await.expect("the request ends").unwrap()
     }
 
     async fn client_socket(&self) -> ClientSocket {
@@ -208,6 +210,52 @@ async fn no_client_reads_outside_the_directory_or_writes() {
     let output = server.client("curl -s -T got tftp://127.0.0.1:{port}/got").await;
     assert_eq!(output.status.code(), Some(69), "curl's code for error 2");
     assert!(!server.served.path().join("got").exists());
+}
+
+#[tokio::test]
+async fn a_file_is_served_although_octets_of_another_packet_follow_its_name() {
+    let mut server = TestServer::start().await;
+    for name in [
+        &b"loader.efi\xff"[..],
+        b"loader.efia\x11",
+        b"\\loader.efi\r\n",
+        b"//loader.efi ",
+        b"52-54-00-00-00-01/loader.efiR\x06\x01\x04gi/1",
+        b"LOADER.EFI",
+        b"Loader.efi\xff\x01",
+    ] {
+        let client = server.client_socket().await;
+        client.send(&[b"\0\x01", name, b"\0octet\0"].concat(), client.server.into()).await;
+        let (response, from) = client.receive().await;
+        assert_eq!(response[4..], loader()[..512], "{}", name.escape_ascii());
+        client.send(&error_packet(ErrorCode::UNDEFINED, "enough"), from).await;
+        let finished = server.next().await;
+        let Some(RequestedFile::File { path, .. }) = finished.file else { panic!("{finished:?}") };
+        assert!(path.eq_ignore_ascii_case("loader.efi"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_longer_name_is_another_file() {
+    let mut server = TestServer::start().await;
+    for (name, code) in [
+        (&b"loader.efi.sig"[..], ErrorCode::NOT_FOUND),
+        (b"loader.efi~", ErrorCode::NOT_FOUND),
+        (b"loader.efixyz\x11", ErrorCode::NOT_FOUND),
+        (b"netboot-not-allowed\xff", ErrorCode::NOT_FOUND),
+        (b"../notes.txt\xff", ErrorCode::ACCESS_VIOLATION),
+        (b"\xff", ErrorCode::ACCESS_VIOLATION),
+    ] {
+        let client = server.client_socket().await;
+        client.send(&[b"\0\x01", name, b"\0octet\0"].concat(), client.server.into()).await;
+        assert!(client.receive().await.0.starts_with(b"\0\x05"), "{}", name.escape_ascii());
+        assert_eq!(
+            server.result().await,
+            RequestResult::Refused(code.0),
+            "{}",
+            name.escape_ascii()
+        );
+    }
 }
 
 /// A client that sends and receives single packets.

@@ -7,13 +7,17 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use dhcp::options::code;
+use dhcp::{Link, ListenPort, MessageType, Packet};
 use fleet::Fleet;
 use netboot::bootscripts::platform::PrivateFileRequest;
 use netboot::bootscripts::{BootScripts, ScriptRequest};
+use netboot::datagram::Arrival;
+use netboot::dhcp_server::{Remaining, Server, View};
 use netboot::leases::{Claim, ClaimResult, Leases};
 use netboot::machine_view::Index;
 use netboot::pool::{Event, State};
-use netboot::{Mac, site};
+use netboot::{Mac, Metrics, site};
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
 use runtime::neighbour::NeighbourCheck;
@@ -194,6 +198,78 @@ fn a_refusal_of_a_platforms_machine_is_logged_with_what_was_presented_and_withou
     assert!(!file(MACHINE.into(), "closed"));
     assert_eq!(log.count("uuid=\"closed\""), 1);
     assert_eq!(log.count(path.split('/').nth(1).unwrap()), 0, "the token");
+}
+
+/// Sends `packet` to a server with the machine of `boots` and without loaders, and with the option
+/// `vendor_class`.
+fn send(boots: &BootScripts, mut packet: Packet, vendor_class: &str) {
+    packet.options.set(code::VENDOR_CLASS, vendor_class);
+    let link = Arc::new(Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080"));
+    let view = View { scripts: Arc::new(boots.clone()), link, link_state: Arc::default() };
+    let server = Server::new(view, Metrics::default(), tokio::sync::mpsc::channel(1).0);
+    let datagram = packet.encode(1500).unwrap();
+    let arrival = Arrival {
+        length: datagram.len(),
+        source: "0.0.0.0:68".parse().unwrap(),
+        to: Ipv4Addr::BROADCAST,
+        local: [192, 0, 2, 1].into(),
+        interface: 1,
+    };
+    server.reply(&datagram, &arrival, ListenPort::Dhcp, &mut Remaining::default());
+}
+
+#[test]
+fn a_refused_boot_file_is_logged_as_refused_with_its_reason() {
+    let log = &*LOG;
+    let id = HardwareId::new();
+    let (boots, fleet) = machine(id);
+    let line = |offer: &str| {
+        log.count_both(&format!("hardware.id=\"{id}\""), &format!("offer=\"{offer}\""))
+    };
+    let discover = Packet::request(MessageType::Discover, MAC.0);
+    send(&boots, discover.clone(), "PXEClient:Arch:00012:UNDI:003016");
+    assert_eq!((line("refused"), line("offered")), (1, 0));
+    let reason = "offer=\"refused\" reason=\"no loader for architecture 12\"";
+    assert_eq!(log.count_both(&format!("hardware.id=\"{id}\""), reason), 1);
+    send(&boots, discover, "an installed system");
+    assert_eq!((line("none"), line("offered")), (1, 0));
+    fleet.workflow(FeedEvent::Snapshot(vec![]));
+    fleet.instance(FeedEvent::Snapshot(vec![occ::Instance {
+        id: "i".into(),
+        state: occ::State::Active.into(),
+        hardware_id: id.to_string(),
+        os: Some(occ::instance::Os::OperatingSystem(Default::default())),
+        ..occ::Instance::default()
+    }]));
+    let renewal = Packet { ciaddr: MACHINE, ..Packet::request(MessageType::Request, MAC.0) };
+    send(&boots, renewal, "an installed system");
+    assert_eq!((line("none"), line("refused")), (2, 1));
+}
+
+#[test]
+fn a_request_over_infiniband_is_logged_as_refused_with_its_client_identifier() {
+    let log = &*LOG;
+    let (boots, _fleet) = machine(HardwareId::new());
+    let mut discover = Packet::request(MessageType::Discover, [0; 6]);
+    (discover.htype, discover.hlen) = (32, 0);
+    let client_id: [u8; 13] = [0xff, 0, 0, 0, 0, 0x24, 0x8a, 0x07, 0x03, 0x00, 0x91, 0x6e, 0x12];
+    discover.options.set(code::CLIENT_IDENTIFIER, client_id);
+    send(&boots, discover, "PXEClient:Arch:00007:UNDI:003016");
+    let line =
+        "DHCP request refused mac=24:8a:07:91:6e:12 client_id=\"ff00000000248a070300916e12\"";
+    assert_eq!(log.count_both(line, "reason=InfiniBand is not supported"), 1);
+}
+
+#[test]
+fn a_client_without_a_usable_client_identifier_is_logged_with_what_it_sent() {
+    let log = &*LOG;
+    let (boots, _fleet) = machine(HardwareId::new());
+    let mut discover = Packet::request(MessageType::Discover, [0; 6]);
+    (discover.htype, discover.hlen) = (32, 0);
+    discover.options.set(code::CLIENT_IDENTIFIER, [0xff, 1, 2, 3, 4, 5, 6, 7]);
+    send(&boots, discover, "PXEClient:Arch:00007:UNDI:003016");
+    let line = "DHCP request refused client_id=\"ff01020304050607\"";
+    assert_eq!(log.count_both(line, "reason=InfiniBand is not supported"), 1);
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use netboot::Metrics;
 use netboot::syslog::Lines;
-use netboot::syslog::message::Message;
 use netboot::syslog::server::{LineLimit, Server};
 use runtime::Clock;
+use syslog::Message;
 
 use crate::Target;
 use crate::site::{NODE1, NODE2, index};
@@ -116,10 +116,10 @@ impl Target for Syslog {
 
     fn take(&mut self, input: &[u8]) -> anyhow::Result<()> {
         let datagram = input.get(..MAX_DATAGRAM_OCTETS).unwrap_or(input);
-        let message = Message::parse(datagram);
+        let message = syslog::parse(datagram);
         check_message(datagram, &message)?;
         if let Some(line) = encode(&message) {
-            let parsed = Message::parse(line.as_bytes());
+            let parsed = syslog::parse(line.as_bytes());
             let parsed = Message { sent: message.sent, ..parsed };
             anyhow::ensure!(
                 parsed == message,

@@ -21,13 +21,19 @@ fn clients_are_classified_by_their_options() {
     let class = |options: RawOptions<'_>| {
         Request::new(with(packet(DISCOVER), options), broadcast(), &link).unwrap().class
     };
-    let rows: [(RawOptions<'_>, ClientClass); 9] = [
+    let rows: [(RawOptions<'_>, ClientClass); 15] = [
         (&[], ClientClass::Ordinary),
         (&[(60, b"PXEClient:Arch:00000:UNDI:002001")], ClientClass::Pxe),
         (&[(60, b"HTTPClient:Arch:00016:UNDI:003001")], ClientClass::Http),
         (&[(60, b"udhcp 1.35.0")], ClientClass::Ordinary),
         (&[(77, b"iPXE")], ClientClass::Ipxe { http: false }),
         (&[(77, b"\x01x\x04iPXE")], ClientClass::Ipxe { http: false }),
+        (&[(77, b"iPXE\0")], ClientClass::Ipxe { http: false }),
+        (&[(77, b"\x05iPXE\0\0")], ClientClass::Ipxe { http: false }),
+        (&[(93, &[0, 7])], ClientClass::Pxe),
+        (&[(93, &[0, 16])], ClientClass::Http),
+        (&[(60, b"udhcp 1.35.0"), (93, &[0, 7])], ClientClass::Ordinary),
+        (&[(93, &[7])], ClientClass::Ordinary),
         (&[(60, b"PXEClient"), (175, b"\x13\x01\x01")], ClientClass::Ipxe { http: true }),
         (&[(175, b"")], ClientClass::Ipxe { http: false }),
         (&[(77, b"Tinwright")], ClientClass::Ipxe { http: true }),
@@ -38,12 +44,33 @@ fn clients_are_classified_by_their_options() {
 }
 
 #[test]
-fn the_architecture_is_never_read_from_the_vendor_class() {
-    let architectures = |options: &[(u8, &[u8])]| {
-        request(&with(packet(DISCOVER), options)).packet.architectures().collect::<Vec<_>>()
-    };
-    assert!(architectures(&[(60, b"PXEClient:Arch:00007")]).is_empty());
-    assert_eq!(architectures(&[(60, b"PXEClient:Arch:00007"), (93, &[0, 0, 0, 11, 9])]), [0, 11]);
+fn without_option_93_the_architecture_is_that_of_the_vendor_class_or_the_default() {
+    type RawOptions<'a> = &'a [(u8, &'a [u8])];
+    let rows: [(RawOptions<'_>, &[u16]); 10] = [
+        (&[(60, b"PXEClient:Arch:00007"), (93, &[0, 0, 0, 11, 9])], &[0, 11]),
+        (&[(60, b"PXEClient:Arch:00007:UNDI:003016")], &[7]),
+        (&[(60, b"PXEClient:Arch:00007:UNDI:003016"), (93, &[7])], &[7]),
+        (&[(60, b"PXEClient:Arch:00000:UNDI:002001")], &[0]),
+        (&[(60, b"PXEClient")], &[0]),
+        (&[(60, b"PXEClient"), (93, b"")], &[0]),
+        (&[(60, b"HTTPClient:Arch:00019:UNDI:003001")], &[19]),
+        (&[(60, b"HTTPClient")], &[16]),
+        (&[(60, b"PXEClient:Arch:00007"), (77, b"iPXE")], &[]),
+        (&[(60, b"MSFT 5.0")], &[]),
+    ];
+    for (options, expected) in rows {
+        let request = request(&with(packet(DISCOVER), options));
+        assert_eq!(request.architectures()[..], *expected, "{options:?}");
+    }
+}
+
+#[test]
+fn firmware_without_an_architecture_gets_the_loader_of_x86_bios() {
+    let silent = with(packet(DISCOVER), &[(60, b"PXEClient:Arch:00000:UNDI:002001")]);
+    for request in [silent.clone(), with(silent, &[(93, &[0])])] {
+        let reply = ask(&request).unwrap();
+        assert_eq!((file(&reply.packet), reply.boot), ("undionly.kpxe", BootReply::Offered));
+    }
 }
 
 #[test]
@@ -166,7 +193,34 @@ fn no_record_overrides_a_refusal() {
 #[test]
 fn an_architecture_without_a_loader_is_refused_and_reported() {
     let reply = ask(&pxe(DISCOVER, 11)).unwrap();
-    assert_eq!((file(&reply.packet), reply.no_loader), (REFUSED_FILE, Some(vec![11])));
+    assert_eq!(file(&reply.packet), REFUSED_FILE);
+    let missing = Some("ipxe-arm64.efi".to_owned());
+    let reason = NoLoader { architectures: vec![11], missing };
+    assert_eq!(reply.boot, BootReply::Refused(RefusalReason::NoLoader(reason)));
+}
+
+#[test]
+fn a_reply_says_what_it_tells_the_client_to_boot() {
+    let boot = |request: &Packet, machine: &Reservation, offer| {
+        reply_to(request, broadcast(), Some(machine), &link(), offer).unwrap().boot
+    };
+    let own = |file: &str| Reservation { boot_file: Some(file.into()), ..reservation() };
+    let (offered, refused) = (BootOffer::Offered, BootReply::Refused(RefusalReason::NotAllowed));
+    assert_eq!(boot(&pxe(DISCOVER, 7), &reservation(), offered), BootReply::Offered);
+    for offer in [offered, BootOffer::Refused] {
+        assert_eq!(boot(&packet(DISCOVER), &reservation(), offer), BootReply::Absent);
+    }
+    assert_eq!(boot(&packet(DISCOVER), &own("x"), offered), BootReply::Offered);
+    for request in [pxe(DISCOVER, 7), http(DISCOVER), ipxe(DISCOVER), packet(DISCOVER)] {
+        assert_eq!(boot(&request, &own("x"), BootOffer::Refused), refused);
+        let named = boot(&request, &own(REFUSED_FILE), offered);
+        assert_eq!(named, BootReply::Refused(RefusalReason::RefusedFile));
+    }
+    let rom = with(ipxe(DISCOVER), &[(93, &[0, 0])]);
+    assert_eq!(boot(&rom, &reservation(), BootOffer::Chainload), BootReply::Chainload);
+    assert_eq!(boot(&ipxe(DISCOVER), &reservation(), BootOffer::Chainload), BootReply::Offered);
+    let nak = with(packet(MessageType::Request), &[(50, &OTHER.octets())]);
+    assert_eq!(boot(&nak, &reservation(), offered), BootReply::Absent);
 }
 
 #[test]
@@ -234,17 +288,23 @@ fn every_architecture_with_a_loader_gets_it_and_the_others_are_refused() {
         let asked = ask_as(&pxe(DISCOVER, number), broadcast(), &reservation(), &everything());
         let (reply, loader) = (asked.unwrap(), architecture::default_loader(number));
         assert_eq!(file(&reply.packet), loader.unwrap_or(REFUSED_FILE), "{number}");
-        assert_eq!(reply.no_loader.is_some(), loader.is_none(), "{number}");
+        assert_eq!(reply.boot == BootReply::Offered, loader.is_some(), "{number}");
     }
 }
 
 #[test]
 fn an_unregistered_architecture_is_refused_and_reported() {
     let reply = ask_as(&pxe(DISCOVER, 4711), broadcast(), &reservation(), &everything()).unwrap();
-    assert_eq!((file(&reply.packet), reply.no_loader), (REFUSED_FILE, Some(vec![4711])));
-    let silent = with(packet(DISCOVER), &[(60, b"PXEClient")]);
-    let reply = ask_as(&silent, broadcast(), &reservation(), &everything()).unwrap();
-    assert_eq!((file(&reply.packet), reply.no_loader), (REFUSED_FILE, Some(vec![])));
+    assert_eq!(file(&reply.packet), REFUSED_FILE);
+    let reason = NoLoader { architectures: vec![4711], missing: None };
+    assert_eq!(reply.boot, BootReply::Refused(RefusalReason::NoLoader(reason)));
+}
+
+#[test]
+fn of_several_architectures_the_first_with_a_loader_counts() {
+    let request = with(pxe(DISCOVER, 0), &[(93, &[0, 12, 0, 11, 0, 7, 0, 0])]);
+    let reply = ask(&request).unwrap();
+    assert_eq!((file(&reply.packet), reply.boot), ("snponly.efi", BootReply::Offered));
 }
 
 #[test]

@@ -85,6 +85,34 @@ fn the_message_type_comes_first_and_the_relays_option_last() {
 }
 
 #[test]
+fn a_pad_octet_follows_the_boot_server_and_the_boot_file() {
+    let options = [(66, &b"192.0.2.1"[..]), (67, b"snponly.efi"), (97, &[7; 17])];
+    let bytes = encoded(&with(packet(MessageType::Offer), &options));
+    for text in [&b"\x42\x09192.0.2.1\0"[..], b"\x43\x0bsnponly.efi\0\x61"] {
+        assert!(bytes.windows(text.len()).any(|part| part == text), "{bytes:?}");
+    }
+    let last = [&options[..2], &[(82, b"\x01\x01x")]].concat();
+    let relayed = encoded(&with(packet(MessageType::Offer), &last));
+    let end = b"snponly.efi\0\x52\x03\x01\x01x\xff";
+    assert!(relayed.windows(end.len()).any(|part| part == end), "{relayed:?}");
+}
+
+#[test]
+fn a_pad_octet_follows_a_boot_file_in_a_header_field_which_ends_in_a_nul() {
+    let url = vec![b'u'; 100];
+    let packet = with(packet(MessageType::Offer), &[(67, &url), (82, &[1; 250])]);
+    let bytes = packet.encode(548).unwrap();
+    let file = &bytes[108..236];
+    assert_eq!((file[0], file[102], file[103]), (67, 0, 255), "{file:?}");
+    for length in 1..=125 {
+        let url = vec![b'u'; length];
+        let packet = with(super::packet(MessageType::Offer), &[(67, &url), (82, &[1; 297])]);
+        let Some(bytes) = packet.encode(548) else { continue };
+        assert_eq!((bytes[107], bytes[235]), (0, 0), "{length}");
+    }
+}
+
+#[test]
 fn optional_options_are_dropped_first() {
     let long = vec![b'x'; 120];
     let options = [
@@ -115,13 +143,13 @@ fn unused_header_fields_hold_essential_options() {
         ];
         with(packet(MessageType::Offer), &options)
     };
-    let sizes = (1..=125).map(|url| (url, 240)).chain((200..=297).map(|relay| (100, relay)));
+    let sizes = (1..=123).map(|url| (url, 240)).chain((200..=297).map(|relay| (100, relay)));
     for (url, relay) in sizes {
         let bytes = of(url, relay).encode(548).unwrap();
         assert!(bytes.len() <= 548, "{url} {relay}");
         assert_eq!(Packet::parse(&bytes), Ok(of(url, relay)));
     }
-    assert_eq!([of(126, 240), of(100, 298)].map(|packet| packet.encode(548)), [None, None]);
+    assert_eq!([of(124, 240), of(100, 298)].map(|packet| packet.encode(548)), [None, None]);
 }
 
 #[test]

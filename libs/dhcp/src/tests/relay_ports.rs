@@ -51,6 +51,17 @@ fn a_port_matches_only_if_a_trusted_relay_names_it() {
 }
 
 #[test]
+fn a_simulated_relay_forwards_from_the_port_of_a_record() {
+    for port in [port(true), RelayPort { link: Some([192, 0, 2, 0].into()), ..port(false) }] {
+        let relay = SimulatedRelay::of(&port, None, &trusting()).unwrap();
+        let request = relay.forward(packet(MessageType::Discover));
+        assert_eq!(request.giaddr, RELAY);
+        assert!(relayed(&request, &trusting(), |relayed| port.matches(relayed)), "{port:?}");
+    }
+    assert_eq!(SimulatedRelay::of(&port(true), None, &link()), None, "no relay is trusted");
+}
+
+#[test]
 fn a_port_may_be_on_the_link_that_the_relay_selects() {
     let option = [&OPTION[..], &[5, 4, 192, 0, 2, 0]].concat();
     let request = through(RELAY, &option, packet(MessageType::Discover));

@@ -67,12 +67,19 @@ fn request(mac: Mac, address: Ipv4Addr, offered: bool) -> Packet {
     request
 }
 
-/// The allocation for `request`, its effects applied.
-fn allocate(site: &Site, request: &Packet, now: Timestamps) -> Result<Allocation, DropReason> {
-    let link = Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080");
+fn link() -> Link {
+    Link::new([192, 0, 2, 1].into(), "http://192.0.2.1:7080")
+}
+
+fn parsed(packet: &Packet) -> Request {
     let received =
         Received { source: "0.0.0.0:68".parse().unwrap(), broadcast: true, port: ListenPort::Dhcp };
-    let request = &Request::new(request.clone(), received, &link).unwrap();
+    Request::new(packet.clone(), received, &link()).unwrap()
+}
+
+/// The allocation for `request`, its effects applied.
+fn allocate(site: &Site, request: &Packet, now: Timestamps) -> Result<Allocation, DropReason> {
+    let (request, link) = (&parsed(request), link());
     let known = site.boots.index.by_mac(Mac(request.mac));
     let record = known.as_ref().map(|known| &known.reservation);
     let applicant = Applicant { request, record, link: &link };
@@ -80,6 +87,18 @@ fn allocate(site: &Site, request: &Packet, now: Timestamps) -> Result<Allocation
     let allocation = allocator.allocate(applicant, &mut effects, now)?;
     allocator.apply(request, &effects, now).unwrap();
     Ok(allocation)
+}
+
+#[tokio::test]
+async fn a_client_without_option_93_is_listed_with_the_architecture_of_its_vendor_class() {
+    let (site, now) = (site(Unknown::Report, 1).await, SystemTime::now());
+    let mut packet = Packet::request(MessageType::Discover, UNKNOWN_CLIENT.0);
+    packet.options.set(code::VENDOR_CLASS, "PXEClient:Arch:00007:UNDI:003016");
+    let (request, link) = (&parsed(&packet), &link());
+    let applicant = Applicant { request, record: None, link };
+    site.boots.allocator.as_ref().unwrap().record_unknown(applicant, None, now);
+    let listed = site.unknown.due(now);
+    assert_eq!(listed[0].architectures, [7]);
 }
 
 #[tokio::test]

@@ -77,7 +77,6 @@ fn to_proto(line: Line) -> pb::ReadBootLogResponse {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::syslog::message::Message;
     use futures_util::StreamExt as _;
     use std::time::SystemTime;
 
@@ -85,7 +84,7 @@ mod tests {
     async fn a_follower_gets_stored_lines_then_new_ones_and_an_end() {
         let lines = Arc::new(Lines::new(SystemTime::UNIX_EPOCH));
         let store = |machine: &str, text: &str| {
-            let message = Message::parse(text.as_bytes());
+            let message = syslog::parse(text.as_bytes());
             lines.store(Some(machine), [192, 0, 2, 1].into(), message, SystemTime::now());
         };
         store("a", "one");

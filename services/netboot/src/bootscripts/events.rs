@@ -69,14 +69,13 @@ impl BootScripts {
 
     /// Records the end of a transfer by TFTP. Scripts are recorded where they are rendered.
     pub fn record_transfer(&self, request: &FinishedRequest, at: SystemTime) {
-        let file = RequestedFile::parse(request.file_name.as_bytes());
-        let Ok(RequestedFile::File { mac, path }) = file else { return };
+        let Some(RequestedFile::File { mac, path }) = &request.file else { return };
         let source = IpAddr::V4(*request.client.ip());
-        let Some(machine) = self.identify(mac, Some(source), at) else { return };
+        let Some(machine) = self.identify(*mac, Some(source), at) else { return };
         let step = match request.result {
             RequestResult::Transfer(TransferOutcome::Complete) => {
                 self.history.record_loader(&machine);
-                BootStep::new(Kind::BinaryServed, path)
+                BootStep::new(Kind::BinaryServed, path.clone())
             }
             // The client requests the file again.
             RequestResult::Transfer(TransferOutcome::SizeProbe | TransferOutcome::Restarted) => {
@@ -88,7 +87,7 @@ impl BootScripts {
                 BootStep::new(Kind::Failed, format!("{path} by TFTP: {}", request.result.label()))
             }
         };
-        self.record(mac, source, step, at);
+        self.record(*mac, source, step, at);
     }
 
     /// Records a phone-home call, if `change` is one.

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use dhcp::{ClientClass, MessageType, Request};
 use fleet::{FeedStates, MachineChange, Observer};
 use foldhash::quality::RandomState;
 use runtime::boot_token::LIFETIME;
@@ -28,6 +29,8 @@ use crate::machine_view::MachineView;
 /// Scripts within [`BOOT_LOOP_WINDOW`] above which a machine is in a boot loop.
 const MAX_SCRIPTS: usize = 10;
 const BOOT_LOOP_WINDOW: Duration = Duration::from_secs(10 * 60);
+/// Maximum number of architectures that are remembered of a firmware, which sends one to four.
+const MAX_ARCHITECTURES: usize = 16;
 
 /// The boots of all machines.
 #[derive(Debug, Default)]
@@ -42,6 +45,8 @@ pub struct BootHistory {
 pub(super) struct MachineBoots {
     /// SMBIOS UUID that the firmware of each interface last sent by DHCP.
     dhcp_uuids: HashMap<Mac, [u8; 16]>,
+    /// The last DISCOVER of the firmware of each interface.
+    firmware: HashMap<Mac, SeenFirmware>,
     /// Times at which it was given its last scripts.
     scripts: VecDeque<SystemTime>,
     one_shot: Option<OneShotScript>,
@@ -49,6 +54,15 @@ pub(super) struct MachineBoots {
     pub(super) evidence: BootEvidence,
     /// What was seen since its loader last started a system.
     pub(super) loading: BootEvidence,
+}
+
+/// The program and the architectures of a machine's firmware, as its DHCP requests say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenFirmware {
+    /// Its class: PXE or HTTP.
+    pub class: ClientClass,
+    /// Its architectures in its order of preference, at most [`MAX_ARCHITECTURES`]. Never empty.
+    pub architectures: Vec<u16>,
 }
 
 /// A script for one boot that was served.
@@ -74,6 +88,22 @@ impl BootHistory {
     /// Returns the SMBIOS UUID that the firmware of `machine` last sent by DHCP.
     pub(super) fn dhcp_uuid(&self, machine: &MachineView) -> Option<[u8; 16]> {
         self.all().get(&machine.id)?.dhcp_uuids.get(&machine.mac).copied()
+    }
+
+    /// Records the firmware of `machine` that sent the DISCOVER `request`.
+    pub fn record_firmware(&self, machine: &MachineView, request: &Request) {
+        let class = request.class;
+        let is_firmware = matches!(class, ClientClass::Pxe | ClientClass::Http);
+        if is_firmware && request.packet.kind() == Some(MessageType::Discover) {
+            let architectures = request.architectures().into_iter().take(MAX_ARCHITECTURES);
+            let seen = SeenFirmware { class, architectures: architectures.collect() };
+            self.all().entry(machine.id).or_default().firmware.insert(machine.mac, seen);
+        }
+    }
+
+    /// Returns the firmware of `machine` that last sent a DISCOVER.
+    pub fn firmware(&self, machine: &MachineView) -> Option<SeenFirmware> {
+        self.all().get(&machine.id)?.firmware.get(&machine.mac).cloned()
     }
 
     /// True if the machine, given one more script at `now`, is in a boot loop. A clock that was set back makes earlier scripts
@@ -160,6 +190,7 @@ impl BootHistory {
         if let Some(boots) = all.get_mut(id) {
             let macs: HashSet<Mac> = machine.macs().collect();
             boots.dhcp_uuids.retain(|mac, _| macs.contains(mac));
+            boots.firmware.retain(|mac, _| macs.contains(mac));
         }
     }
 
@@ -183,6 +214,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::bootscripts::tests::{MAC, boots, fleet_of, hardware};
+    use dhcp::options::code;
+    use dhcp::{Link, ListenPort, Packet, Received};
     use fleet::Fleet;
     use runtime::feed::FeedEvent;
 
@@ -206,18 +239,42 @@ mod tests {
         let fleet = fleet_of(&boots);
         let machine = boots.index.by_mac(MAC).unwrap();
         boots.history.record_uuid(&machine, [1; 16]);
+        boots.history.record_firmware(&machine, &discover(7));
         boots.history.record_script(id, now);
         boots.history.record_one_shot(&machine, &ScriptSource::Url("http://t/1".into()), now);
         assert!(boots.history.mark_started(id));
         (boots, fleet, id)
     }
 
-    /// Returns the number of UUIDs, scripts and one-shot scripts.
-    fn counts(boots: &BootScripts) -> [usize; 3] {
+    /// A DISCOVER of PXE firmware.
+    fn discover(architecture: u16) -> Request {
+        let mut packet = Packet::request(MessageType::Discover, MAC.0);
+        packet.options.set(code::VENDOR_CLASS, "PXEClient");
+        packet.options.set(code::CLIENT_ARCHITECTURE, architecture.to_be_bytes());
+        let source = "0.0.0.0:68".parse().unwrap();
+        let received = Received { source, broadcast: true, port: ListenPort::Dhcp };
+        Request::new(packet, received, &Link::new([192, 0, 2, 1].into(), "")).unwrap()
+    }
+
+    #[test]
+    fn the_last_firmware_of_an_interface_is_remembered_and_no_loader() {
+        let (boots, _, _) = with_history();
+        let machine = boots.index.by_mac(MAC).unwrap();
+        boots.history.record_firmware(&machine, &discover(12));
+        let mut loader = discover(11);
+        loader.class = ClientClass::Ipxe { http: true };
+        boots.history.record_firmware(&machine, &loader);
+        let expected = SeenFirmware { class: ClientClass::Pxe, architectures: vec![12] };
+        assert_eq!(boots.history.firmware(&machine), Some(expected));
+    }
+
+    /// Returns the number of UUIDs, firmwares, scripts and one-shot scripts.
+    fn counts(boots: &BootScripts) -> [usize; 4] {
         let all = boots.history.all();
         let sum = |count: fn(&MachineBoots) -> usize| all.values().map(count).sum();
         [
             sum(|boots| boots.dhcp_uuids.len()),
+            sum(|boots| boots.firmware.len()),
             sum(|boots| boots.scripts.len()),
             sum(|boots| usize::from(boots.one_shot.is_some())),
         ]
@@ -228,7 +285,7 @@ mod tests {
         let (boots, fleet, id) = with_history();
         fleet.hardware(FeedEvent::Deleted(HardwareId::new().to_string()));
         fleet.hardware(FeedEvent::Disconnected);
-        assert_eq!(counts(&boots), [1, 1, 1]);
+        assert_eq!(counts(&boots), [1, 1, 1, 1]);
         fleet.hardware(FeedEvent::Deleted(id.to_string()));
         assert!(boots.history.all().is_empty());
     }
@@ -237,7 +294,7 @@ mod tests {
     fn a_machine_that_is_not_in_a_new_snapshot_is_evicted() {
         let (boots, fleet, id) = with_history();
         fleet.hardware(FeedEvent::Snapshot(vec![hardware(id, MAC, "192.0.2.10")]));
-        assert_eq!(counts(&boots), [1, 1, 1]);
+        assert_eq!(counts(&boots), [1, 1, 1, 1]);
         fleet.hardware(FeedEvent::Snapshot(Vec::new()));
         assert!(boots.history.all().is_empty());
     }
@@ -246,9 +303,9 @@ mod tests {
     fn a_removed_interface_is_evicted_and_its_machine_is_not() {
         let (boots, fleet, id) = with_history();
         fleet.hardware(FeedEvent::Put(hardware(id, MAC, "192.0.2.10")));
-        assert_eq!(counts(&boots), [1, 1, 1]);
+        assert_eq!(counts(&boots), [1, 1, 1, 1]);
         let other = hardware(id, Mac([2, 0, 0, 0, 0, 99]), "192.0.2.10");
         fleet.hardware(FeedEvent::Put(other));
-        assert_eq!(counts(&boots), [0, 1, 1]);
+        assert_eq!(counts(&boots), [0, 0, 1, 1]);
     }
 }

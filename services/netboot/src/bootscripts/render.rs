@@ -186,9 +186,6 @@ impl BootScripts {
         let boot = self.boot_urls(id, source, None, now)?;
         let own = format!("{}/{}", boot.url, owner.name());
         let address = match script {
-            ScriptSource::Url(url) if machine.facts.is_platform() => {
-                return ipxe::platform(&url, &own).map_err(broken);
-            }
             ScriptSource::Url(url) => url,
             ScriptSource::Contents(_) => format!("{own}.ipxe"),
             ScriptSource::PrivateFile(path) => {

@@ -87,6 +87,7 @@ impl ReportPeers {
         let request = UpdateHardwareRequest {
             hardware: Some(record),
             update_mask: Some(prost_types::FieldMask { paths }),
+            force: false,
         };
         self.hardware.update_hardware(request).await.map(drop)
     }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use dhcp::{BootOffer, Reply, Request};
+use dhcp::{Reply, Request};
 use ipnet::Ipv4Net;
 
 use crate::Mac;
@@ -30,13 +30,13 @@ impl AnswerLog {
         machine: Option<&MachineView>,
         reply: &Reply,
         decision: &Decision,
-        offer: BootOffer,
     ) {
         let (kind, mac, xid) = (reply.kind_label(), Mac(request.mac), request.packet.xid);
         let by_port = machine.is_some_and(|machine| machine.mac != mac);
         let id = machine.map(|machine| machine.hardware.id.as_str());
-        let (name, offer) = (machine.map(MachineView::label), label(offer));
-        tracing::info!(machine = name, hardware.id = id, %mac, dhcp.xid = xid, kind, boot = %decision.fact, offer, by_port, "DHCP request answered");
+        let name = machine.map(MachineView::label);
+        let (offer, reason) = (reply.boot.label(), reply.boot.refusal(decision.fact));
+        tracing::info!(machine = name, hardware.id = id, %mac, dhcp.xid = xid, kind, boot = %decision.fact, offer, reason, by_port, "DHCP request answered");
         let address = reply.packet.yiaddr;
         if request.relay().is_none() && self.is_elsewhere(address) {
             tracing::warn!(
@@ -52,15 +52,6 @@ impl AnswerLog {
     fn is_elsewhere(&self, address: Ipv4Addr) -> bool {
         let is_here = |network: &Ipv4Net| network.contains(&address);
         !address.is_unspecified() && !self.networks.is_empty() && !self.networks.iter().any(is_here)
-    }
-}
-
-/// Returns the boot decision of a reply for the log.
-fn label(offer: BootOffer) -> &'static str {
-    match offer {
-        BootOffer::Offered => "offered",
-        BootOffer::Chainload => "chainload",
-        BootOffer::Refused => "refused",
     }
 }
 

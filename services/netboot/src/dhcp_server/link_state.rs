@@ -1,4 +1,5 @@
-//! The state of clients on a link: loaders that they were sent to, declined addresses, and iPXE that is booting.
+//! The state of clients on a link: loaders that they were sent to, declined addresses, iPXE that is
+//! booting, and exchanges.
 
 use std::hash::Hash;
 use std::net::Ipv4Addr;
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dhcp::chainload::{GrantChange, LOADER_INTERVAL, LoaderGrant};
-use dhcp::{Request, Reservation};
+use dhcp::{DropReason, Exchange, Link, MessageType, Request, Reservation};
 use runtime::bounded_map::ExpiringMap;
 
 use crate::Mac;
@@ -15,6 +16,12 @@ use crate::Mac;
 const DECLINE_HOLD: Duration = Duration::from_secs(60);
 /// After a DHCP reply, iPXE counts as booting for this time.
 const BOOTING_TIME: Duration = Duration::from_secs(60);
+/// Maximum time from a DISCOVER to the last REQUEST of its exchange. Firmware waits for offers for
+/// up to a minute.
+const MAX_EXCHANGE_TIME: Duration = Duration::from_secs(2 * 60);
+/// Maximum number of remembered exchanges, each of about a kilobyte. Of a forgotten one, each
+/// packet is judged alone.
+const MAX_EXCHANGES: usize = 8192;
 /// Maximum number of interfaces with a remembered loader. Further ones get scripts and no loaders.
 const MAX_LOADER_GRANTS: usize = 8192;
 /// The number of declined addresses, and of booting machines, that are remembered.
@@ -66,6 +73,8 @@ pub struct LinkState {
     /// get its record, with any number of MACs.
     declined: Mutex<ExpiringMap<Ipv4Addr, ()>>,
     booting: Mutex<ExpiringMap<Mac, ()>>,
+    /// The last answered exchange of each interface.
+    exchanges: Mutex<ExpiringMap<Mac, Exchange>>,
 }
 
 impl Default for LinkState {
@@ -79,7 +88,28 @@ impl LinkState {
     pub fn new(grants: Option<Arc<LoaderGrants>>) -> Self {
         let declined = Mutex::new(ExpiringMap::new(MAX_ENTRIES, DECLINE_HOLD));
         let booting = Mutex::new(ExpiringMap::new(MAX_ENTRIES, BOOTING_TIME));
-        Self { grants, declined, booting }
+        let exchanges = Mutex::new(ExpiringMap::new(MAX_EXCHANGES, MAX_EXCHANGE_TIME));
+        Self { grants, declined, booting, exchanges }
+    }
+
+    /// Returns `request` with the options that an earlier packet of its exchange had, and that it
+    /// lacks.
+    pub fn complete(&self, request: Request, link: &Link, now: Instant) -> Request {
+        match lock(&self.exchanges).get(&Mac(request.mac), now) {
+            Some(exchange) => exchange.complete(request, link),
+            None => request,
+        }
+    }
+
+    /// Records that `request` was answered, or `dropped` for that reason. Only answered clients are
+    /// remembered: forged MACs must not evict them.
+    pub fn record_response(&self, request: &Request, dropped: Option<DropReason>, now: Instant) {
+        let (mac, mut exchanges) = (Mac(request.mac), lock(&self.exchanges));
+        if request.packet.kind() == Some(MessageType::Discover) && dropped.is_none() {
+            exchanges.insert(mac, Exchange::begun_by(request), now);
+        } else if let Some(exchange) = exchanges.get_mut(&mac, now) {
+            exchange.record(request, dropped);
+        }
     }
 
     /// Records that the interface `mac` has fetched a loader completely.
@@ -200,6 +230,34 @@ mod tests {
         assert_eq!(state.declined_age(Some(&own(1)), now + held), Some(held));
         assert_eq!(state.declined_age(Some(&own(2)), now), None);
         assert_eq!(state.declined_age(Some(&own(1)), now + DECLINE_HOLD), None);
+    }
+
+    /// The REQUEST of `discover(number)`, which says nothing of its program.
+    fn bare_request(number: u32) -> Request {
+        let mut request = discover(number);
+        let kind = MessageType::Request;
+        request.packet = Packet { xid: request.packet.xid, ..Packet::request(kind, request.mac) };
+        let link = Link::new([192, 0, 2, 1].into(), "");
+        Request::new(request.packet, request.received, &link).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_completed_by_its_answered_discover_for_two_minutes() {
+        let (state, now) = (LinkState::default(), Instant::now());
+        let link = Link::new([192, 0, 2, 1].into(), "");
+        let boots = |number, at| state.complete(bare_request(number), &link, at).class.boots();
+        assert!(!boots(1, now));
+        state.record_response(&discover(1), None, now);
+        let last = now + MAX_EXCHANGE_TIME - Duration::from_secs(1);
+        assert_eq!([boots(1, now), boots(1, last), boots(2, now)], [true, true, false]);
+        assert!(!boots(1, now + MAX_EXCHANGE_TIME));
+    }
+
+    #[test]
+    fn the_number_of_exchanges_is_bounded() {
+        let (state, now) = (LinkState::default(), Instant::now());
+        (0..20_000).for_each(|number| state.record_response(&discover(number), None, now));
+        assert_eq!(lock(&state.exchanges).len(), MAX_EXCHANGES);
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dhcp::options::code;
 use dhcp::{
     BootOffer, ClientClass, DropReason, Link, MessageType, Mode, Reply, ReplyInputs, Request,
     Reservation,
@@ -55,8 +54,6 @@ pub struct Response {
     pub reply: Result<Reply, DropReason>,
     /// The boot decision.
     pub decision: Decision,
-    /// The boot decision as far as DHCP carries it out.
-    pub offer: BootOffer,
     /// True if a pool address was allocated.
     pub is_allocated: bool,
     /// The changes: the server applies them, a simulation discards them.
@@ -90,6 +87,9 @@ pub fn respond(
     now: Timestamps,
 ) -> Response {
     let View { scripts, link, .. } = view;
+    if request.is_infiniband() {
+        return refuse_infiniband(view, machine, request);
+    }
     let (record, mut effects) = (machine.map(|machine| &machine.reservation), Effects::default());
     let applicant = Applicant { request, record, link };
     let allocation = match scripts.allocator.as_deref() {
@@ -112,7 +112,7 @@ pub fn respond(
         Allocation::BootOnly => (record, Mode::AutoProxy),
     };
     if let Err(reason) = allocation {
-        return Response { reply: Err(reason), decision, offer, is_allocated, effects };
+        return Response { reply: Err(reason), decision, is_allocated, effects };
     }
     if offer == BootOffer::Offered && !request.is_site_build {
         let grants = view.link_state.grants.as_ref();
@@ -131,7 +131,23 @@ pub fn respond(
         effects.solicits_router = matches!(request.class, ClientClass::Ipxe { .. });
         effects.claim = reservation.and_then(|own| claim(request, link, reply, own));
     }
-    Response { reply, decision, offer, is_allocated, effects }
+    Response { reply, decision, is_allocated, effects }
+}
+
+/// Returns the response to an InfiniBand client, which is reported and not served: nothing is
+/// recorded of it but that it asked.
+fn refuse_infiniband(view: &View, machine: Option<&MachineView>, request: &Request) -> Response {
+    let View { scripts, link, .. } = view;
+    let decision = scripts.decision(machine, scripts.index.feed(), None);
+    let reservation = machine.map(|machine| &machine.reservation);
+    let (mode, offer) = (link.mode, decision.offer());
+    let inputs = ReplyInputs { link, mode, reservation, offer, is_withheld: false };
+    let reply = dhcp::reply(request, inputs);
+    let is_refused = reply.as_ref().err() == Some(&DropReason::Infiniband);
+    let mut effects = Effects::default();
+    effects.allocation.is_unknown = is_refused && machine.is_none() && scripts.index.is_synced();
+    effects.boot_steps = boot_steps(request, &reply, &decision);
+    Response { reply, decision, is_allocated: false, effects }
 }
 
 /// True if `request` begins a boot that a workflow may wait for. While feeds are stale, there may be a workflow that is not
@@ -174,22 +190,16 @@ fn boot_steps(
                 BootStep::new(Kind::GateRefused, reason.to_string()),
             ]
         }
-        Ok(_) if discovers => vec![BootStep::request(Kind::DhcpDiscover, class)],
+        Ok(reply) if discovers => {
+            let step = BootStep::request(Kind::DhcpDiscover, class);
+            vec![step.with_refusal(reply.boot.refusal(decision.fact))]
+        }
         Ok(reply) if class.boots() && reply.packet.kind() == Some(MessageType::Ack) => {
-            vec![BootStep::ack(class, &ack_detail(reply, decision))]
+            vec![match reply.boot.refusal(decision.fact) {
+                None => BootStep::ack(class, &reply.boot_file_label()),
+                refusal => BootStep::request(Kind::DhcpAck, class).with_refusal(refusal),
+            }]
         }
         Ok(_) | Err(_) => Vec::new(),
-    }
-}
-
-fn ack_detail(reply: &Reply, decision: &Decision) -> String {
-    let file = reply.packet.options.get(code::BOOT_FILE_NAME);
-    match (&reply.no_loader, decision.offer(), file) {
-        (Some(architectures), _, _) => format!("no loader for architecture {architectures:?}"),
-        (None, BootOffer::Refused, _) => format!("no boot: {}", decision.fact),
-        (None, BootOffer::Offered | BootOffer::Chainload, Some(file)) => {
-            ["file ", &String::from_utf8_lossy(file)].concat()
-        }
-        (None, BootOffer::Offered | BootOffer::Chainload, None) => "no file".into(),
     }
 }

@@ -1,6 +1,9 @@
 //! From datagram to datagram, and the effects.
 #![allow(clippy::unwrap_used)]
 
+mod exchange;
+mod infiniband;
+mod refusal;
 mod relay_port;
 
 use super::*;
@@ -17,7 +20,7 @@ const RELAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 fn server() -> (Server, mpsc::Receiver<String>) {
     let site = crate::site::Site { rate_limits: false, ..site() };
     let mut link = Link::new(site.address, "http://192.0.2.1:7080");
-    link.loaders.present = [String::from("snponly.efi")].into();
+    link.loaders.present = ["snponly.efi", "undionly.kpxe"].map(str::to_owned).into();
     let (firmware, signs) = mpsc::channel(8);
     let boots = Arc::new(boots_at(HardwareId::new(), site));
     (server_on(boots, link, firmware), signs)
@@ -45,13 +48,28 @@ fn relayed_request(kind: MessageType, mac: Mac, xid: u32, mut options: Options) 
 }
 
 fn ask(server: &Server, datagram: &[u8]) -> Option<EncodedReply> {
-    let (length, source) = (datagram.len(), SocketAddrV4::new(RELAY, 67));
-    let (to, local) = (server.view.link.id, server.view.link.id);
+    ask_at(server, datagram, SocketAddrV4::new(RELAY, 67), ListenPort::Dhcp)
+}
+
+/// The reply to a datagram from `source` at `port`.
+fn ask_at(
+    server: &Server,
+    datagram: &[u8],
+    source: SocketAddrV4,
+    port: ListenPort,
+) -> Option<EncodedReply> {
+    let (length, to, local) = (datagram.len(), server.view.link.id, server.view.link.id);
     let arrival = Arrival { length, source, to, local, interface: 1 };
     let mut remaining = Remaining::default();
-    let reply = server.reply(datagram, &arrival, ListenPort::Dhcp, &mut remaining);
+    let reply = server.reply(datagram, &arrival, port, &mut remaining);
     server.record_events(remaining.events);
     reply
+}
+
+/// The boot file in a reply.
+fn boot_file(reply: Option<EncodedReply>) -> String {
+    let packet = Packet::parse(&reply.unwrap().0).unwrap();
+    String::from_utf8_lossy(packet.options.get(code::BOOT_FILE_NAME).unwrap_or_default()).into()
 }
 
 #[test]

@@ -166,6 +166,54 @@ fn firmware_gets_its_loader_and_an_installed_machine_boots_its_disk() {
     assert_eq!(pxe.boot, i32::from(pb::BootTarget::LocalDisk));
     let dhcp = pxe.dhcp.unwrap();
     assert_eq!((dhcp.boot_file.as_str(), dhcp.boot_offered), (dhcp::REFUSED_FILE, false));
+    assert_eq!(dhcp.boot_refusal, pxe.fact);
+}
+
+#[test]
+fn firmware_is_explained_with_the_architecture_that_it_named_last() {
+    let boots = boots(HardwareId::new());
+    let machine = boots.index.by_mac(MAC).unwrap();
+    let firmware = || asked(&boots, Target::Mac(MAC), pb::ClientClass::Pxe).dhcp.unwrap();
+    let seen = |vendor_class: &str| {
+        let mut packet = dhcp::Packet::request(MessageType::Discover, MAC.0);
+        packet.options.set(code::VENDOR_CLASS, vendor_class);
+        let request = Request::new(packet.clone(), request::received(&packet), &link()).unwrap();
+        boots.history.record_firmware(&machine, &request);
+    };
+    seen("PXEClient:Arch:00000:UNDI:002001");
+    assert_eq!(firmware().boot_file, "undionly.kpxe");
+    seen("PXEClient:Arch:00012:UNDI:003016");
+    let refused = firmware();
+    assert_eq!((refused.boot_file.as_str(), refused.boot_offered), (dhcp::REFUSED_FILE, false));
+    assert_eq!(refused.boot_refusal, "no loader for architecture 12");
+    assert_eq!(refused.no_loader, [12]);
+    seen("HTTPClient:Arch:00019:UNDI:003001");
+    assert_eq!(firmware().boot_file, "snponly.efi", "its last firmware is of another class");
+    let http = asked(&boots, Target::Mac(MAC), pb::ClientClass::Http).dhcp.unwrap();
+    let reason = "no loader for architecture 19: the site has no file ipxe-arm64.efi";
+    assert_eq!(http.boot_refusal, reason);
+}
+
+#[test]
+fn a_client_that_does_not_boot_is_offered_no_boot_and_refused_none() {
+    let id = HardwareId::new();
+    let boots = boots(id);
+    let ordinary = || {
+        let told = asked(&boots, Target::Mac(MAC), pb::ClientClass::Ordinary);
+        let dhcp = told.dhcp.unwrap();
+        assert_eq!((dhcp.boot_offered, dhcp.boot_refusal.as_str()), (false, ""));
+        told.boot
+    };
+    assert_eq!(ordinary(), i32::from(pb::BootTarget::Worker));
+    fleet_of(&boots).workflow(FeedEvent::Snapshot(vec![]));
+    fleet_of(&boots).instance(FeedEvent::Snapshot(vec![occ::Instance {
+        id: "i".into(),
+        hardware_id: id.to_string(),
+        state: occ::State::Active.into(),
+        os: Some(occ::instance::Os::OperatingSystem(Default::default())),
+        ..occ::Instance::default()
+    }]));
+    assert_eq!(ordinary(), i32::from(pb::BootTarget::LocalDisk));
 }
 
 #[test]

@@ -41,12 +41,10 @@ fn arguments_are_written_in_order_and_empty_ones_are_left_out() {
 }
 
 #[test]
-fn the_address_of_a_platforms_script_may_name_some_settings_and_nothing_else() {
+fn the_address_of_a_script_may_name_some_settings_and_nothing_else() {
     let settings = "https://t/?u=${uuid}&m=${mac:hexhyp}&n=${mac}";
-    let text = platform(settings, OWN_URL).unwrap();
+    let text = custom(settings, OWN_URL).unwrap();
     assert!(text.contains(&format!("\nchain --autofree {settings} && goto end ||\n")), "{text}");
-    let plain = "http://192.0.2.9/start.ipxe";
-    assert_eq!(platform(plain, OWN_URL), custom(plain, OWN_URL));
     for bad in [
         "https://t/${password}",
         "https://t/${uuid",
@@ -57,9 +55,8 @@ fn the_address_of_a_platforms_script_may_name_some_settings_and_nothing_else() {
         "/platform/x",
         "",
     ] {
-        assert!(platform(bad, OWN_URL).is_err(), "{bad}");
+        assert!(custom(bad, OWN_URL).is_err(), "{bad}");
     }
-    assert!(custom(settings, OWN_URL).is_err(), "scripts of others name none");
 }
 
 #[test]

@@ -30,8 +30,14 @@ use crate::tftp::{Directories, FileSource, FinishedRequest, Server, admission, s
 use crate::timeline::Timeline;
 use crate::unknown_clients::UnknownClients;
 
-/// Connections from one address.
-const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of connections to a listener of boot HTTP. A rack has one or two per machine when
+/// all are switched on at once.
+const MAX_CONNECTIONS: usize = 8192;
+/// Maximum number of connections from one address.
+const MAX_CONNECTIONS_PER_ADDRESS: usize = 64;
+/// Maximum number of connections from one IPv6 network of 64 bits. One machine may have many
+/// addresses of its network.
+const MAX_CONNECTIONS_PER_IPV6_NETWORK: usize = 4096;
 /// The size of the longest request head.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
@@ -296,8 +302,11 @@ fn serve_http(
     tasks: &mut Tasks,
 ) {
     let site = &boots.site;
+    let if_limited = |max| if site.rate_limits { max } else { usize::MAX };
     let limits = ConnectionLimits {
-        per_address: if site.rate_limits { MAX_CONNECTIONS } else { usize::MAX },
+        total: if_limited(MAX_CONNECTIONS),
+        per_source: if_limited(MAX_CONNECTIONS_PER_ADDRESS),
+        per_ipv6_network: if_limited(MAX_CONNECTIONS_PER_IPV6_NETWORK),
         exempt: site.serving.trusted_proxies.clone(),
         max_head_bytes: MAX_HEAD_BYTES,
         ..ConnectionLimits::default()

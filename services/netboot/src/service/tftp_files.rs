@@ -63,15 +63,43 @@ impl LoaderTracker {
     /// Records the end of `request` at `now`.
     pub(super) fn record(&self, request: &FinishedRequest, now: Instant) {
         let complete = request.result == RequestResult::Transfer(TransferOutcome::Complete);
-        let file = RequestedFile::parse(request.file_name.as_bytes());
-        let Ok(RequestedFile::File { mac, path }) = file else { return };
-        if !complete || !self.loaders.contains(&path) {
+        let Some(RequestedFile::File { mac, path }) = &request.file else { return };
+        // TFTP finds a file in another case, too.
+        let is_loader = || self.loaders.iter().any(|loader| loader.eq_ignore_ascii_case(path));
+        if !complete || !is_loader() {
             return;
         }
         // If no record has the address, the path may name the interface. A false name has one effect: that interface gets a
         // script instead of a loader.
         let machine = self.index.by_address((*request.client.ip()).into());
-        let Some(mac) = machine.map(|machine| machine.mac).or(mac) else { return };
+        let Some(mac) = machine.map(|machine| machine.mac).or(*mac) else { return };
         self.link_state.record_fetched(mac, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loader_that_was_fetched_by_another_spelling_of_its_name_is_recorded() {
+        let mac = crate::Mac([2, 0, 0, 0, 0, 1]);
+        for (name, is_recorded) in [("snponly.efi", true), ("SNPONLY.EFI", true), ("x.efi", false)]
+        {
+            let tracker = LoaderTracker {
+                index: Arc::default(),
+                loaders: ["snponly.efi".to_owned()].into(),
+                link_state: Arc::new(LinkState::new(Some(Arc::default()))),
+            };
+            let request = FinishedRequest {
+                client: std::net::SocketAddrV4::new([192, 0, 2, 10].into(), 2000),
+                file: Some(RequestedFile::File { mac: Some(mac), path: name.into() }),
+                result: RequestResult::Transfer(TransferOutcome::Complete),
+                acknowledged_bytes: 1,
+            };
+            let now = Instant::now();
+            tracker.record(&request, now);
+            assert_eq!(tracker.link_state.loader_age(mac, now).is_some(), is_recorded, "{name}");
+        }
     }
 }

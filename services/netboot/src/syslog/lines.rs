@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use syslog::Message;
 use tokio::sync::watch;
-
-use super::message::Message;
 
 /// The number of lines that are stored of one machine.
 const MAX_PER_MACHINE: usize = 2000;
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     fn store(lines: &Lines, machine: Option<&str>, text: &str) {
-        let message = Message::parse(text.as_bytes());
+        let message = syslog::parse(text.as_bytes());
         lines.store(machine, [192, 0, 2, 1].into(), message, SystemTime::now());
     }
 

@@ -7,11 +7,11 @@ use std::time::Instant;
 use runtime::Clock;
 use runtime::bounded_map::BoundedMap;
 use runtime::rate_limit::{Rate, RateLimiter};
+use syslog::Message;
 use tokio::net::UdpSocket;
 use tokio_util::sync::CancellationToken;
 
 use super::Lines;
-use super::message::Message;
 use crate::allocation::Allocator;
 use crate::machine_view::Index;
 use crate::metrics::Metrics;
@@ -90,9 +90,9 @@ impl Server {
         };
         if dropped > 0 {
             let text = format!("<45>netboot: {dropped} lines dropped");
-            self.store(source, Message::parse(text.as_bytes()));
+            self.store(source, syslog::parse(text.as_bytes()));
         }
-        self.store(source, Message::parse(datagram));
+        self.store(source, syslog::parse(datagram));
     }
 
     fn store(&self, source: IpAddr, message: Message) {

@@ -19,6 +19,9 @@ use tftp::{ErrorCode, InvalidFileName};
 
 use super::requested_file::RequestedFile;
 
+/// Maximum number of entries of a directory that are searched for a name in another case.
+const MAX_LISTED_ENTRIES: usize = 10_000;
+
 /// A file to send.
 #[derive(Debug)]
 pub enum OpenFile {
@@ -149,16 +152,69 @@ impl Directories {
         });
         found.await.map_err(|failed| FileError::Unreadable(failed.into()))?
     }
+
+    /// Opens the only file whose path differs from `path` in the case of letters only. Firmware on
+    /// FAT volumes knows no case.
+    async fn find_in_other_case(&self, path: String) -> Result<DiskFile, FileError> {
+        let directories = self.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let spelled = directories.0.iter().find_map(|root| Some((root, spelled(root, &path)?)));
+            let (root, spelled) = spelled.ok_or(FileError::NotFound)?;
+            open_beneath(root, &spelled).map(|file| (spelled, file))
+        });
+        let found = found.await.map_err(|failed| FileError::Unreadable(failed.into()))?;
+        let (spelled, file) = found?;
+        tracing::info!(served = spelled, "file found in another case");
+        Ok(file)
+    }
+}
+
+/// Returns `path` as it is spelled beneath `root`: each component as the only entry of its
+/// directory that differs in the case of letters at most.
+fn spelled(root: &OwnedFd, path: &str) -> Option<String> {
+    let mut spelled = String::new();
+    for component in path.split('/') {
+        let directory = if spelled.is_empty() { "." } else { &spelled };
+        let name = spelled_entry(root, directory, component)?;
+        if !spelled.is_empty() {
+            spelled.push('/');
+        }
+        spelled.push_str(&name);
+    }
+    Some(spelled)
+}
+
+/// Returns the entry of `directory` that is `name`, else the only one that differs in the case of
+/// letters.
+fn spelled_entry(root: &OwnedFd, directory: &str, name: &str) -> Option<String> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(root, directory, flags, Mode::empty(), resolve).ok()?;
+    let (mut found, mut is_ambiguous) = (None, false);
+    for entry in Dir::new(opened).ok()?.take(MAX_LISTED_ENTRIES) {
+        let entry = entry.ok()?;
+        let Ok(own) = entry.file_name().to_str() else { continue };
+        if own == name {
+            return Some(own.to_owned());
+        }
+        if own.eq_ignore_ascii_case(name) {
+            is_ambiguous |= found.replace(own.to_owned()).is_some();
+        }
+    }
+    found.filter(|_| !is_ambiguous)
 }
 
 #[async_trait]
 impl FileSource for Directories {
-    /// Opens files by their path. An empty `autoexec.ipxe` makes newer builds of iPXE go on to DHCP. There are no scripts here.
+    /// Opens files by their path, in another case if there is none in that of the request. An empty
+    /// `autoexec.ipxe` makes newer builds of iPXE go on to DHCP. There are no scripts here.
     async fn open(&self, file: &RequestedFile, _: Ipv4Addr) -> Result<OpenFile, FileError> {
         match file {
-            RequestedFile::File { path, .. } => {
-                self.find_file(path.clone()).await.map(OpenFile::Disk)
+            RequestedFile::File { path, .. } => match self.find_file(path.clone()).await {
+                Err(FileError::NotFound) => self.find_in_other_case(path.clone()).await,
+                found => found,
             }
+            .map(OpenFile::Disk),
             RequestedFile::Autoexec(_) => Ok(OpenFile::Memory(Bytes::new())),
             RequestedFile::Script(_) | RequestedFile::Pxelinux(_) => Err(FileError::NotFound),
         }
@@ -229,6 +285,27 @@ mod tests {
         let directories = Directories::open([directory.path()]).unwrap();
         for path in ["outside", "climbing", "boot/etc/passwd", "../x", "/etc/passwd"] {
             assert_eq!(open(&directories, path).await, Err(ErrorCode::ACCESS_VIOLATION), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_found_in_another_case_if_there_is_only_one() {
+        let directory = directory();
+        let directories = Directories::open([directory.path()]).unwrap();
+        for (path, size) in [("SNPONLY.EFI", 6), ("BOOT/X", 1), ("Boot/x", 1), ("INSIDE", 1)] {
+            assert_eq!(open(&directories, path).await, Ok(size), "{path}");
+        }
+        std::fs::write(directory.path().join("SnpOnly.efi"), "another loader").unwrap();
+        assert_eq!(open(&directories, "SnpOnly.efi").await, Ok(14));
+        assert_eq!(open(&directories, "SNPONLY.EFI").await, Err(ErrorCode::NOT_FOUND));
+    }
+
+    #[tokio::test]
+    async fn no_path_in_another_case_leads_out_of_the_directory() {
+        let directory = directory();
+        let directories = Directories::open([directory.path()]).unwrap();
+        for path in ["OUTSIDE", "Climbing", "BOOT/ETC/passwd", "boot/Etc/passwd"] {
+            assert!(open(&directories, path).await.is_err(), "{path}");
         }
     }
 

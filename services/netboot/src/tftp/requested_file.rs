@@ -1,7 +1,9 @@
 //! The meaning of the file name in a request.
 
+use std::fmt;
+
 use dhcp::REFUSED_FILE;
-use tftp::check_file_name;
+use tftp::{check_file_name, possible_file_names};
 
 use super::files::FileError;
 use crate::Mac;
@@ -24,15 +26,35 @@ pub enum RequestedFile {
     },
 }
 
+impl fmt::Display for RequestedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Script(_) => f.write_str("auto.ipxe"),
+            Self::Autoexec(_) => f.write_str("autoexec.ipxe"),
+            Self::Pxelinux(_) => f.write_str("pxelinux.cfg"),
+            Self::File { path, .. } => f.write_str(path),
+        }
+    }
+}
+
 impl RequestedFile {
     /// Parses the file name of a TFTP request. One file never exists: DHCP names it to a machine that is refused, so that its
     /// firmware goes on.
     pub fn parse(name: &[u8]) -> Result<Self, FileError> {
-        let path = check_file_name(name)?;
+        Self::at(&check_file_name(name)?)
+    }
+
+    /// Returns the files that the name of a TFTP request may stand for, the likeliest first. Octets
+    /// at its end may belong to the DHCP packet that the client took it from.
+    pub fn possible(name: &[u8]) -> Result<Vec<Self>, FileError> {
+        possible_file_names(name)?.iter().map(|path| Self::at(path)).collect()
+    }
+
+    fn at(path: &str) -> Result<Self, FileError> {
         let split = path.split_once('/');
         let (mac, rest) = match split.map(|(first, rest)| (first.parse(), rest)) {
             Some((Ok(mac), rest)) => (Some(mac), rest),
-            Some((Err(_), _)) | None => (None, path.as_str()),
+            Some((Err(_), _)) | None => (None, path),
         };
         Ok(match (mac, rest) {
             (_, REFUSED_FILE) => return Err(FileError::NotFound),
@@ -87,6 +109,18 @@ mod tests {
         for name in ["netboot-not-allowed", "/52-54-00-00-00-01/netboot-not-allowed"] {
             let parsed = RequestedFile::parse(name.as_bytes());
             assert!(matches!(parsed, Err(FileError::NotFound)), "{name}");
+            for rest in [&b"\xff"[..], b"a\x11"] {
+                let possible = RequestedFile::possible(&[name.as_bytes(), rest].concat());
+                assert!(matches!(possible, Err(FileError::NotFound)), "{name}");
+            }
         }
+    }
+
+    #[test]
+    fn scripts_and_files_of_an_interface_are_possible_with_octets_after_their_names() {
+        let possible = |name: &[u8]| RequestedFile::possible(name).unwrap();
+        assert_eq!(possible(b"52-54-00-00-00-01/auto.ipxe\xff")[0], RequestedFile::Script(MAC));
+        let loader = possible(b"/52-54-00-00-00-01/snponly.efia\x11");
+        assert_eq!(loader[1], file(Some(MAC), "snponly.efi"));
     }
 }

@@ -16,7 +16,8 @@ use tracing::Instrument as _;
 
 use super::admission::{Admission, Limits};
 use super::files::FileSource;
-use super::session::{Session, SessionSocket};
+use super::requested_file::RequestedFile;
+use super::session::{Served, Session, SessionSocket};
 use crate::datagram::{Arrival, Socket};
 
 /// The longest request that is read. RFC 2347 allows 512 bytes.
@@ -66,8 +67,8 @@ impl RequestResult {
 pub struct FinishedRequest {
     /// The client's address and port.
     pub client: SocketAddrV4,
-    /// The file name as sent.
-    pub file_name: String,
+    /// The file that the client requested. None: the name that it sent stands for none.
+    pub file: Option<RequestedFile>,
     /// The result.
     pub result: RequestResult,
     /// Bytes that the client acknowledged, rounded up to whole blocks.
@@ -207,18 +208,18 @@ impl Server {
                 Some(shared) => Ok(shared),
                 None => UdpSocket::bind((arrival.local, 0)).await.map(SessionSocket::Own),
             };
-            let (result, acknowledged_bytes) = match socket {
+            let Served { result, file, acknowledged_bytes } = match socket {
                 Ok(socket) => {
                     let mut session = Session { socket, client, repeated: repetition };
                     session.serve(&request, files.as_ref(), &settings).await
                 }
                 Err(error) => {
                     tracing::error!(error = runtime::cause(&error), "transfer refused: no socket");
-                    (RequestResult::Failed, 0)
+                    Served { result: RequestResult::Failed, file: None, acknowledged_bytes: 0 }
                 }
             };
             tracing::info!(result = result.label(), bytes = acknowledged_bytes, "request ended");
-            observer(FinishedRequest { client, file_name, result, acknowledged_bytes });
+            observer(FinishedRequest { client, file, result, acknowledged_bytes });
         };
         let id = sessions.tasks.spawn(task.instrument(span)).id();
         sessions.keys.insert(id, key.clone());

@@ -39,6 +39,15 @@ pub(super) enum SessionSocket {
     },
 }
 
+/// The end of a session.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) result: RequestResult,
+    /// The file that was requested. None: the name stands for none.
+    pub(super) file: Option<RequestedFile>,
+    pub(super) acknowledged_bytes: u64,
+}
+
 /// The conversation with one client.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -49,21 +58,23 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Serves `request` to its end. Returns the acknowledged bytes too.
+    /// Serves `request` to its end.
     pub(super) async fn serve(
         &mut self,
         request: &FileRequest,
         files: &dyn FileSource,
         settings: &Settings,
-    ) -> (RequestResult, u64) {
-        let (mode, file) = match self.open_file(request, files).await {
+    ) -> Served {
+        let mut requested = None;
+        let (mode, file) = match self.open_file(request, files, &mut requested).await {
             Ok(opened) => opened,
             Err(error) => {
                 if let FileError::Unreadable(source) = &error {
                     tracing::error!(error = runtime::cause(source), "file cannot be read");
                 }
                 self.send_error(error.code(), &error.to_string()).await;
-                return (RequestResult::Refused(error.code().0), 0);
+                let result = RequestResult::Refused(error.code().0);
+                return Served { result, file: requested, acknowledged_bytes: 0 };
             }
         };
         let size = (mode == TransferMode::Octet).then_some(file.size());
@@ -86,17 +97,37 @@ impl Session {
                 RequestResult::Failed
             }
         };
-        (result, transfer.acknowledged_bytes())
+        Served { result, file: requested, acknowledged_bytes: transfer.acknowledged_bytes() }
     }
 
+    /// Opens the first file that the name of `request` may stand for and that exists. `requested`
+    /// is set to it, or to the likeliest one if none exists.
     async fn open_file(
         &self,
         request: &FileRequest,
         files: &dyn FileSource,
+        requested: &mut Option<RequestedFile>,
     ) -> Result<(TransferMode, OpenFile), FileError> {
         let mode = TransferMode::of(request).ok_or(FileError::UnknownMode)?;
-        let file = RequestedFile::parse(&request.name)?;
-        Ok((mode, files.open(&file, *self.client.ip()).await?))
+        for file in RequestedFile::possible(&request.name)? {
+            match files.open(&file, *self.client.ip()).await {
+                Ok(opened) => {
+                    if RequestedFile::parse(&request.name).ok().as_ref() != Some(&file) {
+                        tracing::info!(served = %file, "octets after the file name dropped");
+                    }
+                    *requested = Some(file);
+                    return Ok((mode, opened));
+                }
+                Err(FileError::NotFound) => {
+                    requested.get_or_insert(file);
+                }
+                Err(error) => {
+                    *requested = Some(file);
+                    return Err(error);
+                }
+            }
+        }
+        Err(FileError::NotFound)
     }
 
     async fn run(

@@ -113,6 +113,9 @@ impl OpenBoot {
         let detail: String = step.detail.chars().take(MAX_TEXT_CHARS).collect();
         let source = source.map_or_else(String::new, |source| source.to_string());
         self.last = at;
+        if let Some(reason) = step.refusal.filter(|_| !self.has_script()) {
+            self.record.fact = reason.chars().take(MAX_TEXT_CHARS).collect();
+        }
         match (step.kind, step.class) {
             (BootEventKind::DhcpAck, Some(class)) if !self.acked.contains(&class) => {
                 self.acked.push(class);

@@ -5,6 +5,7 @@
 mod addressing;
 mod beside;
 mod capture;
+mod exchanges;
 mod firmware;
 mod lab;
 mod network;

@@ -181,7 +181,7 @@ impl Site {
         let platform_files = platform_files.map(|path| Directories::open([path]).unwrap());
         let tokens = BootTokens::new(&SiteKey::new([1; 32])).unwrap();
         let bounds = ConnectionLimits {
-            per_address: 64,
+            per_source: 64,
             exempt: site.serving.trusted_proxies.clone(),
             max_head_bytes: 16 * 1024,
             ..ConnectionLimits::default()

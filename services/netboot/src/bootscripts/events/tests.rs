@@ -73,7 +73,7 @@ fn a_loader_is_recorded_only_for_a_machine_with_a_record() {
     let (boots, events) = site(HardwareId::new());
     let finished = |name: &str, client: [u8; 4], result| FinishedRequest {
         client: std::net::SocketAddrV4::new(client.into(), 2000),
-        file_name: name.into(),
+        file: RequestedFile::parse(name.as_bytes()).ok(),
         result,
         acknowledged_bytes: 0,
     };

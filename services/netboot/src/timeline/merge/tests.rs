@@ -121,6 +121,21 @@ fn a_request_repeated_within_a_second_is_the_same_boot() {
 }
 
 #[test]
+fn a_boot_without_a_script_has_the_reason_of_its_refusal() {
+    let refused = |kind| {
+        let step = BootStep::request(kind, ClientClass::Pxe);
+        step.with_refusal(Some("no loader for architecture 12".into()))
+    };
+    let steps = || vec![(0, refused(Kind::DhcpDiscover)), (1, refused(Kind::DhcpAck))];
+    let boot = &made(steps())[0];
+    assert_eq!(boot.fact, "no loader for architecture 12");
+    let details = boot.events.iter().map(|event| event.detail.as_str()).collect::<Vec<_>>();
+    assert_eq!(details, ["PXE, refused: no loader for architecture 12"; 2]);
+    let served = &made([steps(), vec![(2, script())]].concat())[0];
+    assert_eq!(served.fact, "its workflow waits for the worker");
+}
+
+#[test]
 fn a_late_phone_home_belongs_to_the_previous_boot() {
     let boots = made([uefi(0), vec![(3600, BootStep::new(Kind::PhoneHome, ""))]].concat());
     assert_eq!(boots.len(), 1);

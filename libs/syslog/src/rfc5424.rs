@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::message::{Message, Priority, escaped};
+use crate::message::{Message, Priority, escaped};
 
 /// Parses the text after a priority, if it has this format.
-pub fn parse(priority: Priority, text: &str) -> Option<Message> {
+pub(crate) fn parse(priority: Priority, text: &str) -> Option<Message> {
     let rest = text.strip_prefix("1 ")?;
     let (timestamp, rest) = field(rest)?;
     let (hostname, rest) = field(rest)?;
@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &str) -> Message {
-        Message::parse(text.as_bytes())
+        crate::parse(text.as_bytes())
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         ) {
             let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace(']', "\\]");
             let line = format!("<14>1 - {host} {app} {process} - [x@1 a=\"{value}\"] {text}");
-            let read = Message::parse(line.as_bytes());
+            let read = crate::parse(line.as_bytes());
             prop_assert_eq!((read.hostname, read.app, read.process, read.text), (host, app, process, text));
         }
     }

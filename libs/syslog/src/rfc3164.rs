@@ -1,7 +1,7 @@
 //! The format `Mmm dd hh:mm:ss HOST TAG[pid]: text` (RFC 3164, section 4.1). Senders omit any part: iPXE sends
 //! `host ipxe: text` without a time, busybox omits the host.
 
-use super::message::{Message, Priority, escaped};
+use crate::message::{Message, Priority, escaped};
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -9,7 +9,7 @@ const MONTHS: [&str; 12] =
 const MAX_TAG_BYTES: usize = 48;
 
 /// Parses the text after a priority. The time is dropped: it has neither year nor zone.
-pub fn parse(priority: Priority, text: &str) -> Message {
+pub(crate) fn parse(priority: Priority, text: &str) -> Message {
     let rest = without_time(text);
     let message = |hostname: &str, (app, process, text): (&str, &str, &str)| Message {
         hostname: escaped(hostname),
@@ -68,7 +68,7 @@ mod tests {
 
     /// Host, program, process and text of a message.
     fn read(text: &str) -> [String; 4] {
-        let Message { hostname, app, process, text, .. } = Message::parse(text.as_bytes());
+        let Message { hostname, app, process, text, .. } = crate::parse(text.as_bytes());
         [hostname, app, process, text]
     }
 
