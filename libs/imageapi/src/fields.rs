@@ -58,6 +58,48 @@ impl Fields {
         self
     }
 
+    /// True if no property has a value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Removes all properties that are neither objects nor arrays of objects.
+    pub(crate) fn retain_objects(&mut self) {
+        self.values.retain(|(_, value)| matches!(value, Value::Object(_) | Value::Objects(_)));
+    }
+
+    /// Removes the text property with `name` from this object and from all objects in it.
+    pub(crate) fn remove_texts(&mut self, name: &str) {
+        let is_text = |value: &Value| matches!(value, Value::Text(_));
+        self.values.retain(|(property, value)| property.name != name || !is_text(value));
+        for (_, value) in &mut self.values {
+            match value {
+                Value::Object(inner) => inner.remove_texts(name),
+                Value::Objects(inner) => {
+                    inner.iter_mut().flatten().for_each(|inner| inner.remove_texts(name));
+                }
+                Value::Boolean(_) | Value::Integer(_) | Value::Text(_) | Value::Texts(_) => {}
+            }
+        }
+    }
+
+    /// Adds the properties of `other`, an object of the same table, that this object does not have.
+    /// In objects that both have, the same is done.
+    pub(crate) fn fill(&mut self, other: Self) {
+        for (property, value) in other.values {
+            match (self.get_mut(property), value) {
+                (None, value) => self.values.push((property, value)),
+                (Some(Value::Object(own)), Value::Object(inner)) => own.fill(inner),
+                (Some(_), _) => {}
+            }
+        }
+    }
+
+    fn get_mut(&mut self, property: &Property) -> Option<&mut Value> {
+        let mut values = self.values.iter_mut();
+        values.find(|(other, _)| std::ptr::eq(*other, property)).map(|(_, value)| value)
+    }
+
     /// Returns the value of `property`.
     pub(crate) fn get(&self, property: &Property) -> Option<&Value> {
         self.values.iter().find(|(other, _)| std::ptr::eq(*other, property)).map(|(_, value)| value)

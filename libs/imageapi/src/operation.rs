@@ -169,13 +169,15 @@ pub(crate) static PATHS: [Path; 3] = [
     },
 ];
 
-/// Finds the operation of `method` and `path`, which may end with a slash.
+/// Finds the operation of `method` and `path`. The path may end with a slash. It begins with two if
+/// the base URL of the client ends with one.
 pub(crate) fn find(
     method: &Method,
     path: &str,
 ) -> Result<(&'static Path, &'static OperationRoute), ApiError> {
-    let exact = path.strip_suffix('/').unwrap_or(path);
-    let Some(found) = PATHS.iter().find(|it| it.path == exact) else {
+    let begun = path.strip_prefix('/').map(|rest| rest.trim_start_matches('/'));
+    let name = begun.map(|name| name.strip_suffix('/').unwrap_or(name));
+    let Some(found) = PATHS.iter().find(|it| it.path.strip_prefix('/') == name) else {
         let message = format!("path {BASE_PATH}{path} was not found");
         return Err(ApiError::new(StatusCode::NOT_FOUND, message));
     };

@@ -72,12 +72,13 @@ fn local_disk(refs: i64) -> Attachment {
         device_file: "/dev/nvme1n1".into(),
         refs,
         definition: Some(attachment::Definition::Local(local)),
+        ..Attachment::default()
     }
 }
 
 fn mount(id: i64, refs: i64, directory: &str, definition: Definition) -> Mount {
     let mountpoint = format!("/var/run/imageapi/mounts/{directory}");
-    Mount { id, mountpoint, refs, definition: Some(definition) }
+    Mount { id, mountpoint, refs, definition: Some(definition), ..Mount::default() }
 }
 
 fn layers(refs: i64) -> Mount {

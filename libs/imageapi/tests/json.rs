@@ -82,11 +82,71 @@ fn an_object_with_an_id_is_a_reference_and_the_rest_of_it_is_ignored() {
 }
 
 #[test]
-fn definitions_that_are_not_used_are_dropped() {
-    let body = r#"{"kind": "bind", "nfs": {"host": "h", "path": "p"},
-        "bind": {"base": "root", "path": "/a", "mount": {"kind": "uri"}}}"#;
-    let expected = json!({"kind": "bind", "bind": {"base": "root", "path": "/a"}});
+fn definitions_that_are_not_used_are_in_the_response() {
+    let body = r#"{"kind": "bind", "nfs": {"host": "h", "path": "p"}, "overlay": {"lower": [{"id": 1}, null]},
+        "bind": {"base": "root", "path": "/a", "ro": false, "mount": {"kind": "uri"}}, "new": {"a": 1}}"#;
+    let expected = json!({"kind": "bind", "nfs": {"host": "h", "options": null, "path": "p"},
+        "overlay": {"lower": [{"id": 1}, null]},
+        "bind": {"base": "root", "path": "/a", "ro": false, "mount": {"kind": "uri"}}});
     assert_eq!(echo_body("/mount", body), expected);
+    // In nested objects, too, and of any kind; not beside the id of a reference.
+    let body = json!({"kind": "attach", "attach": {"fs_type": "xfs", "mount_options": null, "attach":
+        {"kind": "local", "local": {"path": "/a"}, "loopback": {"base": "mount", "path": "b"}}}});
+    let container = json!({"command": "c", "mount": body, "namespaces": null});
+    assert_eq!(echo_body("/container", &container.to_string()), container);
+    let reference = json!({"command": "c", "mount": {"id": 7, "nfs": {"host": "h", "path": "p"}}});
+    assert_eq!(echo_body("/container", &reference.to_string())["mount"], json!({"id": 7}));
+}
+
+#[test]
+fn definitions_that_are_not_used_are_validated() {
+    let body = |unused: &str| {
+        format!(r#"{{"kind": "local", "local": {{"path": "/a"}}, "loopback": {unused}}}"#)
+    };
+    let refused = |unused: &str| common::post_error("/attach", &body(unused));
+    assert_eq!(refused(r#"{"base": "root"}"#).0, 422);
+    assert_eq!(refused(r#"{"base": "disk", "path": "p"}"#).1, 606);
+    assert_eq!(refused("7").0, 400);
+    for unused in ["null", r#"{"base": "mount", "path": "p"}"#] {
+        assert!(post("/attach", body(unused).as_bytes()).is_ok(), "{unused}");
+    }
+}
+
+#[test]
+fn a_definition_that_is_not_used_has_no_key() {
+    let options = json!({"name": "n", "secret": "hunter2"});
+    let rbd = json!({"image": "i", "monitors": ["1.2.3.4"], "pool": "p", "options": options});
+    let device = json!({"kind": "rbd", "rbd": rbd});
+    let attach = json!({"attach": device, "fs_type": "xfs", "mount_options": ["ro"]});
+    let bind = json!({"base": "root", "path": "p", "mount": {"kind": "attach", "attach": attach}});
+    let body = json!({"kind": "bind", "bind": bind, "attach": attach}).to_string();
+    let shown = format!("{:?}", post("/mount", body.as_bytes()).unwrap());
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let shown = echo_body("/mount", &body);
+    assert!(!shown.to_string().contains("hunter2"), "{shown}");
+    assert_eq!(shown["attach"]["attach"]["rbd"]["options"], json!({"name": "n"}));
+    assert_eq!(shown["bind"]["mount"]["attach"], shown["attach"]);
+}
+
+#[test]
+fn text_that_is_no_unused_definition_is_not_shown() {
+    for text in [
+        "x",
+        "[]",
+        r#"{"refs": 7, "id": 9, "kind": "rbd", "device_file": "/b", "local": null}"#,
+        r#"{"local": {"path": "/b"}}"#,
+        r#"{"local": 7}"#,
+    ] {
+        let local = attachment::Definition::Local(Local { path: "/a".into() });
+        let it = Attachment {
+            definition: Some(local),
+            unused_definitions: text.into(),
+            ..Attachment::default()
+        };
+        let result = ImageResult { result: Some(Object::Attachment(it)) };
+        let shown = answer(&encode(Operation::CreateAttachment, result, Secrets::Shown)).1;
+        assert_eq!(shown, json!({"kind": "local", "local": {"path": "/a"}}), "{text}");
+    }
 }
 
 #[test]
@@ -220,6 +280,7 @@ fn what_the_server_sets_is_in_the_response() {
         device_file: "/dev/rbd3".into(),
         refs: 2,
         definition: Some(attachment::Definition::Rbd(rbd)),
+        ..Attachment::default()
     };
     let mount = mount::AttachmentMount { attach: Some(Box::new(attachment)), ..Default::default() };
     let mount = Mount {
@@ -227,6 +288,7 @@ fn what_the_server_sets_is_in_the_response() {
         mountpoint: "/m".into(),
         refs: 5,
         definition: Some(mount::Definition::Attach(Box::new(mount))),
+        ..Mount::default()
     };
     let overlay =
         mount::Overlay { lower: vec![mount], workdir: "/w".into(), upperdir: "/u".into() };

@@ -32,7 +32,7 @@ fn every_operation_has_its_method_path_and_status() {
         ("PATCH", "/container?id=1&state=running", b"", Operation::SetContainerState, 200),
     ];
     for (method, target, body, operation, status) in cases {
-        for target in [target.to_owned(), target.replacen('?', "/?", 1)] {
+        for target in [target.to_owned(), target.replacen('?', "/?", 1), format!("/{target}")] {
             let call = request(method, &target, &[ACCEPT_JSON, JSON_BODY], body).unwrap();
             assert_eq!(call.operation, operation, "{method} {target}");
             assert_eq!(call.operation.success_status(), status);
@@ -188,7 +188,7 @@ fn wrong_parameters_are_422_with_a_code_of_their_own() {
 
 #[test]
 fn unknown_paths_and_methods_are_404_and_405() {
-    for path in ["/nothing", "", "/", "/attach/7", "/attach//", "attach", "/Attach"] {
+    for path in ["/nothing", "", "/", "//", "/attach/7", "/attach//", "attach", "/Attach"] {
         let message = format!("path /imageapi/v1{path} was not found");
         assert_eq!(call_error("GET", path), (404, 404, message));
     }

@@ -13,16 +13,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
-use http::{HeaderMap, HeaderName, header};
+use http::{Extensions, HeaderMap, HeaderName, header};
 use runtime::bounded_map::ExpiringMap;
 use runtime::forwarding::ForwardCaller;
 use runtime::rate_limit::{Rate, RateLimiter, TokenBucket};
 use runtime::revocation::Revocations;
+use runtime::serve::UnknownClient;
 use runtime::{Caller, Channel, Clock, Role};
 use tinwright::identity::v1::{AuthenticateRequest, Credential};
 use tinwright::status;
@@ -65,6 +66,17 @@ impl Client {
         InterceptedService::new(channel.clone(), ForwardCaller::new(&self.caller))
     }
 
+    /// Records this client as the one of the request with these `extensions`. Its connection is no
+    /// longer one of an unknown client, before the response is made.
+    pub(crate) fn identify(&self, extensions: &Extensions) {
+        if let Some(connection) = extensions.get::<UnknownClient>() {
+            connection.identified();
+        }
+        if let Some(request) = extensions.get::<RequestClient>() {
+            let _is_first = request.0.set(self.clone());
+        }
+    }
+
     /// Passes if its credential is not limited to hubs or locations: the services do not know hubs, and a location limits more calls than they
     /// could filter by it.
     pub(crate) fn check_unlimited(&self) -> Result<(), Status> {
@@ -82,6 +94,18 @@ impl Client {
         let end = end.map(SystemTime::try_from);
         // An end that no clock reaches.
         end.is_none_or(|end| end.map_or(true, |end| now < end))
+    }
+}
+
+/// The client of a request, once its credential or certificate is accepted; in the extensions of
+/// the request. The access log names it whoever answers, also after a timeout.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestClient(Arc<OnceLock<Client>>);
+
+impl RequestClient {
+    /// Returns the client; none if it is unknown.
+    pub(crate) fn get(&self) -> Option<&Client> {
+        self.0.get()
     }
 }
 

@@ -46,14 +46,15 @@ use self::session::Session;
 use self::wrapper::{Credentials, Wrapper, auth_invalid};
 use crate::layers::Source;
 use crate::unread_body::{finish, read};
-use crate::{Client, Door, Gateway, Refusal};
+use crate::{Door, Gateway, Refusal};
 
 /// The largest body of a request.
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// The longest time until an answer. The layers' is longer, so that this door writes the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Calls with one credential.
-const CALLS: Rate = Rate::per_second(20);
+/// Calls with one credential. A platform asks for the state of each machine that is being built
+/// every 5 to 10 s, and may ask for all of them at once: this is enough for 400 machines.
+const CALLS: Rate = Rate::per_second(80).with_burst(400);
 /// Checks of wrong credentials from one address.
 const FAILED_CHECKS: Rate = Rate::per_minute(10);
 /// The listings without credentials, by source. The platform asks for both every six hours.
@@ -84,7 +85,8 @@ struct Ial {
     public_listings: RateLimiter<IpAddr>,
 }
 
-/// Returns the door, at its path and at that path behind a second slash, which a base URL with a slash at its end makes.
+/// Serves the IAL at `/v1` and `//v1`. Clients request the second if their base URL ends with a
+/// slash.
 pub fn doors(gateway: &Gateway, settings: IalSettings) -> [Door; 2] {
     let rate = |rate| if settings.has_rate_limits { rate } else { Rate::UNLIMITED };
     let (calls, failed_checks) =
@@ -125,24 +127,18 @@ fn too_large() -> Fault {
 
 async fn answer(State(ial): State<Arc<Ial>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let (mut body, mut client) = (Some(body), None);
-    let answered = ial.respond(&parts, &mut body, &mut client);
+    let mut body = Some(body);
+    let answered = ial.respond(&parts, &mut body);
     let answered = tokio::time::timeout(DEADLINE, answered).await;
     let answered = answered.unwrap_or_else(|_| Err(status::slow()));
     let mut response = answered.unwrap_or_else(Fault::into_response);
     finish(body, parts.version, &mut response).await;
-    client.map(|client| response.extensions_mut().insert(client));
     response
 }
 
 impl Ial {
-    /// Answers a request, and sets its client once it is known. The body is taken when it is read.
-    async fn respond(
-        &self,
-        parts: &Parts,
-        body: &mut Option<Body>,
-        known: &mut Option<Client>,
-    ) -> Result<Response, Fault> {
+    /// Answers a request. The body is taken when it is read.
+    async fn respond(&self, parts: &Parts, body: &mut Option<Body>) -> Result<Response, Fault> {
         let route = Endpoint::find(&parts.method, parts.uri.path())?;
         if route == Endpoint::OpenApi {
             return Ok(responses::respond(http::StatusCode::OK, openapi::document().into()));
@@ -150,20 +146,18 @@ impl Ial {
         let incomplete = |text| Fault::new(Code::InvalidSyntax, text);
         let body = read(body, MAX_BODY_BYTES, too_large, incomplete).await?;
         check_media_type(&parts.headers, &body)?;
-        let source = parts.extensions.get::<Source>().map(|source| source.0);
         if body.is_empty() && (route.is_listing() || parts.method == Method::GET) {
-            return self.respond_without_body(route, parts, source, known).await;
+            return self.respond_without_body(route, parts).await;
         }
         let wrapper = Wrapper::read(&body, route == Endpoint::Release)?;
         let credentials = wrapper.credentials.clone();
         if route == Endpoint::Verify {
-            return self.verify(credentials, source).await;
+            return self.verify(credentials, parts).await;
         }
         if route.is_listing() {
-            return self.list(route, credentials, source, known).await;
+            return self.list(route, credentials, parts).await;
         }
-        let session = self.session(&credentials.ok_or_else(auth_invalid)?, source).await?;
-        *known = Some(session.client.clone());
+        let session = self.session(&credentials.ok_or_else(auth_invalid)?, parts).await?;
         let request = wrapper.request()?;
         self.call(route, &session, &request, parts).await
     }
@@ -176,7 +170,6 @@ impl Ial {
         parts: &Parts,
     ) -> Result<Response, Fault> {
         let now = self.settings.clock.wall();
-        configuration::check_binding(session, request).await?;
         match route {
             Endpoint::Configure => location::configure(session, request).await,
             Endpoint::Provision => server::provision(session, request).await,
@@ -199,15 +192,12 @@ impl Ial {
         &self,
         route: Endpoint,
         parts: &Parts,
-        source: Option<IpAddr>,
-        known: &mut Option<Client>,
     ) -> Result<Response, Fault> {
         let credentials = bearer(&parts.headers);
         if route.is_listing() {
-            return self.list(route, credentials, source, known).await;
+            return self.list(route, credentials, parts).await;
         }
-        let session = self.session(&credentials.ok_or_else(auth_invalid)?, source).await?;
-        *known = Some(session.client.clone());
+        let session = self.session(&credentials.ok_or_else(auth_invalid)?, parts).await?;
         let query: serde_json::Map<_, _> =
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes())
                 .map(|(name, value)| (name.into_owned(), value.into_owned().into()))
@@ -221,37 +211,34 @@ impl Ial {
         &self,
         route: Endpoint,
         credentials: Option<Credentials>,
-        source: Option<IpAddr>,
-        known: &mut Option<Client>,
+        parts: &Parts,
     ) -> Result<Response, Fault> {
         let session = match credentials {
-            Some(credentials) => Some(self.session(&credentials, source).await?),
+            Some(credentials) => Some(self.session(&credentials, parts).await?),
             None if self.settings.is_catalogue_public => None,
             None => return Err(auth_invalid()),
         };
         // A listing reads the whole catalogue.
         let now = self.settings.clock.monotonic();
-        if let (None, Some(source)) = (&session, source)
+        if let (None, Some(source)) = (&session, source(parts))
             && self.public_listings.take(source, now).is_err()
         {
             return Err(Fault::new(Code::RateLimiting, "too many calls").retry_after(RETRY_DELAY));
         }
-        *known = session.as_ref().map(|session| session.client.clone());
         provider::list(route, &self.gateway.backend, session.as_ref()).await
     }
 
-    /// Finds the client of credentials. It has a number of calls per second, and may act for its hubs only.
-    async fn session(
-        &self,
-        credentials: &Credentials,
-        source: Option<IpAddr>,
-    ) -> Result<Session, Fault> {
-        let client = self.gateway.authenticator.by_fields(&credentials.fields, source).await;
+    /// Finds the client of the credentials of a request, and records it in the request. The client
+    /// has a number of calls per second, and may act for its hubs only.
+    async fn session(&self, credentials: &Credentials, parts: &Parts) -> Result<Session, Fault> {
+        let authenticator = &self.gateway.authenticator;
+        let client = authenticator.by_fields(&credentials.fields, source(parts)).await;
         let client = client.map_err(|error| {
             // No credential has fields that are too long.
             let is_invalid = error.code() == tonic::Code::InvalidArgument;
             if is_invalid { auth_invalid() } else { status::fault(&error, &auth_invalid()) }
         })?;
+        client.identify(&parts.extensions);
         let now = self.settings.clock.monotonic();
         if self.calls.take(client.caller.subject().clone(), now).is_err() {
             return Err(Fault::new(Code::RateLimiting, "too many calls").retry_after(RETRY_DELAY));
@@ -259,17 +246,19 @@ impl Ial {
         Session::new(client, credentials.hub.clone(), self.gateway.backend.clone())
     }
 
+    /// Checks credentials. Those that cannot order a machine are wrong ones for the platform:
+    /// nothing else that it offers could be done with them.
     async fn verify(
         &self,
         credentials: Option<Credentials>,
-        source: Option<IpAddr>,
+        parts: &Parts,
     ) -> Result<Response, Fault> {
         let checked = match credentials {
-            Some(credentials) => self.session(&credentials, source).await.map(|_| ()),
+            Some(credentials) => self.session(&credentials, parts).await,
             None => Err(auth_invalid()),
         };
         let valid = match checked {
-            Ok(()) => true,
+            Ok(session) => session.may_order(),
             Err(Fault {
                 code: Code::AuthInvalid | Code::AuthExpired | Code::Permissions, ..
             }) => false,
@@ -277,7 +266,7 @@ impl Ial {
         };
         let now = self.settings.clock.monotonic();
         // Right ones are answered: others at the address may have sent the wrong ones.
-        if let Some(source) = source.filter(|_| !valid)
+        if let Some(source) = source(parts).filter(|_| !valid)
             && self.failed_checks.take(source, now).is_err()
         {
             let fault = Fault::new(Code::RateLimiting, "too many checks of wrong credentials");
@@ -285,6 +274,11 @@ impl Ial {
         }
         Ok(responses::success(&responses::Verified { valid }))
     }
+}
+
+/// Returns the source of the request, for rate limits; none for a request inside the process.
+fn source(parts: &Parts) -> Option<IpAddr> {
+    parts.extensions.get::<Source>().map(|source| source.0)
 }
 
 fn check_media_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Fault> {

@@ -3,6 +3,7 @@
 //! ```text
 //! /imageapi/v1/…                       the node of the header Tinwright-Node, or the only one that there is
 //! /nodes/{id or name}/imageapi/v1/…    that node
+//! //…                                  the same: the base URL of the client ends with a slash
 //!
 //! request ─▶ node ─▶ client ─▶ libs/imageapi ─▶ CallNode as the client ─▶ libs/imageapi ─▶ response
 //! ```
@@ -32,7 +33,7 @@ use tonic::Status;
 use self::failure::failed;
 use self::target::NodeTarget;
 use crate::unread_body::{close, finish, read};
-use crate::{Client, Door, Gateway, Refusal};
+use crate::{Door, Gateway, Refusal};
 
 /// The header that names the node.
 pub const NODE: HeaderName = HeaderName::from_static("tinwright-node");
@@ -48,8 +49,9 @@ struct ImageApi {
     target: fn(&Parts) -> Result<NodeTarget, ApiError>,
 }
 
-/// Returns the door, at both of its paths.
-pub fn doors(gateway: &Gateway) -> [Door; 2] {
+/// Serves the ImageAPI at `/imageapi/v1` and `/nodes`, and behind a second slash. Clients request
+/// the second form if their base URL ends with a slash.
+pub fn doors(gateway: &Gateway) -> [Door; 4] {
     let door = |prefix, target| Door {
         name: "imageapi",
         prefix,
@@ -60,7 +62,12 @@ pub fn doors(gateway: &Gateway) -> [Door; 2] {
         deadline: DEADLINE,
         refuse: |refusal| refused(refusal).map(Body::from),
     };
-    [door(::imageapi::BASE_PATH, target::by_header), door("/nodes", target::by_path)]
+    [
+        door(::imageapi::BASE_PATH, target::by_header),
+        door("//imageapi/v1", target::by_header),
+        door("/nodes", target::by_path),
+        door("//nodes", target::by_path),
+    ]
 }
 
 /// Returns the page with the description of the API. Clients are generated from it.
@@ -83,8 +90,8 @@ fn too_large() -> ApiError {
 
 async fn answer(State(door): State<Arc<ImageApi>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let (mut body, mut client) = (Some(body), None);
-    let response = door.respond(&parts, &mut body, &mut client).await;
+    let mut body = Some(body);
+    let response = door.respond(&parts, &mut body).await;
     let is_cut = matches!(&response, Err(Unanswered::Api(error)) if *error == too_large());
     let mut response = response.unwrap_or_else(Unanswered::into_response).map(Body::from);
     finish(body, parts.version, &mut response).await;
@@ -92,7 +99,6 @@ async fn answer(State(door): State<Arc<ImageApi>>, request: Request) -> Response
         // A part of it was read.
         close(parts.version, &mut response);
     }
-    client.map(|client| response.extensions_mut().insert(client));
     response
 }
 
@@ -126,16 +132,14 @@ impl From<Status> for Unanswered {
 }
 
 impl ImageApi {
-    /// Answers a request, and sets its client once it is known. The body is taken when it is read.
+    /// Answers a request. The body is taken when it is read.
     async fn respond(
         &self,
         parts: &Parts,
         body: &mut Option<Body>,
-        known: &mut Option<Client>,
     ) -> Result<http::Response<Bytes>, Unanswered> {
         let target = (self.target)(parts)?;
         let client = self.gateway.client(parts).await?;
-        *known = Some(client.clone());
         let incomplete = |text| ApiError::new(StatusCode::BAD_REQUEST, text);
         let body = read(body, MAX_BODY_BYTES, too_large, incomplete).await?;
         let request = ::imageapi::Request {

@@ -9,6 +9,7 @@
 //!
 //! A request that is refused here is answered by its door, because each has error documents of its own.
 
+mod access_log;
 mod places;
 
 use std::net::IpAddr;
@@ -20,24 +21,21 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
 use runtime::client_address::ClientAddress;
+use runtime::network::limited_source;
 use runtime::rate_limit::{Rate, RateLimiter};
 use runtime::serve::ConnectionAddresses;
 use tinwright::status;
 use tonic::Status;
-use uuid::Uuid;
 
+pub use self::access_log::REQUEST_ID;
+use self::access_log::StrangersLog;
 use self::places::{PlacedBody, Places};
-use crate::authentication::Client;
 use crate::metrics::Metrics;
 use crate::{GatewaySettings, errors, unread_body};
 
-/// The header with the id of a request, which logs name. A client may choose it.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest id of a request.
-const MAX_REQUEST_ID_BYTES: usize = 128;
 /// Maximum number of concurrent requests, without streams of events. A request counts until its
 /// response was sent.
 const MAX_REQUESTS: usize = 1024;
@@ -98,10 +96,6 @@ impl Refusal {
     }
 }
 
-/// The id of a request; in its extensions.
-#[derive(Clone, Debug)]
-pub struct RequestId(pub HeaderValue);
-
 /// The address of a request's client; in its extensions. Rate limits are for an IPv6 network of 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Source(pub IpAddr);
@@ -115,6 +109,7 @@ struct DoorName(&'static str);
 pub(crate) struct LayerState {
     settings: GatewaySettings,
     metrics: Metrics,
+    strangers: StrangersLog,
     rates: RateLimiter<IpAddr>,
     requests: Places,
     streams: Places,
@@ -128,7 +123,8 @@ impl LayerState {
         let requests = Places::new(MAX_REQUESTS, per_source(MAX_REQUESTS_PER_SOURCE));
         let requests = requests.with_lifetime(SURE_TIME);
         let streams = Places::new(MAX_STREAMS, per_source(MAX_STREAMS_PER_SOURCE));
-        Self { settings, metrics, rates, requests, streams }
+        let strangers = StrangersLog::default();
+        Self { settings, metrics, strangers, rates, requests, streams }
     }
 }
 
@@ -174,7 +170,7 @@ impl DoorLayers {
         let Some(peer) = request.extensions().get::<ConnectionAddresses>() else { return Ok(None) };
         let proxies = &settings.trusted_proxies;
         let client = ClientAddress::of(peer.remote.ip(), request.headers(), proxies);
-        let source = network(client.map_err(|_| Refusal::MalformedForwarding)?.address);
+        let source = limited_source(client.map_err(|_| Refusal::MalformedForwarding)?.address);
         let now = settings.clock.monotonic();
         rates.take(source, now).map_err(|_| Refusal::TooManyRequests)?;
         Ok(Some(source))
@@ -197,66 +193,7 @@ async fn limited(State(layers): State<Arc<DoorLayers>>, request: Request, door: 
 
 /// Returns `router` behind the layers that no request gets around.
 pub(crate) fn outermost(shared: Arc<LayerState>, router: Router) -> Router {
-    router.layer(from_fn_with_state(shared, logged))
-}
-
-async fn logged(
-    State(shared): State<Arc<LayerState>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let (clock, metrics) = (&shared.settings.clock, &shared.metrics);
-    let began = clock.monotonic();
-    let id = request_id(request.headers());
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let remote = request.extensions().get::<ConnectionAddresses>().map(|peers| peers.remote);
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(REQUEST_ID, id.clone());
-    let elapsed = clock.monotonic().saturating_duration_since(began);
-    let door = response.extensions().get::<DoorName>().map_or("none", |door| door.0);
-    let caller = response.extensions().get::<Client>().map(|client| &**client.caller.subject());
-    let status = response.status().as_u16();
-    metrics.record(door, status, elapsed.as_secs_f64());
-    macro_rules! answered {
-        ($level:ident) => {
-            tracing::$level!(
-                door,
-                %method,
-                path,
-                status,
-                caller,
-                remote = remote.map(tracing::field::display),
-                request.id = id.to_str().unwrap_or_default(),
-                ?elapsed,
-                "answered"
-            )
-        };
-    }
-    if is_plain_read(&method, response.status()) {
-        answered!(debug)
-    } else {
-        answered!(info)
-    }
-    response
-}
-
-/// True if the request changed nothing and did not fail: such requests are many.
-fn is_plain_read(method: &Method, status: StatusCode) -> bool {
-    method.is_safe() && !status.is_client_error() && !status.is_server_error()
-}
-
-/// Returns the id that the client chose, or a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let is_id = |value: &&HeaderValue| {
-        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-        (1..=MAX_REQUEST_ID_BYTES).contains(&value.len()) && value.as_bytes().iter().all(allowed)
-    };
-    let chosen = headers.get(REQUEST_ID).filter(is_id).cloned();
-    chosen.unwrap_or_else(|| {
-        HeaderValue::from_str(&Uuid::now_v7().to_string())
-            .unwrap_or_else(|_| HeaderValue::from_static("none"))
-    })
+    router.layer(from_fn_with_state(shared, access_log::logged))
 }
 
 fn is_event_stream(response: &Response) -> bool {
@@ -266,15 +203,6 @@ fn is_event_stream(response: &Response) -> bool {
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// Returns the unit of limits: an IPv4 address, or the network of an IPv6 address, since a client
-/// may have all addresses of it.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => IpAddr::from((u128::from(v6) >> 64 << 64).to_be_bytes()),
-    }
 }
 
 #[cfg(test)]

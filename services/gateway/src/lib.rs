@@ -27,6 +27,8 @@ pub mod pages;
 pub mod routes;
 #[cfg(test)]
 mod test_body;
+#[cfg(test)]
+mod test_log;
 mod unread_body;
 
 use std::fmt;
@@ -34,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use prometheus_client::registry::Registry;
 use runtime::client_address::TrustedProxies;
@@ -45,9 +47,13 @@ use tonic::Status;
 
 pub use self::authentication::{Authenticator, Client, ClientChannel};
 pub use self::backend::Backend;
+use self::errors::Problem;
 pub use self::layers::Refusal;
 use self::layers::{DoorLayers, LayerState, Source};
 use self::metrics::Metrics;
+
+/// Timeout of pages and documents.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A door: what is served below one path, and its limits.
 pub struct Door {
@@ -118,28 +124,44 @@ impl Gateway {
         Self { backend: Arc::new(backend), authenticator: Arc::new(authenticator), stop, shared }
     }
 
-    /// Returns the client of the request with these `parts`, whose credential is not limited to hubs or locations.
+    /// Returns the client of the request with these `parts`, and records it in the request. Its
+    /// credential is not limited to hubs or locations.
     pub(crate) async fn client(&self, parts: &Parts) -> Result<Client, Status> {
         let connection = parts.extensions.get::<Caller>();
         let source = parts.extensions.get::<Source>().map(|source| source.0);
         let client = self.authenticator.by_request(&parts.headers, connection, source).await?;
         let text = "an API key, or a client certificate of this site, is needed";
         let client = client.ok_or_else(|| Status::unauthenticated(text))?;
+        client.identify(&parts.extensions);
         client.check_unlimited()?;
         Ok(client)
     }
 
-    /// Returns the router of `doors`, and of `pages`, which are served as they are, behind all layers.
+    /// Returns the router of `doors`, and of `pages` for all other paths.
     pub fn router(&self, doors: impl IntoIterator<Item = Door>, pages: Router) -> Router {
-        let mut router = Router::new();
+        let pages = Door {
+            name: "none",
+            prefix: "",
+            router: pages.fallback(errors::no_such_path),
+            max_body_bytes: usize::MAX,
+            deadline: PAGE_TIMEOUT,
+            refuse: |refusal| {
+                Problem::with_http(refusal.http_status(), refusal.status()).into_response()
+            },
+        };
+        let mut router = Router::new().fallback_service(self.behind_layers(pages).1);
         for door in doors {
-            let Door { name, prefix, router: routes, max_body_bytes, deadline, refuse } = door;
-            let limits =
-                DoorLayers { shared: self.shared.clone(), name, max_body_bytes, deadline, refuse };
+            let (prefix, routes) = self.behind_layers(door);
             // As a service also the path with a slash at its end is the door's, which `nest` leaves to the fallback.
-            router = router.nest_service(prefix, limits.around(routes));
+            router = router.nest_service(prefix, routes);
         }
-        let router = router.merge(pages).fallback(errors::no_such_path);
         layers::outermost(self.shared.clone(), router)
+    }
+
+    /// Returns the prefix and the routes of `door`, within its limits.
+    fn behind_layers(&self, door: Door) -> (&'static str, Router) {
+        let Door { name, prefix, router, max_body_bytes, deadline, refuse } = door;
+        let shared = self.shared.clone();
+        (prefix, DoorLayers { shared, name, max_body_bytes, deadline, refuse }.around(router))
     }
 }

@@ -33,7 +33,7 @@ use crate::errors::Problem;
 use crate::layers::Refusal;
 use crate::routes::{CallRoute, MatchedPath, Routes};
 use crate::unread_body::{close, finish, read};
-use crate::{Client, Door, Gateway};
+use crate::{Door, Gateway};
 
 /// The largest body of a request: that of a call over gRPC.
 const MAX_BODY_BYTES: usize = 4 << 20;
@@ -85,32 +85,25 @@ fn too_large_or(refusal: &Refusal) -> Problem {
 
 async fn answer(State(mirror): State<Arc<Mirror>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let (mut body, mut client) = (Some(body), None);
-    let response = mirror.respond(&parts, &mut body, &mut client).await;
+    let mut body = Some(body);
+    let response = mirror.respond(&parts, &mut body).await;
     let mut response = response.unwrap_or_else(Problem::into_response);
     finish(body, parts.version, &mut response).await;
     if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
         // Of this one a part was read.
         close(parts.version, &mut response);
     }
-    client.map(|client| response.extensions_mut().insert(client));
     response
 }
 
 impl Mirror {
-    /// Answers a request, and sets its client once it is known. The body is taken when it is read.
-    async fn respond(
-        &self,
-        parts: &Parts,
-        body: &mut Option<Body>,
-        known: &mut Option<Client>,
-    ) -> Result<Response, Problem> {
+    /// Answers a request. The body is taken when it is read.
+    async fn respond(&self, parts: &Parts, body: &mut Option<Body>) -> Result<Response, Problem> {
         let path = parts.uri.path().trim_start_matches('/');
         let Contract { routes, objects, transcoder } = &*self.contract;
         let target = routes.find(path);
         let target = target.ok_or_else(|| Problem::from(Status::not_found("no such path")))?;
         let client = self.gateway.client(parts).await?;
-        *known = Some(client.clone());
         let query = request::query(parts.uri.query().unwrap_or_default());
         let route = select(routes, &target, &parts.method, &parts.headers, &query)?;
         let too_large = || too_large_or(&Refusal::TooLarge(MAX_BODY_BYTES));

@@ -7,9 +7,9 @@ use axum::response::Response;
 use http::{HeaderValue, Version, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-/// The most bytes of a body that are read, and dropped, for a response of HTTP/2.
+/// Maximum number of bytes that are read of a body only to drop them.
 const MAX_DRAINED_BYTES: usize = 16 << 20;
-/// The longest time for that.
+/// Timeout of reading them.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Reads a `body` of at most `max` bytes, chunked or not, and leaves the rest of one that is larger. Its client may break it off.
@@ -34,8 +34,7 @@ pub(crate) async fn read<E>(
 /// Prepares `response` for what is left of the `body` of its request.
 ///
 /// HTTP/1 ends a connection on which octets of a body may still arrive (RFC 9112 §9.3), and the response announces that. Without the header
-/// the client would send its next request there. HTTP/2 resets the stream after the response (RFC 9113 §8.1), and a client that is still
-/// sending, such as curl 7.88, reports the reset in place of the response. So the body is read first, within limits.
+/// the client would send its next request there. [`drain`] reads the rest of the body.
 pub(crate) async fn finish(body: Option<Body>, version: Version, response: &mut Response) {
     if let Some(body) = body.filter(|body| !body.is_end_stream()) {
         close(version, response);
@@ -43,11 +42,27 @@ pub(crate) async fn finish(body: Option<Body>, version: Version, response: &mut 
     }
 }
 
-/// Reads and drops the `body` of a request of HTTP/2, within the limits.
-pub(crate) async fn drain(mut body: Body, version: Version) {
-    if version < Version::HTTP_2 || body.size_hint().lower() > MAX_DRAINED_BYTES as u64 {
-        return;
+/// Reads and drops the `body` of a request, within limits.
+///
+/// HTTP/2 resets the stream after the response (RFC 9113 §8.1), and a client that is still sending,
+/// such as curl 7.88, reports the reset in place of the response. So the body is read first.
+///
+/// An HTTP/1 connection that is closed while octets arrive is reset, and the reset may destroy a
+/// response that the client has not read (RFC 9112 §9.6). Most clients read it after they have sent
+/// their whole body. So the body is read on after the response. hyper keeps the connection open for
+/// as long as the body is being read. It asks for no body that `Expect: 100-continue` holds back,
+/// because the response begins before this task can run.
+pub(crate) async fn drain(body: Body, version: Version) {
+    if version < Version::HTTP_2 {
+        // Ends by itself: both its bytes and its time are limited.
+        tokio::spawn(discard(body));
+    } else if body.size_hint().lower() <= MAX_DRAINED_BYTES as u64 {
+        discard(body).await;
     }
+}
+
+/// Reads `body` to its end or to a limit, whichever comes first.
+async fn discard(mut body: Body) {
     let read = async {
         let mut left = MAX_DRAINED_BYTES;
         while let Some(Ok(frame)) = body.frame().await {
@@ -56,7 +71,7 @@ pub(crate) async fn drain(mut body: Body, version: Version) {
             left = rest;
         }
     };
-    // After that time the stream is reset.
+    // At the timeout the stream is reset, or the connection closed.
     let _is_read = tokio::time::timeout(DRAIN_TIME, read).await;
 }
 
@@ -69,10 +84,10 @@ pub(crate) fn close(version: Version, response: &mut Response) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::io;
 
-    use futures_util::stream::{self, StreamExt as _};
+    use futures_util::stream;
+    use tokio::sync::mpsc;
 
     use super::*;
 
@@ -89,30 +104,48 @@ mod tests {
         assert!(!closes(None, Version::HTTP_11).await);
     }
 
-    /// Returns the parts of 1 MiB that are read of an endless body.
-    async fn parts_read(version: Version) -> usize {
-        let count = Arc::new(AtomicUsize::default());
-        let counted = count.clone();
-        let part = move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            Ok::<_, std::io::Error>(Bytes::from(vec![0; 1 << 20]))
+    type Parts = mpsc::Sender<Result<Bytes, io::Error>>;
+
+    /// Returns a body, and the sender of its parts. The sender is closed once the body is dropped.
+    fn sent_body() -> (Parts, Body) {
+        let (sender, receiver) = mpsc::channel(1);
+        let next = |mut receiver: mpsc::Receiver<_>| async move {
+            Some((receiver.recv().await?, receiver))
         };
-        let body = Body::from_stream(stream::iter(0..).map(part));
-        finish(Some(body), version, &mut Response::new(Body::empty())).await;
-        count.load(Ordering::Relaxed)
+        (sender, Body::from_stream(stream::unfold(receiver, next)))
+    }
+
+    /// Sends 1 MiB after the other until nobody reads, and returns their number.
+    async fn parts_read(sender: Parts) -> usize {
+        let mut count = 0;
+        while sender.send(Ok(Bytes::from(vec![0; 1 << 20]))).await.is_ok() {
+            count += 1;
+        }
+        count
     }
 
     #[tokio::test]
-    async fn a_body_of_http_2_is_read_up_to_a_limit() {
-        assert_eq!(parts_read(Version::HTTP_2).await, 17);
-        assert_eq!(parts_read(Version::HTTP_11).await, 0);
+    async fn a_body_is_read_up_to_a_limit() {
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let (sender, body) = sent_body();
+            let mut response = Response::new(Body::empty());
+            let (count, ()) =
+                tokio::join!(parts_read(sender), finish(Some(body), version, &mut response));
+            // One more may wait in the channel.
+            assert!((17..=18).contains(&count), "{version:?}: {count} MiB");
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_come_delays_the_response_for_a_limited_time() {
-        let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
-        let began = tokio::time::Instant::now();
-        finish(Some(body), Version::HTTP_2, &mut Response::new(Body::empty())).await;
-        assert_eq!(began.elapsed(), DRAIN_TIME);
+    async fn only_http_2_waits_for_the_body_and_both_for_a_limited_time() {
+        for (version, delay) in [(Version::HTTP_11, Duration::ZERO), (Version::HTTP_2, DRAIN_TIME)]
+        {
+            let (sender, body) = sent_body();
+            let began = tokio::time::Instant::now();
+            finish(Some(body), version, &mut Response::new(Body::empty())).await;
+            assert_eq!(began.elapsed(), delay, "{version:?}: the response");
+            sender.closed().await;
+            assert_eq!(began.elapsed(), DRAIN_TIME, "{version:?}: the body");
+        }
     }
 }

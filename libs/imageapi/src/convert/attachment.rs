@@ -7,6 +7,7 @@ use super::limits::{Depth, check_no_id, definition, no_driver};
 use super::mount::{base_and_mount, mount_fields};
 use super::names::base_text;
 use super::rbd_options::{rbd_options, rbd_options_fields};
+use super::unused::{unused_json, with_unused};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::schema::tables;
@@ -24,20 +25,21 @@ pub(super) fn attachment(mut fields: Fields, depth: Depth) -> Result<Attachment,
         return Ok(Attachment { id, ..Attachment::default() });
     }
     let kind = fields.text("kind").unwrap_or_default();
-    let definition = match kind.as_str() {
-        "iscsi" => Definition::Iscsi(iscsi(definition(&mut fields, &kind)?)),
-        "local" => Definition::Local(local(definition(&mut fields, &kind)?)),
-        "loopback" => {
-            Definition::Loopback(Box::new(loopback(definition(&mut fields, &kind)?, depth)?))
-        }
-        "rbd" => Definition::Rbd(rbd(definition(&mut fields, &kind)?)?),
+    let convert: fn(&mut Fields, Depth) -> Result<Definition, ApiError> = match kind.as_str() {
+        "iscsi" => |it, _| Ok(Definition::Iscsi(iscsi(it))),
+        "local" => |it, _| Ok(Definition::Local(local(it))),
+        "loopback" => |it, depth| Ok(Definition::Loopback(Box::new(loopback(it, depth)?))),
+        "rbd" => |it, _| Ok(Definition::Rbd(rbd(it)?)),
         "" => return Err(no_driver("the attachment has no kind")),
         _ => return Err(no_driver(&kind)),
     };
-    Ok(Attachment { definition: Some(definition), ..Attachment::default() })
+    let mut used = definition(&mut fields, &kind)?;
+    let definition = Some(convert(&mut used, depth)?);
+    let unused_definitions = unused_json(fields, &kind, used);
+    Ok(Attachment { definition, unused_definitions, ..Attachment::default() })
 }
 
-fn iscsi(mut fields: Fields) -> Iscsi {
+fn iscsi(fields: &mut Fields) -> Iscsi {
     Iscsi {
         initiator: fields.text("initiator").unwrap_or_default(),
         target: fields.text("target").unwrap_or_default(),
@@ -51,12 +53,12 @@ fn iscsi(mut fields: Fields) -> Iscsi {
     }
 }
 
-fn local(mut fields: Fields) -> Local {
+fn local(fields: &mut Fields) -> Local {
     Local { path: fields.text("path").unwrap_or_default() }
 }
 
-fn loopback(mut fields: Fields, depth: Depth) -> Result<Loopback, ApiError> {
-    let (base, mount) = base_and_mount(&mut fields, depth)?;
+fn loopback(fields: &mut Fields, depth: Depth) -> Result<Loopback, ApiError> {
+    let (base, mount) = base_and_mount(fields, depth)?;
     Ok(Loopback {
         path: fields.text("path").unwrap_or_default(),
         base: base.into(),
@@ -65,13 +67,13 @@ fn loopback(mut fields: Fields, depth: Depth) -> Result<Loopback, ApiError> {
     })
 }
 
-fn rbd(mut fields: Fields) -> Result<Rbd, ApiError> {
+fn rbd(fields: &mut Fields) -> Result<Rbd, ApiError> {
     let monitors = fields.texts("monitors");
     if monitors.is_empty() {
         return Err(ApiError::invalid("monitors is empty"));
     }
     // Optional in the API description, but the kernel needs the user and its key.
-    let options = rbd_options(definition(&mut fields, "options")?)?;
+    let options = rbd_options(definition(fields, "options")?)?;
     Ok(Rbd {
         monitors,
         pool: fields.text("pool").unwrap_or_default(),
@@ -95,7 +97,8 @@ pub(crate) fn attachment_fields(attachment: &Attachment, secrets: Secrets) -> Fi
         Definition::Loopback(loopback) => ("loopback", loopback_fields(loopback, secrets)),
         Definition::Rbd(rbd) => ("rbd", rbd_fields(rbd, secrets)),
     };
-    fields.with("kind", kind.to_owned()).with(kind, definition)
+    let fields = fields.with("kind", kind.to_owned()).with(kind, definition);
+    with_unused(fields, &attachment.unused_definitions)
 }
 
 fn iscsi_fields(iscsi: &Iscsi) -> Fields {

@@ -6,6 +6,7 @@ use tinwright::node::v1::{Base, Mount};
 use super::attachment::{attachment, attachment_fields};
 use super::limits::{Depth, check_lower, check_no_id, definition, no_driver};
 use super::names::{base, base_text};
+use super::unused::{unused_json, with_unused};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::schema::tables;
@@ -23,20 +24,21 @@ pub(super) fn mount(mut fields: Fields, depth: Depth) -> Result<Mount, ApiError>
         return Ok(Mount { id, ..Mount::default() });
     }
     let kind = fields.text("kind").unwrap_or_default();
-    let definition = match kind.as_str() {
-        "attach" => {
-            Definition::Attach(Box::new(attachment_mount(definition(&mut fields, &kind)?, depth)?))
-        }
-        "bind" => Definition::Bind(Box::new(bind(definition(&mut fields, &kind)?, depth)?)),
-        "nfs" => Definition::Nfs(nfs(definition(&mut fields, &kind)?)),
-        "overlay" => Definition::Overlay(overlay(definition(&mut fields, &kind)?, depth)?),
+    let convert: fn(&mut Fields, Depth) -> Result<Definition, ApiError> = match kind.as_str() {
+        "attach" => |it, depth| Ok(Definition::Attach(Box::new(attachment_mount(it, depth)?))),
+        "bind" => |it, depth| Ok(Definition::Bind(Box::new(bind(it, depth)?))),
+        "nfs" => |it, _| Ok(Definition::Nfs(nfs(it))),
+        "overlay" => |it, depth| Ok(Definition::Overlay(overlay(it, depth)?)),
         "" => return Err(no_driver("the mount has no kind")),
         _ => return Err(no_driver(&kind)),
     };
-    Ok(Mount { definition: Some(definition), ..Mount::default() })
+    let mut used = definition(&mut fields, &kind)?;
+    let definition = Some(convert(&mut used, depth)?);
+    let unused_definitions = unused_json(fields, &kind, used);
+    Ok(Mount { definition, unused_definitions, ..Mount::default() })
 }
 
-fn attachment_mount(mut fields: Fields, depth: Depth) -> Result<AttachmentMount, ApiError> {
+fn attachment_mount(fields: &mut Fields, depth: Depth) -> Result<AttachmentMount, ApiError> {
     let device = fields.object("attach").map(|device| attachment(device, depth.deeper()?));
     Ok(AttachmentMount {
         attach: device.transpose()?.map(Box::new),
@@ -45,8 +47,8 @@ fn attachment_mount(mut fields: Fields, depth: Depth) -> Result<AttachmentMount,
     })
 }
 
-fn bind(mut fields: Fields, depth: Depth) -> Result<Bind, ApiError> {
-    let (base, mount) = base_and_mount(&mut fields, depth)?;
+fn bind(fields: &mut Fields, depth: Depth) -> Result<Bind, ApiError> {
+    let (base, mount) = base_and_mount(fields, depth)?;
     Ok(Bind {
         path: fields.text("path").unwrap_or_default(),
         base: base.into(),
@@ -56,7 +58,8 @@ fn bind(mut fields: Fields, depth: Depth) -> Result<Bind, ApiError> {
     })
 }
 
-/// Takes the base of a path, and the mount if that is the base. Another mount is not used.
+/// Takes the base of a path, and the mount if that is the base. Another mount is left: it is not
+/// used.
 pub(super) fn base_and_mount(
     fields: &mut Fields,
     depth: Depth,
@@ -69,7 +72,7 @@ pub(super) fn base_and_mount(
     Ok((base, inner))
 }
 
-fn nfs(mut fields: Fields) -> Nfs {
+fn nfs(fields: &mut Fields) -> Nfs {
     Nfs {
         host: fields.text("host").unwrap_or_default(),
         path: fields.text("path").unwrap_or_default(),
@@ -79,7 +82,7 @@ fn nfs(mut fields: Fields) -> Nfs {
     }
 }
 
-fn overlay(mut fields: Fields, depth: Depth) -> Result<Overlay, ApiError> {
+fn overlay(fields: &mut Fields, depth: Depth) -> Result<Overlay, ApiError> {
     let lower = fields.objects("lower");
     check_lower(&lower)?;
     let lower = lower.into_iter().map(|element| match element {
@@ -102,7 +105,8 @@ pub(crate) fn mount_fields(mount: &Mount, secrets: Secrets) -> Fields {
         Definition::Nfs(nfs) => ("nfs", nfs_fields(nfs)),
         Definition::Overlay(overlay) => ("overlay", overlay_fields(overlay, secrets)),
     };
-    fields.with("kind", kind.to_owned()).with(kind, definition)
+    let fields = fields.with("kind", kind.to_owned()).with(kind, definition);
+    with_unused(fields, &mount.unused_definitions)
 }
 
 fn attachment_mount_fields(mount: &AttachmentMount, secrets: Secrets) -> Fields {

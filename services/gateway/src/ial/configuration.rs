@@ -8,7 +8,6 @@ use tinwright::address::v1::{
 use tonic::Code as Grpc;
 
 use super::fault::{Code, Fault};
-use super::object::Object;
 use super::requests::{FORMAT, SentConfiguration};
 use super::session::Session;
 use super::status;
@@ -33,30 +32,38 @@ pub fn document(binding: &LocationBinding, location: &str, tenant: &str) -> Valu
     })
 }
 
-/// Refuses a configuration that was made for others.
-pub fn check(sent: Option<&SentConfiguration>, location: &str, tenant: &str) -> Result<(), Fault> {
-    let Some(SentConfiguration { format: _, tenant: theirs, location: there, version: _ }) = sent
-    else {
-        return Ok(());
-    };
-    let wrong = [("tenant", theirs, tenant), ("location", there, location)];
-    match wrong.into_iter().find(|(_, sent, own)| sent.as_deref().is_some_and(|sent| sent != *own))
-    {
-        Some((key, ..)) => Err(of_others(key)),
+/// Refuses a configuration that was made for another tenant or location, or that shows the binding
+/// of another tenant. One that shows a deleted binding is stale, which is no error. The location
+/// itself has to be checked before, because an unknown one is the more precise fault.
+pub(super) async fn check(
+    session: &Session,
+    sent: Option<&SentConfiguration>,
+    location: &str,
+) -> Result<(), Fault> {
+    let Some(sent) = sent else { return Ok(()) };
+    check_owner(sent, location, &session.tenant())?;
+    match &sent.binding {
+        Some(id) => check_binding(session, id).await,
         None => Ok(()),
     }
 }
 
-/// Refuses the `location_configuration` of a request if it shows the binding of another tenant. One that shows a deleted binding is stale, which
-/// is no error.
-pub(super) async fn check_binding(session: &Session, request: &Object<'_>) -> Result<(), Fault> {
-    let Ok(Some(sent)) = request.object("location_configuration") else {
-        // What is wrong with it is said where the request is read.
-        return Ok(());
-    };
-    let Ok(Some(id)) = sent.text("binding") else { return Ok(()) };
+fn check_owner(sent: &SentConfiguration, location: &str, tenant: &str) -> Result<(), Fault> {
+    let is_other = |sent: &Option<String>, own: &str| sent.as_deref().is_some_and(|it| it != own);
+    if is_other(&sent.tenant, tenant) {
+        let title = "location_configuration/tenant: belongs to another tenant";
+        return Err(unusable("tenant", title));
+    }
+    if is_other(&sent.location, location) {
+        let title = "location_configuration/location: belongs to another location";
+        return Err(unusable("location", title));
+    }
+    Ok(())
+}
+
+async fn check_binding(session: &Session, id: &str) -> Result<(), Fault> {
     // Read as the gateway itself: for the client there is no binding of another tenant, and so it would look like a deleted one.
-    let by = Some(get_location_binding_request::By::Id(id));
+    let by = Some(get_location_binding_request::By::Id(id.to_owned()));
     let found = match session.backend().call(GetLocationBindingRequest { by }).await {
         Ok(found) => found.location_binding.unwrap_or_default(),
         Err(error) if matches!(error.code(), Grpc::NotFound | Grpc::InvalidArgument) => {
@@ -69,12 +76,11 @@ pub(super) async fn check_binding(session: &Session, request: &Object<'_>) -> Re
     if found.tenant.is_empty() || found.tenant == session.tenant() {
         return Ok(());
     }
-    Err(of_others("binding"))
+    Err(unusable("binding", "location_configuration/binding: belongs to another tenant"))
 }
 
-fn of_others(key: &str) -> Fault {
-    Fault::new(Code::InvalidArgument, "the configuration is of others")
-        .at(format!("/request/location_configuration/{key}"))
+fn unusable(key: &str, title: &'static str) -> Fault {
+    Fault::new(Code::InvalidArgument, title).at(format!("/request/location_configuration/{key}"))
 }
 
 /// True if the platform has another configuration than the one in force.
@@ -95,7 +101,7 @@ mod tests {
     fn sent(tenant: &str, location: &str, version: &str) -> SentConfiguration {
         let some = |text: &str| Some(text.to_owned());
         let [tenant, location, version] = [some(tenant), some(location), some(version)];
-        SentConfiguration { format: Some(1), tenant, location, version }
+        SentConfiguration { format: Some(1), tenant, location, binding: None, version }
     }
 
     #[test]
@@ -107,12 +113,18 @@ mod tests {
 
     #[test]
     fn one_of_others_is_refused_and_an_old_one_is_not() {
-        let check =
-            |sent| check(Some(&sent), "kir1", "acme").map_err(|fault| fault.source.unwrap());
+        let check = |sent| {
+            let checked = check_owner(&sent, "kir1", "acme");
+            checked.map_err(|fault| (fault.source.unwrap(), fault.title))
+        };
         assert_eq!(check(sent("acme", "kir1", "b.1")), Ok(()));
-        let place = |key: &str| Err(format!("/request/location_configuration/{key}"));
-        assert_eq!(check(sent("other", "kir1", "b.1")), place("tenant"));
-        assert_eq!(check(sent("acme", "kir2", "b.1")), place("location"));
+        let refused =
+            |key: &str, title| Err((format!("/request/location_configuration/{key}"), title));
+        let of_tenant = "location_configuration/tenant: belongs to another tenant";
+        assert_eq!(check(sent("other", "kir1", "b.1")), refused("tenant", of_tenant));
+        assert_eq!(check(sent("other", "kir2", "b.1")), refused("tenant", of_tenant));
+        let of_location = "location_configuration/location: belongs to another location";
+        assert_eq!(check(sent("acme", "kir2", "b.1")), refused("location", of_location));
         assert!(is_stale(Some(&sent("acme", "kir1", "b.1")), Some(&binding())));
         assert!(is_stale(None, Some(&binding())));
         assert!(!is_stale(Some(&sent("acme", "kir1", "b.3")), Some(&binding())));

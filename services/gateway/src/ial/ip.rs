@@ -18,7 +18,7 @@ use super::object::Object;
 use super::requests::{Allocate, Named, Release};
 use super::responses::{respond, success, text};
 use super::server::check_usable;
-use super::session::{HUB, Session, mismatch, unknown_server};
+use super::session::{Found, HUB, Session, mismatch, unknown_server};
 use super::status;
 use super::wrapper::PlatformId;
 
@@ -39,7 +39,7 @@ pub(super) async fn allocate(
     let wanted = Allocate::read(request)?;
     let instance = session.server(&wanted.named).await?;
     let (sent, location) = (wanted.configuration.as_ref(), &wanted.named.location);
-    configuration::check(sent, location, &session.tenant())?;
+    configuration::check(session, sent, location).await?;
     check_usable(&instance)?;
     if instance.addresses.len() >= MAX_ATTACHED {
         return Err(Fault::new(Code::MaxExceeded, "the machine has 64 allocated addresses"));
@@ -137,12 +137,25 @@ pub(super) async fn release(session: &Session, request: &Object<'_>) -> Result<R
         session.check_hub(&found.labels)?;
         session.check_scope(found.location_id.clone(), &wanted.named.location)?;
         check_same(&found, &wanted).map_err(|key| mismatch().at(request.pointer(key)))?;
+        if !is_in_zone(session, &wanted.named).await? {
+            return Err(mismatch().at(request.pointer("zone_id")));
+        }
     }
     let location = &wanted.named.location;
-    configuration::check(wanted.configuration.as_ref(), location, &session.tenant())?;
+    configuration::check(session, wanted.configuration.as_ref(), location).await?;
     let release = addr::ReleaseGrantRequest { id, revision: 0 };
     session.call(release).await.map_err(|error| status::fault(&error, &unknown))?;
     Ok(success(&true))
+}
+
+/// False if the machine stands in another zone than the named one. Of a machine that was given back
+/// long ago, nothing is known.
+async fn is_in_zone(session: &Session, named: &Named) -> Result<bool, Fault> {
+    let Some(zone) = &named.zone else { return Ok(true) };
+    match session.find(Some(inst::get_instance_request::By::Id(named.server.clone()))).await? {
+        Found::Instance(instance) => session.is_in_zone(&instance, zone).await,
+        Found::Gone | Found::Nothing => Ok(true),
+    }
 }
 
 /// Returns the key of the request that contradicts the grant.

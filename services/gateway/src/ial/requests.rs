@@ -47,6 +47,8 @@ pub struct SentConfiguration {
     pub tenant: Option<String>,
     /// The location for which it was made.
     pub location: Option<String>,
+    /// The id of the binding that it shows.
+    pub binding: Option<String>,
     /// The version of the binding that it shows.
     pub version: Option<String>,
 }
@@ -310,8 +312,9 @@ fn configuration(request: &Object<'_>, name: &str) -> Result<Option<SentConfigur
         return Err(wrong("format"));
     }
     let text = |name: &str| sent.text(name).map_err(|_| wrong(name));
-    let [tenant, location, version] = [text("tenant")?, text("location")?, text("version")?];
-    Ok(Some(SentConfiguration { format, tenant, location, version }))
+    let (tenant, location) = (text("tenant")?, text("location")?);
+    let (binding, version) = (text("binding")?, text("version")?);
+    Ok(Some(SentConfiguration { format, tenant, location, binding, version }))
 }
 
 fn server_meta(request: &Object<'_>) -> Result<ServerMeta, Fault> {

@@ -31,7 +31,7 @@ pub(super) async fn provision_status(
 ) -> Result<Response, Fault> {
     let (named, sent) = Named::read_status(request)?;
     let instance = session.server(&named).await?;
-    configuration::check(sent.as_ref(), &named.location, &session.tenant())?;
+    configuration::check(session, sent.as_ref(), &named.location).await?;
     Ok(success(&view::provision_status(&instance, now)?))
 }
 

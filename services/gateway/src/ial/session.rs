@@ -140,18 +140,56 @@ impl Session {
         };
         self.check_hub(&instance.labels)?;
         let note = |key: &str| instance.annotations.get(key).map(String::as_str);
-        let zone = note(ZONE).or(named.zone.as_deref());
         let same = [
             ("location_id", note(LOCATION), Some(named.location.as_str())),
             ("model_id", note(MODEL), named.model.as_deref().or(note(MODEL))),
-            ("zone_id", zone, named.zone.as_deref().or(zone)),
         ];
         if let Some((key, ..)) = same.into_iter().find(|(_, stored, sent)| stored != sent) {
             return Err(mismatch().at(format!("/request/{key}")));
         }
+        self.check_zone(&instance, named.zone.as_deref()).await?;
         let id = instance.placement.as_ref().map(|placement| placement.location_id.clone());
         self.check_scope(id.unwrap_or_default(), &named.location)?;
         Ok(Some(instance))
+    }
+
+    /// Refuses another zone than that of the instance's machine. A request that names none is for
+    /// any.
+    pub(super) async fn check_zone(
+        &self,
+        instance: &inst::Instance,
+        sent: Option<&str>,
+    ) -> Result<(), Fault> {
+        match sent {
+            Some(zone) if !self.is_in_zone(instance, zone).await? => {
+                Err(mismatch().at("/request/zone_id"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// True if the instance was ordered in `zone`, or, if it was ordered in any, got a machine
+    /// there. Also true if the client cannot see the machine any more.
+    pub(super) async fn is_in_zone(
+        &self,
+        instance: &inst::Instance,
+        zone: &str,
+    ) -> Result<bool, Fault> {
+        if let Some(ordered) = instance.annotations.get(ZONE) {
+            return Ok(ordered == zone);
+        }
+        let by = Some(hw::get_hardware_request::By::Id(instance.hardware_id.clone()));
+        match self.call(hw::GetHardwareRequest { by, ..Default::default() }).await {
+            Ok(found) => Ok(found.hardware.is_none_or(|machine| machine.zone == zone)),
+            Err(error) if error.code() == Grpc::NotFound => Ok(true),
+            Err(error) => Err(status::fault(&error, &unknown_server())),
+        }
+    }
+
+    /// True if the client may order machines.
+    pub(super) fn may_order(&self) -> bool {
+        let order = <inst::CreateInstanceRequest as Call>::PATH;
+        runtime::access::admits(order, Some(&self.client.caller))
     }
 
     /// Refuses a location, by id and name, that the client may not use.

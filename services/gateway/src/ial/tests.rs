@@ -1,7 +1,10 @@
 //! Whole requests through layers and door, to services of which only the identity service knows anything.
 
-use axum::body::{Body, Bytes};
-use http::{HeaderName, HeaderValue, StatusCode};
+mod connections;
+mod orders;
+
+use axum::body::Body;
+use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use prost::Message as _;
@@ -14,8 +17,11 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::Backend;
+use crate::test_log::Log;
 
 const KEY: &str = "mk_live_3f9d2c7a51";
+/// The key of a credential that may only read.
+const VIEWER_KEY: &str = "mk_live_7a51c4e02b";
 const STATUS: &str = "/v1/infrastructure/server/provision-status";
 
 async fn service(request: Request) -> Response {
@@ -25,29 +31,39 @@ async fn service(request: Request) -> Response {
     }
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let asked = AuthenticateRequest::decode(&body[5..]).unwrap();
-    if asked.fields.get("api_key").map(String::as_str) != Some(KEY) {
-        return Status::unauthenticated("no such credential").into_http();
-    }
+    let (role, subject) = match asked.fields.get("api_key").map(String::as_str) {
+        Some(KEY) => ("operator", "c1"),
+        Some(VIEWER_KEY) => ("viewer", "c2"),
+        _ => return Status::unauthenticated("no such credential").into_http(),
+    };
     let credential = Credential { hubs: vec!["h1".into()], ..Credential::default() };
-    let caller = "tinwright:operator?subject=credential:c1&tenant=acme".into();
-    let answer = AuthenticateResponse { caller, credential: Some(credential) }.encode_to_vec();
-    let mut frame = vec![0];
-    frame.extend(u32::try_from(answer.len()).unwrap().to_be_bytes());
-    frame.extend(answer);
-    let end = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
-    let trailers = async move { Some(Ok(HeaderMap::from_iter([end]))) };
-    let body = http_body_util::Full::<Bytes>::from(frame).with_trailers(trailers);
+    let caller = format!("tinwright:{role}?subject=credential:{subject}&tenant=acme");
+    reply(&AuthenticateResponse { caller, credential: Some(credential) })
+}
+
+/// Returns the response of a service with one message.
+fn reply(message: &impl prost::Message) -> Response {
+    let body = crate::test_body::of_message(message.encode_to_vec().into());
     let response = Response::builder().header(header::CONTENT_TYPE, "application/grpc");
     response.body(Body::new(body)).unwrap()
 }
 
 fn gateway(is_catalogue_public: bool) -> Router {
+    gateway_at(is_catalogue_public, Clock::system())
+}
+
+fn gateway_at(is_catalogue_public: bool, clock: Clock) -> Router {
+    gateway_of(Router::new().fallback(service), is_catalogue_public, clock)
+}
+
+fn gateway_of(services: Router, is_catalogue_public: bool, clock: Clock) -> Router {
     let door = Caller::new(Role::Door, "service:gateway").unwrap();
-    let services = LocalServices::of(Router::new().fallback(service));
+    let services = LocalServices::of(services);
     let backend = Backend::at_one(services.channel(door));
-    let (revocations, settings) = (Revocations::default(), crate::GatewaySettings::default());
+    let settings =
+        crate::GatewaySettings { clock: clock.clone(), ..crate::GatewaySettings::default() };
+    let revocations = Revocations::default();
     let gateway = Gateway::new(backend, revocations, settings, &mut Registry::default());
-    let clock = Clock::system();
     let ial = doors(&gateway, IalSettings { is_catalogue_public, has_rate_limits: true, clock });
     gateway.router(ial, Router::new())
 }
@@ -164,7 +180,7 @@ async fn the_routes_of_the_status_answer_alike() {
 }
 
 #[tokio::test]
-async fn a_check_of_credentials_is_no_error_and_calls_are_limited() {
+async fn a_check_of_credentials_is_no_error() {
     let app = gateway(false);
     let valid = post(&app, "/v1/auth/verify/", &wrapped(json!(null))).await;
     assert_eq!(valid, json!({"data": {"valid": true}, "error": null}));
@@ -173,10 +189,63 @@ async fn a_check_of_credentials_is_no_error_and_calls_are_limited() {
     let listing = "/v1/infrastructure/provider/locations";
     let (envelope, _) = send(&app, "GET", listing, "application/json", "").await;
     assert_eq!(refusal(&envelope).0, "401.auth-invalid");
-    let mut refused = 0;
-    for _ in 0..60 {
-        let envelope = post(&app, STATUS, &wrapped(json!(null))).await;
-        refused += usize::from(refusal(&envelope).0 == "429.rate-limiting");
+}
+
+#[tokio::test]
+async fn a_credential_that_may_not_order_is_not_valid() {
+    let mut viewer = wrapped(json!(null));
+    viewer["auth"]["api_key"] = VIEWER_KEY.into();
+    let app = gateway(true);
+    let checked = post(&app, "/v1/auth/verify", &viewer).await;
+    assert_eq!(checked, json!({"data": {"valid": false}, "error": null}));
+    // It reads as before.
+    viewer["request"] = json!({"server_id": "srv-1", "location_id": "kir1"});
+    assert_eq!(refusal(&post(&app, STATUS, &viewer).await).0, "404.infrastructure.server");
+}
+
+/// Asks for the status of so many machines at once. Returns the number of those that were not too
+/// many.
+async fn poll(app: &Router, machines: usize) -> usize {
+    let body = wrapped(json!({"server_id": "srv-1", "location_id": "kir1"}));
+    let answers = (0..machines).map(|_| post(app, STATUS, &body));
+    let answers = futures_util::future::join_all(answers).await;
+    let is_answered = |it: &&Value| refusal(it).0 == "404.infrastructure.server";
+    let answered = answers.iter().filter(is_answered).count();
+    let is_refused = |it: &&Value| refusal(it).0 == "429.rate-limiting";
+    assert_eq!(answers.iter().filter(is_refused).count(), machines - answered);
+    answered
+}
+
+#[tokio::test]
+async fn hundreds_of_machines_are_polled_at_once_again_and_again_and_calls_are_limited() {
+    let clock = Clock::manual(std::time::SystemTime::UNIX_EPOCH);
+    let app = gateway_at(true, clock.clone());
+    for round in 0..20 {
+        assert_eq!(poll(&app, 400).await, 400, "round {round}");
+        clock.advance(Duration::from_secs(5));
     }
-    assert!(refused > 0);
+    assert_eq!(poll(&app, 500).await, 400, "at once");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(poll(&app, 100).await, 80, "a second later");
+    let (_, headers) =
+        send(&app, "POST", STATUS, "application/json", &wrapped(json!({})).to_string()).await;
+    assert_eq!(headers[header::RETRY_AFTER], "1");
+}
+
+#[tokio::test]
+async fn the_log_names_the_client_of_a_right_key_whatever_is_answered() {
+    let (log, _guard) = Log::begin();
+    let app = gateway_at(true, Clock::manual(std::time::SystemTime::UNIX_EPOCH));
+    let verified = post(&app, "/v1/auth/verify", &wrapped(json!(null))).await;
+    assert_eq!(verified["data"], json!({"valid": true}));
+    let mut other_hub = wrapped(json!({}));
+    other_hub["auth"]["cycle"]["hub_id"] = "h2".into();
+    assert_eq!(refusal(&post(&app, STATUS, &other_hub).await).0, "403.permissions");
+    assert_eq!(poll(&app, 400).await, 398, "two calls were made before");
+    let lines = log.answers();
+    assert_eq!(lines.len(), 402);
+    for line in lines {
+        assert!(line.contains("caller=\"credential:c1\""), "{line}");
+        assert!(!line.contains("strangers="), "{line}");
+    }
 }

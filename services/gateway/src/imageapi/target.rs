@@ -31,7 +31,9 @@ pub fn by_path(parts: &Parts) -> Result<NodeTarget, ApiError> {
     let no_such_path =
         || ApiError::new(StatusCode::NOT_FOUND, format!("path /nodes{whole} was not found"));
     let (node, rest) = whole.trim_start_matches('/').split_once('/').ok_or_else(no_such_path)?;
-    let rest = rest.strip_prefix(BASE_PATH.trim_start_matches('/')).ok_or_else(no_such_path)?;
+    // A base URL that ends with a slash has two of them here.
+    let rest = rest.trim_start_matches('/').strip_prefix(BASE_PATH.trim_start_matches('/'));
+    let rest = rest.ok_or_else(no_such_path)?;
     if !rest.is_empty() && !rest.starts_with('/') {
         return Err(no_such_path());
     }
@@ -93,6 +95,8 @@ mod tests {
             ("/n1/imageapi/v1/mount", "n1", "/mount"),
             ("/n%201/imageapi/v1/container/", "n 1", "/container/"),
             ("/n1/imageapi/v1", "n1", "/"),
+            ("/n1//imageapi/v1/mount", "n1", "/mount"),
+            ("/n1//imageapi/v1//mount", "n1", "//mount"),
         ] {
             let target = by_path(&parts(path, &["other"])).unwrap();
             assert_eq!((target.node.as_str(), target.path.as_str()), (node, rest), "{path}");

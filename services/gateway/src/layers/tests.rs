@@ -4,13 +4,16 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use bytes::Bytes;
+use http::{HeaderValue, Method};
 use prometheus_client::registry::Registry;
-use runtime::Clock;
+use runtime::{Clock, Role};
 use tower::ServiceExt as _;
 
+use super::access_log::is_plain_read;
 use super::*;
-use crate::Door;
 use crate::errors::Problem;
+use crate::test_log::Log;
+use crate::{Client, Door};
 
 fn refuse(refusal: &Refusal) -> Response {
     Problem::with_http(refusal.http_status(), refusal.status()).into_response()
@@ -25,6 +28,13 @@ async fn events() -> impl axum::response::IntoResponse {
     ([(header::CONTENT_TYPE, "text/event-stream")], body)
 }
 
+/// Finds the client of the request, and never responds.
+async fn never_after_key(request: Request) -> Response {
+    let client = Client { caller: Role::Viewer.into(), credential: None };
+    client.identify(request.extensions());
+    std::future::pending().await
+}
+
 fn router(deadline: Duration) -> Router {
     router_at(deadline, Clock::system())
 }
@@ -37,7 +47,8 @@ fn router_at(deadline: Duration, clock: Clock) -> Router {
         .route("/body", post(async |body: Bytes| body.len().to_string()))
         .route("/large", get(async || vec![0; LARGE_BYTES]))
         .route("/events", get(events))
-        .route("/never", get(never));
+        .route("/never", get(never))
+        .route("/never-after-key", get(never_after_key));
     let door =
         Door { name: "test", prefix: "/t", router: routes, max_body_bytes: 10, deadline, refuse };
     let layers = DoorLayers {
@@ -261,4 +272,43 @@ async fn a_response_is_the_same_with_a_place() {
     let posted = answer(&router, Request::post("/t/body"), "0123").await;
     let body = axum::body::to_bytes(posted.into_body(), usize::MAX).await.unwrap();
     assert_eq!(&body[..], b"4");
+}
+
+#[tokio::test]
+async fn failures_of_strangers_are_one_line_a_second_with_the_beginning_of_the_path() {
+    let (log, _guard) = Log::begin();
+    let clock = Clock::manual(SystemTime::now());
+    let router = router_at(Duration::from_secs(1), clock.clone());
+    let path = format!("/{}", "a".repeat(60_000));
+    for _ in 0..10 {
+        assert_eq!(answer(&router, Request::get(&path), "").await.status(), StatusCode::NOT_FOUND);
+    }
+    clock.advance(Duration::from_secs(1));
+    answer(&router, Request::get("/b"), "").await;
+    let lines = log.answers();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].len() < 600 && lines[0].contains("strangers=1"), "{}", lines[0]);
+    assert!(lines[1].contains("strangers=10"), "{}", lines[1]);
+}
+
+#[tokio::test]
+async fn a_success_of_a_stranger_is_not_among_the_failures() {
+    let (log, _guard) = Log::begin();
+    let router = router(Duration::from_secs(1));
+    assert_eq!(answer(&router, Request::post("/t/body"), "0123").await.status(), StatusCode::OK);
+    assert_eq!(log.answers(), [""; 0]);
+    answer(&router, Request::post("/t/nothing"), "").await;
+    let lines = log.answers();
+    assert!(lines.len() == 1 && lines[0].contains("strangers=1"), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_key_was_accepted_is_no_stranger_when_the_layers_answer() {
+    let (log, _guard) = Log::begin();
+    let router = router(Duration::from_secs(10));
+    let answered = answer(&router, Request::get("/t/never-after-key"), "").await;
+    assert_eq!(answered.status(), StatusCode::GATEWAY_TIMEOUT);
+    let lines = log.answers();
+    assert!(lines.len() == 1 && lines[0].contains("caller=\"person:viewer\""), "{lines:?}");
+    assert!(!lines[0].contains("strangers="), "{lines:?}");
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use aws_lc_rs::digest;
 use axum::response::Response;
 use serde_json::Value;
-use tinwright::address::v1::LocationBinding;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1 as inst;
 use tonic::{Code as Grpc, Status};
@@ -26,33 +25,42 @@ use crate::ial::session::{Found, HUB, LOCATION, MODEL, Session, ZONE, mismatch};
 use crate::ial::wrapper::PlatformId;
 use crate::ial::{configuration, provider, status};
 
+/// The annotation of instances with `location_modified` of the answer to their order.
+const MODIFIED: &str = "ial/location_modified";
+
 /// Answers `server/provision`.
 pub(in crate::ial) async fn provision(
     session: &Session,
     request: &Object<'_>,
 ) -> Result<Response, Fault> {
     let wanted = Provision::read(request)?;
-    configuration::check(wanted.configuration.as_ref(), &wanted.location, &session.tenant())?;
-    let by_platform = external_id(&wanted);
+    let (sent, by_platform) = (wanted.configuration.as_ref(), external_id(&wanted));
     if let Some(external_id) = &by_platform {
         match find(session, external_id).await? {
-            Found::Instance(known) => return answer(session, &wanted, &known, None),
+            Found::Instance(known) => {
+                check_same(session, &wanted, &known).await?;
+                configuration::check(session, sent, &wanted.location).await?;
+                return Ok(answer(&known));
+            }
             Found::Gone => return Err(decommissioned()),
             Found::Nothing => {}
         }
     }
     let location = session.location(&wanted.location).await?;
     let model = session.model(&wanted.model).await?;
+    configuration::check(session, sent, &wanted.location).await?;
     check_compatible(session, &location)?;
     check_offered(session, &wanted, &location, &model).await?;
     check_hostname(session, &wanted).await?;
     let binding = binding_in_force(session, &location).await?;
-    let order = Order { session, wanted: &wanted, location: &location, model: &model };
+    let is_modified = configuration::is_stale(sent, binding.as_ref());
+    let order = Order { session, wanted: &wanted, location: &location, model: &model, is_modified };
     let created = match by_platform {
         Some(external_id) => order.create(&external_id).await?,
         None => order.create_by_hostname().await?,
     };
-    answer(session, &wanted, &created, binding.as_ref())
+    check_same(session, &wanted, &created).await?;
+    Ok(answer(&created))
 }
 
 fn external_id(wanted: &Provision) -> Option<String> {
@@ -68,13 +76,12 @@ fn decommissioned() -> Fault {
     Fault::new(Code::InvalidState, "the machine was decommissioned")
 }
 
-/// Answers with an instance, if it is what the request wants.
-fn answer(
+/// Refuses an order that repeats another one with other values, or whose machine was given back.
+async fn check_same(
     session: &Session,
     wanted: &Provision,
     instance: &inst::Instance,
-    binding: Option<&LocationBinding>,
-) -> Result<Response, Fault> {
+) -> Result<(), Fault> {
     session.check_hub(&instance.labels)?;
     if view::is_ending(instance) {
         return Err(decommissioned());
@@ -86,11 +93,17 @@ fn answer(
             return Err(mismatch().at(format!("/request/{key}")));
         }
     }
-    Ok(success(&Provisioned {
+    session.check_zone(instance, wanted.zone.as_deref()).await
+}
+
+/// Answers an order with its instance. The answer follows from the instance alone: each repetition
+/// of the order has that of the first one, which may have been lost.
+fn answer(instance: &inst::Instance) -> Response {
+    success(&Provisioned {
         server_id: instance.id.clone(),
-        location_modified: configuration::is_stale(wanted.configuration.as_ref(), binding),
+        location_modified: instance.annotations.get(MODIFIED).is_some_and(|text| text == "true"),
         extra: Value::Object(view::extra(instance)),
-    }))
+    })
 }
 
 /// Refuses what the location, its zone or the model does not offer.
@@ -185,6 +198,8 @@ struct Order<'a> {
     wanted: &'a Provision,
     location: &'a hw::Location,
     model: &'a hw::Model,
+    /// True if the platform has to configure the location again.
+    is_modified: bool,
 }
 
 impl Order<'_> {
@@ -194,8 +209,9 @@ impl Order<'_> {
             Ok(created) => return Ok(created),
             Err(refused) => refused,
         };
-        if refused.code() == Grpc::AlreadyExists
-            // The same call came at the same time, perhaps by another process.
+        // The same call came at the same time, perhaps by another process. It may have got the last
+        // machine.
+        if matches!(refused.code(), Grpc::AlreadyExists | Grpc::ResourceExhausted)
             && let Found::Instance(known) = find(self.session, external_id).await?
         {
             return Ok(*known);
@@ -205,7 +221,19 @@ impl Order<'_> {
         }
         // The name is the only other thing of a new instance that another one may have.
         let is_name_used = refused.code() == Grpc::AlreadyExists;
-        Err(if is_name_used { hostname_in_use() } else { not_created(&refused) })
+        Err(if is_name_used { hostname_in_use() } else { self.not_created(&refused).await })
+    }
+
+    /// Returns the fault of an order that was refused for another reason than its ids and names. If
+    /// another order for the host name came at the same time and got the last machine, it is the
+    /// name: the platform would repeat this order for as long as no machine is free.
+    async fn not_created(self, refused: &Status) -> Fault {
+        let is_exhausted = refused.code() == Grpc::ResourceExhausted;
+        if is_exhausted && let Err(fault) = check_hostname(self.session, self.wanted).await {
+            return fault;
+        }
+        let not_offered = Fault::new(Code::NotCompatible, "the model is not offered there");
+        status::fault(refused, &not_offered)
     }
 
     /// Creates an instance with the first external id of its host name that no instance ever had. Refuses the name of a live machine.
@@ -219,11 +247,13 @@ impl Order<'_> {
         if latest.is_some_and(|it| it.hostname == self.wanted.hostname && !view::is_ending(&it)) {
             return Err(hostname_in_use());
         }
-        self.try_create(&id_of(number)).await.map_err(|refused| {
-            // Another order for the name came at the same time, and may have ended.
-            let is_used = refused.code() == Grpc::AlreadyExists || was_deleted(&refused);
-            if is_used { hostname_in_use() } else { not_created(&refused) }
-        })
+        let refused = match self.try_create(&id_of(number)).await {
+            Ok(created) => return Ok(created),
+            Err(refused) => refused,
+        };
+        // Another order for the name came at the same time, and may have ended.
+        let is_used = refused.code() == Grpc::AlreadyExists || was_deleted(&refused);
+        Err(if is_used { hostname_in_use() } else { self.not_created(&refused).await })
     }
 
     /// Returns the least number whose external id no instance ever had, and the instance of the number before it, if its record is left. Numbers
@@ -253,67 +283,70 @@ impl Order<'_> {
 
     /// Creates an instance with an external id, which makes the call idempotent, also after the server has forgotten request ids.
     async fn try_create(self, external_id: &str) -> Result<inst::Instance, Status> {
-        let Self { session, wanted, location, model } = self;
-        let instance = Some(instance(session, wanted, external_id, location, model));
+        let session = self.session;
+        let instance = Some(self.instance(external_id));
         let request = inst::CreateInstanceRequest { instance, ..Default::default() };
         let created = session.call(request).await?.instance;
         created.ok_or_else(|| Status::internal("no instance was created"))
+    }
+
+    /// Returns the instance that is to be created.
+    fn instance(self, external_id: &str) -> inst::Instance {
+        let Self { session, wanted, location, model, is_modified } = self;
+        let annotations = [
+            (LOCATION, Some(wanted.location.clone())),
+            (MODEL, Some(wanted.model.clone())),
+            (ZONE, wanted.zone.clone()),
+            (MODIFIED, Some(is_modified.to_string())),
+            (view::EXTRA, Some("{}".to_owned())),
+            (
+                "ial/provision_options",
+                Some(wanted.options.json.clone()).filter(|it| !it.is_empty()),
+            ),
+            ("ial/model_features", Some(wanted.features.json.clone())),
+        ];
+        inst::Instance {
+            tenant: session.tenant(),
+            hostname: wanted.hostname.clone(),
+            hostname_scope: format!("ial/{}/{}", session.hub(), wanted.location),
+            external_id: external_id.to_owned(),
+            os: Some(inst::instance::Os::Platform(self.platform_boot())),
+            placement: Some(Box::new(inst::Placement {
+                model_id: model.id.clone(),
+                location_id: location.id.clone(),
+                zone: wanted.zone.clone().unwrap_or_default(),
+                ..inst::Placement::default()
+            })),
+            labels: self.labels(),
+            annotations: set(annotations),
+            ..inst::Instance::default()
+        }
+    }
+
+    fn platform_boot(self) -> inst::PlatformBoot {
+        let session = self.session;
+        inst::PlatformBoot {
+            url: session.boot_url(),
+            // Groups are a tenant's.
+            group: if session.tenant().is_empty() { String::new() } else { session.hub() },
+            ..inst::PlatformBoot::default()
+        }
+    }
+
+    fn labels(self) -> BTreeMap<String, String> {
+        let text = |id: &Option<PlatformId>| id.as_ref().map(PlatformId::as_str).map(str::to_owned);
+        let meta = &self.wanted.meta;
+        set([
+            (HUB, Some(self.session.hub())),
+            ("ial/server", text(&meta.server)),
+            ("ial/model", text(&meta.model)),
+            ("ial/location", text(&meta.location)),
+        ])
     }
 }
 
 fn was_deleted(refused: &Status) -> bool {
     reason(refused).as_deref() == Some("INSTANCE_DELETED")
-}
-
-fn not_created(refused: &Status) -> Fault {
-    status::fault(refused, &Fault::new(Code::NotCompatible, "the model is not offered there"))
-}
-
-fn instance(
-    session: &Session,
-    wanted: &Provision,
-    external_id: &str,
-    location: &hw::Location,
-    model: &hw::Model,
-) -> inst::Instance {
-    let text = |id: &Option<PlatformId>| id.as_ref().map(PlatformId::as_str).map(str::to_owned);
-    let meta = &wanted.meta;
-    let labels = [
-        (HUB, Some(session.hub())),
-        ("ial/server", text(&meta.server)),
-        ("ial/model", text(&meta.model)),
-        ("ial/location", text(&meta.location)),
-    ];
-    let annotations = [
-        (LOCATION, Some(wanted.location.clone())),
-        (MODEL, Some(wanted.model.clone())),
-        (ZONE, wanted.zone.clone()),
-        (view::EXTRA, Some("{}".to_owned())),
-        ("ial/provision_options", Some(wanted.options.json.clone()).filter(|it| !it.is_empty())),
-        ("ial/model_features", Some(wanted.features.json.clone())),
-    ];
-    let platform = inst::PlatformBoot {
-        url: session.boot_url(),
-        // Groups are a tenant's.
-        group: if session.tenant().is_empty() { String::new() } else { session.hub() },
-        ..inst::PlatformBoot::default()
-    };
-    inst::Instance {
-        tenant: session.tenant(),
-        hostname: wanted.hostname.clone(),
-        hostname_scope: format!("ial/{}/{}", session.hub(), wanted.location),
-        external_id: external_id.to_owned(),
-        os: Some(inst::instance::Os::Platform(platform)),
-        placement: Some(Box::new(inst::Placement {
-            model_id: model.id.clone(),
-            location_id: location.id.clone(),
-            zone: wanted.zone.clone().unwrap_or_default(),
-            ..inst::Placement::default()
-        })),
-        labels: set(labels),
-        annotations: set(annotations),
-        ..inst::Instance::default()
-    }
 }
 
 fn set<const N: usize>(texts: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
