@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
+use crate::bmc_identity::ListedIdentity;
 use crate::enrolment::Report;
 use crate::enrolments::Enrolments;
 use crate::error::Error;
@@ -32,6 +33,7 @@ use crate::filter::Filter;
 use crate::interrupted;
 use crate::locations::Locations;
 use crate::models::{ModelKind, Models};
+use crate::network_identity;
 use crate::peers::{self, Peers};
 use crate::place::LocationKind;
 use crate::records::{HardwareKind, HardwareRecords};
@@ -80,6 +82,23 @@ impl Api {
             peers,
             stop,
         }
+    }
+
+    /// Passes unless an instance occupies the machine, and `update` changes its network identity.
+    async fn check_free_for(&self, update: &pb::Hardware, paths: &[String]) -> Result<(), Error> {
+        let (machine, updated) = self.records.preview(update, paths).await?;
+        let changes = network_identity::changes(&machine, &updated);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let Some(occupant) = self.peers.occupant(&machine.id).await? else { return Ok(()) };
+        let (name, changes) = (&machine.name, changes.join(", "));
+        let text = format!(
+            "{name} is in use by instance {}, which the change of its {changes} may cut off: change it with --force (force)",
+            occupant.id
+        );
+        let subject = format!("hardware/{}", machine.id);
+        Err(Error::Precondition { reason: "OCCUPIED", subject, text })
     }
 
     /// Refuses an update by an edge that does more than to remove one-shot scripts from the record at its revision.
@@ -181,12 +200,15 @@ impl HardwareService for Api {
         request: Request<pb::UpdateHardwareRequest>,
     ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
         let is_edge = Caller::role_in(request.extensions()) == Some(Role::Edge);
-        let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
+        let pb::UpdateHardwareRequest { hardware, update_mask, force } = request.into_inner();
         let mut update = Violations::require("hardware", hardware)?;
         update.id = Violations::parse::<HardwareId>("hardware.id", &update.id)?.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         if is_edge {
             self.check_update_of_edge(&update, &paths).await?;
+        }
+        if !force {
+            self.check_free_for(&update, &paths).await?;
         }
         let hardware = self.records.update(update, &paths).await?;
         Ok(Response::new(pb::UpdateHardwareResponse { hardware: Some(hardware.without_secrets()) }))
@@ -240,6 +262,19 @@ impl HardwareService for Api {
         let inventory = Violations::require("inventory", inventory)?;
         self.records.record_bmc_inventory(id, inventory).await?;
         Ok(Response::new(pb::RecordBmcInventoryResponse {}))
+    }
+
+    #[tracing::instrument(skip_all, fields(hardware.id = request.get_ref().hardware_id))]
+    async fn check_bmc_identity(
+        &self,
+        request: Request<pb::CheckBmcIdentityRequest>,
+    ) -> Result<Response<pb::CheckBmcIdentityResponse>, Status> {
+        let pb::CheckBmcIdentityRequest { hardware_id, uuid, macs } = request.into_inner();
+        let named = Some(&hardware_id).filter(|id| !id.is_empty());
+        let id = named.map(|id| Violations::parse("hardware_id", id)).transpose()?;
+        let listed = ListedIdentity::new(&uuid, &macs);
+        let other_machine = self.records.other_machine(id, &listed).await?.unwrap_or_default();
+        Ok(Response::new(pb::CheckBmcIdentityResponse { other_machine }))
     }
 
     async fn enrol_machine(

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::State;
 use tinwright::status::Violations;
-use tinwright::{HardwareId, Mac, check};
+use tinwright::{HardwareId, Mac, check, machine_uuid};
 
 use crate::error::Error;
 use crate::inventory;
@@ -24,9 +24,6 @@ use crate::inventory;
 pub const MAX_WAITING: usize = 256;
 /// The most interfaces that a record gets.
 const MAX_INTERFACES: usize = 16;
-/// UUIDs that vendors leave in place of an identity, besides those with the same octet throughout.
-const PLACEHOLDERS: [&str; 2] =
-    ["03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009"];
 
 /// The report of a machine without a record, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,11 +77,11 @@ impl Report {
         let mac: Mac = Violations::parse("enrolment.mac", &enrolment.mac)?;
         let network = check::network(&enrolment.network);
         let network = network.map_err(|error| Violations::single("enrolment.network", error))?;
-        let asked = check_uuid(&uuid).map_err(|why| Violations::single("uuid", why))?;
+        let asked = machine_uuid::parse(&uuid).map_err(|why| Violations::single("uuid", why))?;
         let inventory = Violations::require("inventory", inventory)?;
         let inventory = inventory::normalize(inventory)?;
         let uuid: HardwareId = Violations::parse("inventory.uuid", &inventory.uuid)?;
-        if uuid != asked && swapped(uuid) != asked {
+        if !machine_uuid::is_same(uuid, asked) {
             let why = format!("is not {asked}, which asked for the boot");
             return Err(Violations::single("inventory.uuid", why));
         }
@@ -140,7 +137,7 @@ impl Report {
         let of_bmc = machine.bmc_inventory.as_ref().map(|listed| &listed.uuid);
         let mut uuids =
             own.into_iter().chain(of_bmc).filter_map(|it| it.parse::<HardwareId>().ok());
-        uuids.any(|uuid| uuid == self.uuid || swapped(uuid) == self.uuid)
+        uuids.any(|uuid| machine_uuid::is_same(uuid, self.uuid))
     }
 
     /// True if `machine` is a record that the report completes.
@@ -216,27 +213,6 @@ impl Survey {
             self.known.get_or_insert((machine.id, common));
         }
     }
-}
-
-/// Returns the UUID of a machine, unless it is a vendor's placeholder: other machines have the same.
-fn check_uuid(text: &str) -> Result<HardwareId, String> {
-    let uuid: HardwareId = text.parse().map_err(|error| format!("{error}"))?;
-    let octets = uuid.to_bytes();
-    let is_placeholder = octets.iter().all(|octet| *octet == octets[0])
-        || PLACEHOLDERS.contains(&uuid.to_string().as_str());
-    match is_placeholder {
-        true => Err(format!("{uuid} is a vendor's placeholder: it names no machine")),
-        false => Ok(uuid),
-    }
-}
-
-/// Returns `uuid` in the other byte order: firmware before SMBIOS 2.6 leaves that of the first three groups open (DSP0134, System
-/// UUID).
-fn swapped(uuid: HardwareId) -> HardwareId {
-    let [a, b, c, d, e, f, g, h, rest @ ..] = uuid.to_bytes();
-    let mut octets = [d, c, b, a, f, e, h, g, 0, 0, 0, 0, 0, 0, 0, 0];
-    octets[8..].copy_from_slice(&rest);
-    HardwareId::from_bytes(octets)
 }
 
 /// Returns the MACs of the machine, with `asked` first.

@@ -8,6 +8,8 @@
 //! - [`matching`]: the machines of a model; no I/O. `filter`: those of a list.
 //! - [`enrolment`]: the rules by which a machine without a record gets one; no I/O. [`enrolments`]: the records of that.
 //! - [`acceptance`]: the policy by which enrolled machines become provisionable without an operator.
+//! - `bmc_identity`: whether a BMC lists the machine of its record or another one; no I/O.
+//! - `network_identity`: the changes of a record that cut off a system in use; no I/O.
 //! - [`unknown_machines`]: machines without a record that asked for a boot.
 //! - `scripts`: the scripts that an update leaves unchanged.
 //! - [`peers`]: what the other services have for a machine.
@@ -20,6 +22,7 @@
 
 pub mod acceptance;
 pub mod api;
+mod bmc_identity;
 pub mod check;
 pub mod enrolment;
 pub mod enrolments;
@@ -32,6 +35,7 @@ mod inventory;
 pub mod locations;
 pub mod matching;
 pub mod models;
+mod network_identity;
 pub mod peers;
 pub mod place;
 pub mod records;

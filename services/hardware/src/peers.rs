@@ -102,7 +102,7 @@ impl Peers {
     }
 
     /// Returns the instance that occupies the machine, if there is one.
-    async fn occupant(&self, id: &str) -> Result<Option<Instance>, Error> {
+    pub(crate) async fn occupant(&self, id: &str) -> Result<Option<Instance>, Error> {
         let by = Some(InstanceBy::HardwareId(id.to_owned()));
         let request = GetInstanceRequest { by, ..GetInstanceRequest::default() };
         let found = response("instance", self.instance.clone().get_instance(request)).await?;

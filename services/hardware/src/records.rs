@@ -26,6 +26,7 @@ use tinwright::status::Violations;
 use tinwright::{HardwareId, Object as _};
 
 use crate::acceptance::{self, ModelKind};
+use crate::bmc_identity::ListedIdentity;
 use crate::check;
 use crate::error::Error;
 use crate::inventory;
@@ -180,6 +181,17 @@ impl HardwareRecords {
         }
     }
 
+    /// Returns a machine before and after an update. Writes nothing.
+    pub(crate) async fn preview(
+        &self,
+        update: &pb::Hardware,
+        paths: &[String],
+    ) -> Result<(pb::Hardware, pb::Hardware), Error> {
+        let old = self.records.at(&update.id, update.revision).await?;
+        let new = merged(&old, update, paths)?;
+        Ok((old, new))
+    }
+
     /// Replaces the fields of a machine that `paths` names.
     pub async fn update(
         &self,
@@ -188,14 +200,7 @@ impl HardwareRecords {
     ) -> Result<pb::Hardware, Error> {
         for _ in 0..MAX_REPETITIONS {
             let old = self.records.at(&update.id, update.revision).await?;
-            let mut new = field_mask::merge(&old, &update, paths)?;
-            // A script with neither URL nor text stands for the stored one, which a caller may not be allowed to read.
-            scripts::restore(&old, &mut new);
-            if paths.is_empty() {
-                // A caller that does not know the field sends false.
-                new.protect |= old.protect;
-            }
-            let new = check::normalize(new)?;
+            let new = merged(&old, &update, paths)?;
             if new == old {
                 return Ok(old);
             }
@@ -291,6 +296,31 @@ impl HardwareRecords {
             }
         }
         Err(changed(&id.to_string()))
+    }
+
+    /// Returns why the machine that a BMC lists is another one than the machine `id`, which may have no record yet; none if it is not
+    /// known to be.
+    pub(crate) async fn other_machine(
+        &self,
+        id: Option<HardwareId>,
+        listed: &ListedIdentity,
+    ) -> Result<Option<String>, Error> {
+        let own = match id {
+            Some(id) => self.records.require(&id.to_string()).await?,
+            None => pb::Hardware::default(),
+        };
+        let mut after = String::new();
+        loop {
+            let (page, more) = self.records.page("", &after, PAGE_RECORDS).await?;
+            after = page.last().map_or(after, |last| last.id.clone());
+            let mut others = page.iter().filter(|machine| machine.id != own.id);
+            if let Some(common) = others.find_map(|other| listed.common_with(other)) {
+                return Ok(Some(common));
+            }
+            if !more {
+                return Ok(listed.difference_from(&own));
+            }
+        }
     }
 
     /// Deletes a machine, unless it is protected or an instance or a workflow uses it, and what the other services have for it.
@@ -448,6 +478,22 @@ fn new_record(mut hardware: pb::Hardware, now: SystemTime) -> Result<pb::Hardwar
     hardware.enrolment = None;
     hardware.state_time = hardware.create_time;
     Ok(hardware)
+}
+
+/// Returns `old` with the fields of `update` that `paths` names, in the stored form.
+fn merged(
+    old: &pb::Hardware,
+    update: &pb::Hardware,
+    paths: &[String],
+) -> Result<pb::Hardware, Error> {
+    let mut new = field_mask::merge(old, update, paths)?;
+    // A script with neither URL nor text stands for the stored one, which a caller may not be allowed to read.
+    scripts::restore(old, &mut new);
+    if paths.is_empty() {
+        // A caller that does not know the field sends false.
+        new.protect |= old.protect;
+    }
+    Ok(check::normalize(new)?)
 }
 
 #[cfg(test)]

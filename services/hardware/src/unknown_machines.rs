@@ -85,6 +85,7 @@ fn describe(reason: Reason) -> &'static str {
         Reason::PoolExhausted => "every address of its subnet's pool is taken",
         Reason::TooMany => "too many machines without a record asked at once",
         Reason::NoReport => "it has not reported itself yet",
+        Reason::Infiniband => "it asked over InfiniBand, which is not supported",
     }
 }
 

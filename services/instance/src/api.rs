@@ -25,10 +25,13 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::RoutesBuilder;
 use tonic::{Request, Response, Status};
 
-use self::error::shown;
+use self::error::{peer_status, shown};
 use self::order::take_order;
 use crate::check::is_node;
-use crate::instances::machine_reports::{PhoneHome, ScriptOutcome, StackRunning};
+use crate::image_check::ImageCheck;
+use crate::instances::machine_reports::{
+    PhoneHome, ScriptOutcome, StackRunning, may_run_former_system,
+};
 use crate::instances::{EXTERNAL_ID, InstanceKind, Instances, external_value};
 use crate::peers::{CalledServices, Peers};
 use crate::reconcile::Reconciler;
@@ -43,6 +46,7 @@ pub struct Api {
     instances: Instances,
     mirror: Mirror<InstanceKind>,
     peers: Peers,
+    images: ImageCheck,
     stop: CancellationToken,
 }
 
@@ -58,7 +62,13 @@ impl Api {
         let claims = AddressClaims::new("instance", services.address.clone());
         let instances = Instances::new(store, clock).with_claims(claims);
         let mirror = Mirror::new(instances.records.clone());
-        Self { instances, mirror, peers: Peers::new(services), stop }
+        let (peers, images) = (Peers::new(services), ImageCheck::new(Vec::new()));
+        Self { instances, mirror, peers, images, stop }
+    }
+
+    /// Sets the URLs below which this site serves files of its own: plans of all callers look there for images.
+    pub fn with_own_files(self, urls: Vec<String>) -> Self {
+        Self { images: ImageCheck::new(urls), ..self }
     }
 
     /// Returns the selected instance, if it is one of `tenant`; with `show_deleted`, also a deleted
@@ -104,6 +114,27 @@ impl Api {
             Some((update, paths)) => check_site_fields(&old, update, paths),
             None => Ok(()),
         }
+    }
+
+    /// Records `call` from the machine `hardware`, occupied by `instance` if that is given.
+    async fn record_phone_home(
+        &self,
+        hardware: HardwareId,
+        instance: Option<InstanceId>,
+        mut call: PhoneHome,
+    ) -> Result<(), Status> {
+        let occupant = self.instances.occupant(hardware, instance).await?;
+        // First, because that ends a workflow whose last action was to restart the machine.
+        self.peers.report_boot(&occupant.hardware_id).await;
+        if may_run_former_system(&occupant) {
+            let has_run = self.peers.has_run_all_actions(&occupant.workflow_id).await;
+            if has_run.map_err(|error| peer_status(&error))? {
+                call = call.after_workflow(occupant.workflow_id);
+            }
+        }
+        let record = |old: &pb::Instance, now| call.apply(old, now);
+        self.instances.change_occupant(hardware, instance, record).await?;
+        Ok(())
     }
 }
 
@@ -232,15 +263,20 @@ impl InstanceService for Api {
         request: Request<pb::ReinstallInstanceRequest>,
     ) -> Result<Response<pb::ReinstallInstanceResponse>, Status> {
         let tenant = access::tenant(&request).cloned();
-        let pb::ReinstallInstanceRequest { id, revision, instance, update_mask } =
+        let pb::ReinstallInstanceRequest { id, revision, instance, update_mask, validate_only } =
             request.into_inner();
         let id = Violations::parse("id", &id)?;
         let (update, paths) = (instance.unwrap_or_default(), update_mask.unwrap_or_default().paths);
         let changes = (!paths.is_empty()).then_some((&update, paths.as_slice()));
         self.check_change(id, changes, tenant.as_ref()).await?;
+        if validate_only {
+            let tenant = tenant.as_ref();
+            let plan = self.plan_reinstallation(id, revision, update, &paths, tenant).await?;
+            return Ok(Response::new(plan));
+        }
         let reinstalled = self.instances.reinstall(id, revision, update, &paths).await;
         let instance = shown(reinstalled, tenant.as_ref())?;
-        Ok(Response::new(pb::ReinstallInstanceResponse { instance }))
+        Ok(Response::new(pb::ReinstallInstanceResponse { instance, plan: None }))
     }
 
     #[tracing::instrument(skip_all, fields(instance.id = request.get_ref().id))]
@@ -270,9 +306,7 @@ impl InstanceService for Api {
         let named = Some(&instance_id).filter(|id| !id.is_empty());
         let instance = named.map(|id| Violations::parse("instance_id", id)).transpose()?;
         let call = PhoneHome::new(kind, host_keys);
-        let record = |old: &pb::Instance, now| call.apply(old, now);
-        self.instances.change_occupant(hardware, instance, record).await?;
-        self.peers.report_boot(&hardware_id).await;
+        Box::pin(self.record_phone_home(hardware, instance, call)).await?;
         Ok(Response::new(pb::ReportPhoneHomeResponse {}))
     }
 

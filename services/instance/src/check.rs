@@ -75,7 +75,11 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
         ("vendor_data", &instance.vendor_data),
         ("network_config", &instance.network_config),
     ] {
-        wrong.take(field, document(text));
+        wrong.take(field, document(field, text));
+    }
+    wrong.take("userdata_bytes", check::length(&instance.userdata_bytes, MAX_DOCUMENT_BYTES));
+    if !instance.userdata.is_empty() && !instance.userdata_bytes.is_empty() {
+        wrong.add("userdata_bytes", "is set together with userdata: set one of the two");
     }
     wrong.nest("boot_gate", &mut instance.boot_gate, boot_gate::normalize);
     wrong.nest("placement", instance.placement.as_deref(), placement::check);
@@ -154,12 +158,13 @@ fn ips(ips: &mut [pb::instance::Ip], wrong: &mut Violations) {
     });
 }
 
-fn document(text: &str) -> Result<(), String> {
+fn document(field: &str, text: &str) -> Result<(), String> {
     check::length(text, MAX_DOCUMENT_BYTES).map_err(|e| e.to_string())?;
-    if text.contains('\0') {
-        return Err("has a zero byte: encode binary data as base64 MIME".into());
+    match (text.contains('\0'), field) {
+        (false, _) => Ok(()),
+        (true, "userdata") => Err("has a zero byte: set userdata_bytes in its place".into()),
+        (true, _) => Err("has a zero byte: encode binary data as base64 MIME".into()),
     }
-    Ok(())
 }
 
 /// True if `text` is empty, a lock, or output of crypt(3), and so no plain password. Its value must not be in messages.

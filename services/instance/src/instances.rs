@@ -365,26 +365,60 @@ impl Instances {
         update: pb::Instance,
         paths: &[String],
     ) -> Result<pb::Instance, Error> {
-        let reinstall = |old: &pb::Instance| {
-            if has_protected_installation(old) {
-                return Err(Error::Protected(old.id.clone()));
-            }
-            if old.power_management() == pb::instance::PowerManagement::None {
-                return Err(Error::SwitchedByHand(old.id.clone()));
-            }
-            let mut new = transition::after(old, Event::Reinstall, "", self.now())?;
-            if !paths.is_empty() {
-                new = check::normalize(update::merge(&new, &update, paths)?)?;
-            }
-            if old.state() == pb::State::Reinstalling && new != *old {
-                return Err(Error::BeingReinstalled(new.id));
-            }
-            if new.template_id.is_empty() && !is_installed_by_script(&new) && !is_node(&new) {
-                return Err(Error::NothingToInstall(new.id));
-            }
-            Ok(new)
-        };
+        let reinstall = |old: &pb::Instance| self.after_reinstall(old, &update, paths);
         self.change(&id.to_string(), revision, reinstall).await
+    }
+
+    /// Returns the instance as [`Self::reinstall`] would store it. Writes nothing.
+    pub(crate) async fn reinstalled(
+        &self,
+        id: InstanceId,
+        revision: i64,
+        update: pb::Instance,
+        paths: &[String],
+    ) -> Result<pb::Instance, Error> {
+        let old = self.records.at(&id.to_string(), revision).await?;
+        self.after_reinstall(&old, &update, paths)
+    }
+
+    fn after_reinstall(
+        &self,
+        old: &pb::Instance,
+        update: &pb::Instance,
+        paths: &[String],
+    ) -> Result<pb::Instance, Error> {
+        if has_protected_installation(old) {
+            return Err(Error::Protected(old.id.clone()));
+        }
+        if old.power_management() == pb::instance::PowerManagement::None {
+            return Err(Error::SwitchedByHand(old.id.clone()));
+        }
+        let mut new = transition::after(old, Event::Reinstall, "", self.now())?;
+        if !paths.is_empty() {
+            new = check::normalize(update::merge(&new, update, paths)?)?;
+        }
+        if old.state() == pb::State::Reinstalling && new != *old {
+            return Err(Error::BeingReinstalled(new.id));
+        }
+        if new.template_id.is_empty() && !is_installed_by_script(&new) && !is_node(&new) {
+            return Err(Error::NothingToInstall(new.id));
+        }
+        Ok(new)
+    }
+
+    /// Returns the instance that occupies `hardware`. It must be `instance`, if that is given.
+    pub async fn occupant(
+        &self,
+        hardware: HardwareId,
+        instance: Option<InstanceId>,
+    ) -> Result<pb::Instance, Error> {
+        let occupant = self.records.require_by(OCCUPANT, &hardware.to_string()).await?;
+        match instance {
+            Some(instance) if instance.to_string() != occupant.id => {
+                Err(Error::NotOccupant { hardware, instance })
+            }
+            Some(_) | None => Ok(occupant),
+        }
     }
 
     /// Changes the instance that occupies `hardware` as `change` says, given the time. It must be `instance`, if that is
@@ -395,12 +429,7 @@ impl Instances {
         instance: Option<InstanceId>,
         change: impl Fn(&pb::Instance, SystemTime) -> Result<pb::Instance, UnknownState>,
     ) -> Result<(), Error> {
-        let occupant = self.records.require_by(OCCUPANT, &hardware.to_string()).await?;
-        if let Some(instance) = instance
-            && instance.to_string() != occupant.id
-        {
-            return Err(Error::NotOccupant { hardware, instance });
-        }
+        let occupant = self.occupant(hardware, instance).await?;
         self.change(&occupant.id, 0, |old| Ok(change(old, self.now())?)).await?;
         Ok(())
     }
@@ -458,7 +487,7 @@ impl Instances {
         loop {
             let old = self.records.at(id, revision).await?;
             attempts -= 1;
-            match self.put(&old, change(&old)?).await {
+            match Box::pin(self.put(&old, change(&old)?)).await {
                 Err(error) if error.is_stale() && revision == 0 && attempts > 0 => {}
                 result => return result,
             }

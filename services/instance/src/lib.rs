@@ -4,8 +4,9 @@
 //! - [`state`]: the lifecycle of an instance as values; no I/O.
 //! - [`check`]: the rules for records, and their stored form.
 //! - [`instances`]: the records in the store, and with them the claims on machines; no gRPC.
-//! - `create`: new instances. `placement`: the choice of their machines. `plan`: what a creation would do.
+//! - `create`: new instances. `placement`: the choice of their machines. `plan`: what a creation or a reinstallation would do.
 //!   `machine_check`: whether a machine can be used. `order_check`: whether an order can be carried out, as far as that can be known.
+//!   `image_check`: whether the images of a plan are at their servers.
 //! - [`peers`]: the calls to the other services.
 //! - [`reconcile`]: provisions and deprovisions machines.
 //!
@@ -19,6 +20,7 @@
 pub mod api;
 pub mod check;
 mod create;
+mod image_check;
 pub mod instances;
 mod machine_check;
 mod order_check;

@@ -8,7 +8,7 @@ use tinwright::workflow::v1::{PlanWorkflowRequest, PlanWorkflowResponse};
 
 use crate::check::{is_node, is_platform};
 use crate::instances::{self, Instances, OCCUPANT};
-use crate::machine_check::{self, check_orderable, name_of};
+use crate::machine_check::{self, check_orderable, check_usable, name_of};
 use crate::peers::{self, Peers};
 use crate::reconcile::PlatformValues;
 
@@ -78,10 +78,42 @@ pub(crate) async fn check_machine(
     let found = peers.hardware(id).await?;
     check_orderable(id, found.as_ref())?;
     let machine = found.unwrap_or_default();
-    if needs_bmc(instance) && !peers.has_bmc(id).await? {
-        return Err(machine_check::Error::NoBmc(name_of(&machine).to_owned()).into());
-    }
+    check_bmc(peers, instance, &machine).await?;
     Ok(machine)
+}
+
+/// Passes if `machine` has a BMC, or if `instance` does not need one.
+async fn check_bmc(
+    peers: &Peers,
+    instance: &pb::Instance,
+    machine: &Hardware,
+) -> Result<(), Error> {
+    if needs_bmc(instance) && !peers.has_bmc(&machine.id).await? {
+        return Err(machine_check::Error::NoBmc(name_of(machine).to_owned()).into());
+    }
+    Ok(())
+}
+
+/// Returns the machine of an existing `instance`, and what the workflow of its reinstallation would
+/// do; none without a template. Fails only if the reinstallation would fail.
+///
+/// Less is refused than for a new order: the machine may be enrolled, and the template may leave
+/// values unused, as those of an instance are for several templates. Without a template no machine
+/// is refused: its boot waits until the machine can be used.
+pub(crate) async fn check_reinstallation(
+    peers: &Peers,
+    instance: &pb::Instance,
+) -> Result<(Hardware, Option<PlanWorkflowResponse>), Error> {
+    let id = &instance.hardware_id;
+    let found = peers.hardware(id).await?;
+    let machine = found.ok_or_else(|| machine_check::Error::Missing(id.clone()))?;
+    if instance.template_id.is_empty() {
+        return Ok((machine, None));
+    }
+    check_usable(id, Some(&machine))?;
+    check_bmc(peers, instance, &machine).await?;
+    let workflow = peers.plan_workflow(installation(instance, &machine)).await?;
+    Ok((machine, Some(workflow)))
 }
 
 /// Returns what the workflow of `instance` would do to `machine`; none if nothing would be installed. Fails as its creation would.
@@ -96,15 +128,9 @@ pub(crate) async fn check_installation(
     if instance.reserve_only || is_platform(instance) || is_node(instance) {
         return Ok(None);
     }
-    let own = &instance.deprovision_template_id;
-    let of_machine = machine.policy.as_ref().map_or("", |policy| &policy.deprovision_template_id);
     let request = PlanWorkflowRequest {
-        template_id: instance.template_id.clone(),
-        hardware_id: machine.id.clone(),
-        values: instance.template_values.clone(),
-        tenant: instance.tenant.clone(),
-        root_disk: instance.root_disk.as_deref().cloned(),
-        deprovision_template_id: if own.is_empty() { of_machine.into() } else { own.clone() },
+        deprovision_template_id: template_with_values(instance, machine),
+        ..installation(instance, machine)
     };
     let plan = peers.plan_workflow(request).await?;
     match plan.unused_values.as_slice() {
@@ -113,5 +139,28 @@ pub(crate) async fn check_installation(
             let text = format!("has values that no template uses: {}", unused.join(", "));
             Err(Violations::single("template_values", text).into())
         }
+    }
+}
+
+/// Returns the request for a plan of the workflow that installs `machine` for `instance`.
+fn installation(instance: &pb::Instance, machine: &Hardware) -> PlanWorkflowRequest {
+    PlanWorkflowRequest {
+        template_id: instance.template_id.clone(),
+        hardware_id: machine.id.clone(),
+        values: instance.template_values.clone(),
+        tenant: instance.tenant.clone(),
+        root_disk: instance.root_disk.as_deref().cloned(),
+        deprovision_template_id: String::new(),
+    }
+}
+
+/// Returns the template of the clean-up, if it gets values of `instance`; else an empty text. Those of a tenant reach no clean-up.
+fn template_with_values(instance: &pb::Instance, machine: &Hardware) -> String {
+    let own = &instance.deprovision_template_id;
+    let of_machine = machine.policy.as_ref().map_or("", |policy| &policy.deprovision_template_id);
+    match (instance.tenant.as_str(), own.as_str()) {
+        ("", "") => of_machine.to_owned(),
+        ("", own) => own.to_owned(),
+        (_tenant, _own) => String::new(),
     }
 }

@@ -183,6 +183,20 @@ impl Peers {
         Ok(optional("workflow", response)?.and_then(|response| response.workflow))
     }
 
+    /// True if the workflow has run all its actions with success, whether its clean-up has ended or not.
+    pub async fn has_run_all_actions(&self, id: &str) -> Result<bool, Error> {
+        if id.is_empty() {
+            return Ok(false);
+        }
+        let Some(workflow) = self.workflow(id).await? else { return Ok(false) };
+        let has_ended = |action: &wf::Action| {
+            matches!(action.state(), wf::ActionState::Success | wf::ActionState::Skipped)
+        };
+        let is_over =
+            matches!(workflow.state(), wf::WorkflowState::Post | wf::WorkflowState::Success);
+        Ok(is_over && workflow.actions.iter().all(has_ended))
+    }
+
     /// Lists all workflows of the instance on the machine, ended ones included.
     pub async fn workflows(
         &self,

@@ -1,14 +1,17 @@
-//! Plans: what the creation of an instance would do now.
+//! Plans: what the creation or the reinstallation of an instance would do now.
 
 use tinwright::InstanceId;
 use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
+use tinwright::workflow::v1::PlanWorkflowResponse;
 
 use crate::create::{Error, checked};
 use crate::instances::{self, Instances};
 use crate::machine_check;
-use crate::order_check::{self, check_installation, check_machine, check_unclaimed};
+use crate::order_check::{
+    self, check_installation, check_machine, check_reinstallation, check_unclaimed,
+};
 use crate::peers::Peers;
 use crate::placement::{self, Choice};
 
@@ -33,14 +36,29 @@ pub(crate) async fn plan(
         }
     };
     let workflow = check_installation(peers, &instance, &machine).await?.unwrap_or_default();
-    Ok(pb::InstancePlan {
+    Ok(described(workflow, machine))
+}
+
+/// Returns what the reinstallation of `instance` would do now. `instance` is as the reinstallation
+/// would store it. Fails as the reinstallation would.
+pub(crate) async fn plan_reinstallation(
+    peers: &Peers,
+    instance: &pb::Instance,
+) -> Result<pb::InstancePlan, Error> {
+    let (machine, workflow) = check_reinstallation(peers, instance).await?;
+    Ok(described(workflow.unwrap_or_default(), machine))
+}
+
+fn described(workflow: PlanWorkflowResponse, machine: Hardware) -> pb::InstancePlan {
+    pb::InstancePlan {
         hardware_id: machine.id,
         hardware_name: machine.name,
         template_id: workflow.template_id,
         template_name: workflow.template_name,
         disk: workflow.disk,
         erasures: workflow.erasures,
-    })
+        images: workflow.images,
+    }
 }
 
 /// Returns the machine that the order `instance` by placement takes now.

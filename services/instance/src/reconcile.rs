@@ -249,16 +249,17 @@ impl Reconciler {
         let all = self.peers.workflows(&instance.hardware_id, &instance.id).await?;
         let is_excepted =
             |workflow: &Workflow| workflow.labels.get(REQUEST_LABEL).is_some_and(|id| id == except);
-        let mut existing = ExistingWorkflows { began: false, running: 0 };
+        let is_listed = |id: &String| all.iter().any(|workflow| workflow.id == *id);
+        let is_complete = instance.workflow_ids.iter().all(is_listed);
+        let mut existing = ExistingWorkflows { began: false, running: 0, is_complete };
         for workflow in &all {
             if workflow.is_terminal() || is_excepted(workflow) {
-                existing.began |= !workflow.held;
+                existing.began |= may_have_begun(workflow);
                 continue;
             }
             let cancelled = self.peers.cancel_workflow(&workflow.id).await?;
-            let was_held_back = cancelled.is_some_and(|it| it.is_terminal() && it.held);
-            existing.began |= !was_held_back;
-            existing.running += usize::from(!was_held_back);
+            existing.began |= cancelled.as_ref().is_none_or(may_have_begun);
+            existing.running += usize::from(!cancelled.is_some_and(|it| it.is_terminal()));
         }
         Ok(existing)
     }
@@ -302,10 +303,18 @@ impl Waits {
 /// The workflows that an instance has on its machine.
 #[derive(Clone, Copy, Debug)]
 struct ExistingWorkflows {
-    /// True if any was not held back, ended ones included: it may have changed the machine.
+    /// True if any may have changed the machine, ended ones included.
     began: bool,
-    /// The number that had not ended yet, and may have changed the machine.
+    /// The number that has not ended yet.
     running: usize,
+    /// True if all that the instance has recorded are among them. Ended ones are deleted after a time.
+    is_complete: bool,
+}
+
+/// True unless `workflow` ended, or waits, before its machine was prepared for it and before a worker took an action.
+fn may_have_begun(workflow: &Workflow) -> bool {
+    let waits = matches!(workflow.state(), WorkflowState::Pending | WorkflowState::Cancelled);
+    !waits || workflow.start_time.is_some() || workflow.preparations > 0
 }
 
 /// Returns the result of an ended workflow: success, or the reason of its failure.

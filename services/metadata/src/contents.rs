@@ -14,7 +14,6 @@
 pub mod document;
 mod nocloud;
 mod openstack;
-mod yaml;
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -168,7 +167,7 @@ impl Body {
 
     /// A body of YAML.
     fn yaml(value: &Value) -> Self {
-        Self { bytes: yaml::text(value).into(), kind: Kind::Yaml }
+        Self { bytes: yaml::document(value).into(), kind: Kind::Yaml }
     }
 }
 

@@ -180,18 +180,18 @@ pub struct OperatingSystem {
 pub struct UserData(pub Bytes);
 
 impl UserData {
-    /// Returns the text in a field of `record`. The text is shared, not copied.
+    /// Returns the bytes in a field of `record`. They are shared, not copied.
     pub(crate) fn of(
         record: &Arc<tinwright::instance::v1::Instance>,
-        field: fn(&tinwright::instance::v1::Instance) -> &String,
+        field: fn(&tinwright::instance::v1::Instance) -> &[u8],
     ) -> Self {
         struct Field(
             Arc<tinwright::instance::v1::Instance>,
-            fn(&tinwright::instance::v1::Instance) -> &String,
+            fn(&tinwright::instance::v1::Instance) -> &[u8],
         );
         impl AsRef<[u8]> for Field {
             fn as_ref(&self) -> &[u8] {
-                (self.1)(&self.0).as_bytes()
+                (self.1)(&self.0)
             }
         }
         match field(record).is_empty() {

@@ -129,7 +129,6 @@ fn route(route: &hw::Route) -> Option<Route> {
 }
 
 fn instance(record: &Arc<occ::Instance>) -> Instance {
-    let text = |field| UserData::of(record, field);
     Instance {
         id: record.id.clone(),
         created: time(record.create_time),
@@ -138,14 +137,22 @@ fn instance(record: &Arc<occ::Instance>) -> Instance {
         tenant: String::new(),
         os: os(record),
         addresses: record.ips.iter().filter_map(address).collect(),
-        user_data: text(|record| &record.userdata),
-        vendor_data: text(|record| &record.vendor_data),
-        network_config: text(|record| &record.network_config),
+        user_data: UserData::of(record, user_data),
+        vendor_data: UserData::of(record, |record| record.vendor_data.as_bytes()),
+        network_config: UserData::of(record, |record| record.network_config.as_bytes()),
         lookup_id: Secret::new(record.lookup_id.clone()),
         crypted_root_password: Secret::new(record.crypted_root_password.clone()),
         tags: record.tags.clone(),
         ssh_keys: record.ssh_keys.clone(),
         extra: serde_json::from_slice(&record.extra).unwrap_or_default(),
+    }
+}
+
+/// Returns the user data of `record`, which are either text or other bytes.
+fn user_data(record: &occ::Instance) -> &[u8] {
+    match record.userdata_bytes.as_slice() {
+        [] => record.userdata.as_bytes(),
+        bytes => bytes,
     }
 }
 
@@ -236,6 +243,19 @@ mod tests {
         let instance = machine.instance.unwrap();
         assert_eq!(instance.user_data.0.as_ref(), b"#cloud-config");
         assert_eq!((instance.addresses[0].prefix_length, instance.addresses[0].public), (32, true));
+    }
+
+    #[test]
+    fn user_data_that_is_not_text_is_the_machines_user_data() {
+        let gzip = [0x1f, 0x8b, 8, 0, 0xff];
+        let text = occupant(occ::State::Active);
+        let bytes = occ::Instance {
+            userdata: String::new(),
+            userdata_bytes: gzip.into(),
+            ..(*text).clone()
+        };
+        let machine = machine(&hardware(), Some(&Arc::new(bytes))).unwrap();
+        assert_eq!(machine.user_data().unwrap().0.as_ref(), gzip);
     }
 
     fn attached(address: &str, bits: u32, gateway: &str, primary: bool) -> AttachedAddress {

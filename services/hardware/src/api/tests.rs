@@ -131,3 +131,49 @@ fn a_tenant_sees_id_name_state_place_and_ethernet_addresses() {
     };
     assert_eq!(tenant::view(whole), expected);
 }
+
+#[tokio::test]
+async fn the_network_identity_of_a_machine_in_use_changes_by_force_only() {
+    let (api, [used, ..]) = site().await;
+    let moved = |machine: &pb::Hardware| {
+        let mut moved = machine.clone();
+        moved.interfaces[0].mac = "02:00:00:00:00:99".into();
+        pb::Hardware { revision: 0, ..moved }
+    };
+    let send = |hardware: pb::Hardware, field: &str, force| {
+        let paths = vec![field.to_owned()];
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let hardware = Some(hardware);
+        api.update_hardware(Request::new(pb::UpdateHardwareRequest {
+            hardware,
+            update_mask,
+            force,
+        }))
+    };
+    let refused = send(moved(&used), "interfaces", false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("MAC 02:00:00:00:00:01"), "{refused}");
+    let renamed = pb::Hardware { name: "y1".into(), revision: 0, ..used.clone() };
+    assert!(send(renamed, "name", false).await.is_err());
+    let labelled = pb::Hardware { facility: "f2".into(), revision: 0, ..used.clone() };
+    send(labelled, "facility", false).await.unwrap();
+    send(moved(&used), "interfaces", true).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bmc_that_lists_another_record_is_that_of_another_machine() {
+    let (api, [own, other, _]) = site().await;
+    let check = async |hardware_id: &str, mac: &str| {
+        let (hardware_id, macs) = (hardware_id.to_owned(), vec![mac.to_owned()]);
+        let request = pb::CheckBmcIdentityRequest { hardware_id, macs, uuid: String::new() };
+        let answer = api.check_bmc_identity(Request::new(request)).await;
+        answer.map(|answer| answer.into_inner().other_machine)
+    };
+    let (own_mac, other_mac) = (&own.interfaces[0].mac, &other.interfaces[0].mac);
+    let expected = format!("the BMC lists MAC {other_mac}, which is that of m2");
+    assert_eq!(check(&own.id, other_mac).await.unwrap(), expected);
+    assert_eq!(check(&own.id, own_mac).await.unwrap(), "");
+    assert_eq!(check("", other_mac).await.unwrap(), expected, "a machine without a record");
+    let missing = check(&HardwareId::new().to_string(), own_mac).await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound);
+}

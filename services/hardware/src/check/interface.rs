@@ -129,7 +129,7 @@ fn check_ipxe(ipxe: &pb::Ipxe, wrong: &mut Violations) {
         wrong.add("contents", "is set together with url: set one of them");
     }
     if !url.is_empty() {
-        wrong.take("url", check::url(url, &["http", "https", "tftp"]));
+        wrong.take("url", check::script_url(url, &["http", "https", "tftp"]));
     }
     wrong.take("contents", check::length(contents, MAX_SCRIPT_BYTES));
     if !contents.is_empty() && !contents.starts_with("#!ipxe") {

@@ -99,6 +99,19 @@ fn a_gateway_is_inside_the_network_of_its_address() {
 }
 
 #[test]
+fn an_infiniband_address_is_refused_as_unsupported() {
+    let of = |mac: &str| with(|interface, _| interface.mac = mac.into());
+    for mac in [
+        "80:24:8a:07:03:00:91:6e:12",
+        "80:00:02:08:fe:80:00:00:00:00:00:00:24:8a:07:03:00:91:6e:12",
+    ] {
+        let text = refused(of(mac));
+        assert!(text.starts_with("interfaces[0].mac: "), "{text}");
+        assert!(text.contains("InfiniBand is not supported"), "{text}");
+    }
+}
+
+#[test]
 fn boot_script_arguments_have_no_special_characters() {
     let ipxe = |ipxe| {
         let netboot = Netboot { ipxe: Some(ipxe), ..Netboot::default() };
@@ -106,7 +119,10 @@ fn boot_script_arguments_have_no_special_characters() {
     };
     let url = |url: &str| ipxe(Ipxe { url: url.into(), ..Ipxe::default() });
     assert!(normalize(url("http://192.0.2.1/boot.ipxe")).is_ok());
-    assert!(refused(url("http://192.0.2.1/a b")).contains("netboot.ipxe.url"));
+    assert!(normalize(url("http://192.0.2.1/menu.ipxe?mac=${mac:hexhyp}&uuid=${uuid}")).is_ok());
+    for wrong in ["http://192.0.2.1/a b", "http://192.0.2.1/${password}"] {
+        assert!(refused(url(wrong)).contains("netboot.ipxe.url"), "{wrong}");
+    }
     let both = Ipxe { url: "http://h/".into(), contents: "#!ipxe".into(), ..Ipxe::default() };
     assert!(refused(ipxe(both)).contains("ipxe.contents: is set together with url"));
     assert!(refused(ipxe(Ipxe { contents: "exit".into(), ..Ipxe::default() })).contains("#!ipxe"));

@@ -95,7 +95,7 @@ fn the_inventory_must_have_the_uuid_and_the_mac_that_asked() {
         it.inventory = Some(pb::Inventory { interfaces: vec![], ..inventory(it) });
     });
     assert!(other.starts_with("inventory.interfaces: has no interface 02:"), "{other}");
-    for placeholder in [PLACEHOLDERS[0], "ffffffff-ffff-ffff-ffff-ffffffffffff"] {
+    for placeholder in [machine_uuid::PLACEHOLDERS[0], "ffffffff-ffff-ffff-ffff-ffffffffffff"] {
         let refused = wrong(|it| it.uuid = placeholder.into());
         assert!(refused.starts_with("uuid: "), "{refused}");
     }

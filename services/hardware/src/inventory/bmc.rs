@@ -3,7 +3,7 @@
 use tinwright::hardware::v1 as pb;
 use tinwright::hardware::v1::Health;
 use tinwright::status::Violations;
-use tinwright::{HardwareId, Mac};
+use tinwright::{HardwareId, Mac, machine_uuid};
 
 use super::differences::{changed, memory, processors};
 use super::{MAX_INTERFACES, check_text};
@@ -82,21 +82,12 @@ pub(crate) fn contradiction(own: &pb::Inventory, bmc: &pb::BmcInventory) -> Stri
     }
 }
 
-/// True if both are one UUID. Firmware before SMBIOS 2.6 wrote the first three groups in the other byte order, and some BMCs still read
-/// them so (SMBIOS DSP0134, System UUID).
+/// True if both are one UUID, in either byte order.
 fn is_same_uuid(a: &str, b: &str) -> bool {
-    a == b || swapped(a).is_some_and(|a| a == b)
-}
-
-/// Returns the UUID with the bytes of its first three groups in the other order.
-fn swapped(uuid: &str) -> Option<String> {
-    let groups: Vec<_> = uuid.split('-').collect();
-    let [a, b, c, d, e] = groups.as_slice() else { return None };
-    let reversed = |group: &str| -> Option<String> {
-        let starts = (0..group.len()).step_by(2).rev();
-        starts.map(|at| group.get(at..at + 2)).collect()
-    };
-    Some(format!("{}-{}-{}-{d}-{e}", reversed(a)?, reversed(b)?, reversed(c)?))
+    match (a.parse(), b.parse()) {
+        (Ok(a), Ok(b)) => machine_uuid::is_same(a, b),
+        (_, _) => a == b,
+    }
 }
 
 fn health(inventory: &pb::BmcInventory) -> String {

@@ -16,7 +16,7 @@ use crate::{create, machine_check, order_check, peers, placement, restart};
 const OCCUPIED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
-fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
+pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
     if let (Error::Records(records::Error::Taken { index, value, .. }), Some(_)) = (&error, tenant)
     {
         return status::already_exists(index, value, format!("{index} {value} is taken"));
@@ -143,7 +143,8 @@ pub(super) fn describe_order_error(error: create::Error, tenant: Option<&TenantN
     }
 }
 
-fn peer_status(error: &peers::Error) -> Status {
+/// Returns the status of a call to another service that failed.
+pub(super) fn peer_status(error: &peers::Error) -> Status {
     let text = error.to_string();
     match error {
         peers::Error::RequestIdReused => Status::already_exists(text),

@@ -3,13 +3,13 @@
 
 use store::records::requests::IdempotentRequest;
 use store::serving;
-use tinwright::TenantName;
 use tinwright::instance::v1 as pb;
 use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
+use tinwright::{InstanceId, TenantName};
 use tonic::Status;
 
-use super::error::describe_order_error;
+use super::error::{describe, describe_order_error};
 use super::{Api, check_site_fields};
 use crate::{create, plan};
 
@@ -20,10 +20,43 @@ impl Api {
         instance: pb::Instance,
         tenant: Option<&TenantName>,
     ) -> Result<pb::CreateInstanceResponse, Status> {
+        let owner = instance.tenant.clone();
         let plan = Box::pin(plan::plan(&self.instances, &self.peers, instance)).await;
         let plan = plan.map_err(|error| describe_order_error(error, tenant))?;
-        let plan = Some(visible_plan(plan, tenant));
+        let plan = Some(self.visible_plan(plan, &owner, tenant).await);
         Ok(pb::CreateInstanceResponse { instance: None, plan })
+    }
+
+    /// Returns what a reinstallation would do, as a caller limited to `tenant` sees it. Fails as
+    /// the reinstallation would.
+    pub(super) async fn plan_reinstallation(
+        &self,
+        id: InstanceId,
+        revision: i64,
+        update: pb::Instance,
+        paths: &[String],
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::ReinstallInstanceResponse, Status> {
+        let new = self.instances.reinstalled(id, revision, update, paths).await;
+        let new = new.map_err(|error| describe(error, tenant))?;
+        let plan = Box::pin(plan::plan_reinstallation(&self.peers, &new)).await;
+        let plan = plan.map_err(|error| describe_order_error(error, tenant))?;
+        let plan = Some(self.visible_plan(plan, &new.tenant, tenant).await);
+        Ok(pb::ReinstallInstanceResponse { instance: None, plan })
+    }
+
+    /// Returns `plan` with its images looked for, as a caller limited to `tenant` sees it. The
+    /// planned instance is of the tenant `owner`; of the site if that is empty.
+    async fn visible_plan(
+        &self,
+        mut plan: pb::InstancePlan,
+        owner: &str,
+        tenant: Option<&TenantName>,
+    ) -> pb::InstancePlan {
+        // The owner chose the URLs, whoever asks for the plan.
+        let is_of_site = tenant.is_none() && owner.is_empty();
+        plan.images = self.images.check(plan.images, is_of_site).await;
+        visible_plan(plan, tenant)
     }
 
     /// Creates `instance` for a caller limited to `tenant`. The work goes on if the caller goes
@@ -66,16 +99,21 @@ pub(super) fn take_order(
     check_site_fields(&pb::Instance::default(), instance, &[])
 }
 
-/// Returns `plan` as a caller sees it that is limited to the objects of `tenant`: the machine is not its own yet.
+/// Returns `plan` as a caller limited to `tenant` sees it. The machine is not the tenant's own yet,
+/// and URLs may be those of the site's templates.
 fn visible_plan(plan: pb::InstancePlan, tenant: Option<&TenantName>) -> pb::InstancePlan {
     if tenant.is_none() {
         return plan;
     }
-    let pb::InstancePlan { template_id, template_name, mut erasures, .. } = plan;
+    let pb::InstancePlan { template_id, template_name, mut erasures, mut images, .. } = plan;
     for erasure in &mut erasures {
         erasure.disks.clear();
     }
-    pb::InstancePlan { template_id, template_name, erasures, ..pb::InstancePlan::default() }
+    for image in &mut images {
+        image.url.clear();
+    }
+    let blank = pb::InstancePlan::default();
+    pb::InstancePlan { template_id, template_name, erasures, images, ..blank }
 }
 
 fn refused(text: &str) -> Status {

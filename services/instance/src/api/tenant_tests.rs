@@ -5,9 +5,12 @@ use pb::watch_instances_response::Event;
 use runtime::identity::{Caller, Role};
 use store::memory::MemoryStore;
 use tinwright::common::v1::View;
+use tinwright::workflow::v1::PlannedImage;
+use tinwright::workflow::v1::planned_image::Check;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
+use super::tests::activate;
 use super::*;
 use crate::tests::site::{FoundTenant, Site};
 
@@ -297,6 +300,81 @@ async fn a_tenant_orders_by_placement_only_and_a_plan_names_no_machine_to_it() {
     let refused = send(any, false).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(!format!("{refused:?}").contains(&machine), "{refused}");
+}
+
+/// The URL of a planned image at a host that refuses connections, without what may be secret.
+const IMAGE_URL: &str = "http://127.0.0.1:1/a.raw";
+
+/// An API whose plans have this image.
+fn with_image() -> Api {
+    let site = Site::new();
+    site.state().has_every_machine = true;
+    let url = "http://u:hunter2@127.0.0.1:1/a.raw?token=hunter2".to_owned();
+    site.state().images = vec![PlannedImage { url, ..PlannedImage::default() }];
+    let (store, stop) = (Arc::new(MemoryStore::default()), CancellationToken::new());
+    Api::new(store, site.services(), Clock::system(), stop)
+}
+
+/// Returns the check and the URL of the only image of `plan`.
+fn image_of(plan: Option<pb::InstancePlan>) -> (Check, String) {
+    let images = plan.unwrap().images;
+    assert_eq!(images.len(), 1);
+    (images[0].check(), images[0].url.clone())
+}
+
+#[tokio::test]
+async fn the_plan_of_an_order_of_a_tenant_asks_no_other_host_whoever_orders() {
+    let api = with_image();
+    let order = |tenant: &str| {
+        let instance = pb::Instance {
+            placement: Some(Box::default()),
+            template_id: HardwareId::new().to_string(),
+            tenant: tenant.to_owned(),
+            ..Default::default()
+        };
+        let instance = Some(instance);
+        pb::CreateInstanceRequest { instance, validate_only: true, ..Default::default() }
+    };
+    for (request, check, url) in [
+        (of_site(order("")), Check::Failed, IMAGE_URL),
+        (of_site(order("acme")), Check::Unspecified, IMAGE_URL),
+        (of_acme(order("acme")), Check::Unspecified, ""),
+    ] {
+        let plan = api.create_instance(request).await.unwrap().into_inner().plan;
+        assert_eq!(image_of(plan), (check, url.to_owned()));
+    }
+}
+
+/// Creates an instance of `tenant` with a template, makes it active, and returns its id.
+async fn active(api: &Api, tenant: &str) -> String {
+    let instance = pb::Instance {
+        hardware_id: HardwareId::new().to_string(),
+        template_id: HardwareId::new().to_string(),
+        tenant: tenant.to_owned(),
+        ..Default::default()
+    };
+    let request = pb::CreateInstanceRequest { instance: Some(instance), ..Default::default() };
+    let made = api.create_instance(of_site(request)).await.unwrap().into_inner().instance.unwrap();
+    Box::pin(activate(api, &made.id)).await;
+    made.id
+}
+
+#[tokio::test]
+async fn the_plan_of_a_reinstallation_for_a_tenant_asks_no_other_host_whoever_reinstalls() {
+    let api = with_image();
+    let (of_nobody, own) = (active(&api, "").await, active(&api, "acme").await);
+    let reinstall = |id: &str| {
+        let id = id.to_owned();
+        pb::ReinstallInstanceRequest { id, validate_only: true, ..Default::default() }
+    };
+    for (request, check, url) in [
+        (of_site(reinstall(&of_nobody)), Check::Failed, IMAGE_URL),
+        (of_site(reinstall(&own)), Check::Unspecified, IMAGE_URL),
+        (of_acme(reinstall(&own)), Check::Unspecified, ""),
+    ] {
+        let plan = Box::pin(api.reinstall_instance(request)).await.unwrap().into_inner().plan;
+        assert_eq!(image_of(plan), (check, url.to_owned()));
+    }
 }
 
 fn by_external_id(tenant: &str, external_id: &str, show_deleted: bool) -> pb::GetInstanceRequest {

@@ -39,6 +39,14 @@ async fn create(api: &Api, instance: pb::Instance) -> Result<pb::Instance, Statu
     Ok(answer.into_inner().instance.unwrap())
 }
 
+/// Makes the queued instance `id` active, as after its installation.
+pub(super) async fn activate(api: &Api, id: &str) {
+    use crate::state::Event::{Began, Installed};
+    let queued = api.instances.records.require(id).await.unwrap();
+    let began = api.instances.advance(&queued, Began, "", |_| {}).await.unwrap();
+    api.instances.advance(&began, Installed, "", |_| {}).await.unwrap();
+}
+
 /// Gets the machine's instance as `role`.
 async fn get(api: &Api, role: Role, view: View) -> Result<pb::Instance, Status> {
     let by = Some(pb::get_instance_request::By::HardwareId(MACHINE.into()));
@@ -122,6 +130,32 @@ async fn writing_back_a_basic_view_loses_no_secret() {
     // A field that the mask names is removed.
     let emptied = pb::Instance { revision: 0, ..basic };
     assert_eq!(update(emptied, &["userdata", "extra"]).await.userdata, "");
+}
+
+#[tokio::test]
+async fn user_data_in_one_form_replaces_that_in_the_other() {
+    let api = api();
+    let made = create(&api, secretive()).await.unwrap();
+    let gzip = vec![0x1f, 0x8b, 8, 0xff];
+    let update = async |text: &str, bytes: &[u8], paths: &[&str]| {
+        let (userdata, userdata_bytes) = (text.into(), bytes.to_vec());
+        let instance = pb::Instance { userdata, userdata_bytes, revision: 0, ..made.clone() };
+        let paths = paths.iter().copied().map(String::from).collect();
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let request = pb::UpdateInstanceRequest { instance: Some(instance), update_mask };
+        api.update_instance(Request::new(request)).await?;
+        let stored = get(&api, Role::Admin, View::Full).await?;
+        Ok::<_, Status>((stored.userdata, stored.userdata_bytes))
+    };
+    let binary = (String::new(), gzip.clone());
+    assert_eq!(update("", &gzip, &["userdata_bytes"]).await.unwrap(), binary);
+    assert_eq!(update("", &[], &[]).await.unwrap(), binary, "a basic view that is written back");
+    let text = ("#!/bin/sh".to_owned(), Vec::new());
+    assert_eq!(update("#!/bin/sh", &gzip, &["userdata"]).await.unwrap(), text);
+    assert_eq!(update("", &gzip, &[]).await.unwrap(), binary);
+    let refused = update("#!/bin/sh", &gzip, &[]).await.unwrap_err();
+    assert!(refused.message().starts_with("userdata_bytes: is set together"), "{refused:?}");
+    assert_eq!(update("", &[], &["userdata_bytes"]).await.unwrap(), Default::default());
 }
 
 #[tokio::test]
@@ -323,4 +357,73 @@ async fn a_repeated_request_has_its_first_result_although_the_machine_is_taken_n
     let first = send().await.unwrap().into_inner().instance.unwrap();
     site.set_machine_state(tinwright::hardware::v1::State::Maintenance, "");
     assert_eq!(send().await.unwrap().into_inner().instance.unwrap().id, first.id);
+}
+
+/// Creates `instance`, makes it active, and returns its id.
+async fn active(api: &Api, instance: pb::Instance) -> String {
+    let id = Box::pin(create(api, instance)).await.unwrap().id;
+    Box::pin(activate(api, &id)).await;
+    id
+}
+
+/// Reinstalls the instance `id` as it is.
+async fn reinstall(
+    api: &Api,
+    id: &str,
+    validate_only: bool,
+) -> Result<pb::ReinstallInstanceResponse, Status> {
+    let id = id.to_owned();
+    let request = pb::ReinstallInstanceRequest { id, validate_only, ..Default::default() };
+    Ok(Box::pin(api.reinstall_instance(Request::new(request))).await?.into_inner())
+}
+
+#[tokio::test]
+async fn a_reinstallation_is_planned_with_unused_values_and_on_an_enrolled_machine() {
+    let (site, api) = bench();
+    let clean_up = HardwareId::new().to_string();
+    let instance = pb::Instance { deprovision_template_id: clean_up, ..templated() };
+    let id = active(&api, instance).await;
+    site.set_machine_state(tinwright::hardware::v1::State::Enrolled, "");
+    site.state().unused_values = vec!["imag (did you mean img?)".into()];
+    let plan = reinstall(&api, &id, true).await.unwrap().plan.unwrap();
+    assert_eq!((plan.hardware_id.as_str(), plan.hardware_name.as_str()), (MACHINE, "node-1"));
+    let planned = site.state().planned.last().cloned().unwrap();
+    assert_eq!(plan.template_id, planned.template_id);
+    assert_eq!(planned.deprovision_template_id, "", "the reinstallation does not need it");
+    let reinstalled = reinstall(&api, &id, false).await.unwrap().instance.unwrap();
+    assert_eq!(reinstalled.state(), pb::State::Reinstalling);
+}
+
+#[tokio::test]
+async fn the_plan_of_a_reinstallation_fails_if_that_would_fail() {
+    use tinwright::hardware::v1::State;
+    let (site, api) = bench();
+    let id = active(&api, templated()).await;
+    let refused = async || {
+        let refused = reinstall(&api, &id, true).await.unwrap_err();
+        (refused.get_details_error_info().unwrap().reason, refused.message().to_owned())
+    };
+    site.set_machine_state(State::Maintenance, "fan");
+    let (reason, text) = refused().await;
+    assert_eq!((reason.as_str(), text.as_str()), ("STATE", "node-1 is in maintenance: fan"));
+    site.set_machine_state(State::Provisionable, "");
+    site.protect_machine(true);
+    assert_eq!(refused().await.0, "PROTECTED");
+    site.protect_machine(false);
+    site.state().has_bmc = false;
+    assert_eq!(refused().await.0, "NO_BMC");
+    site.state().has_bmc = true;
+    site.state().refusal = Some(Status::failed_precondition("no inventory"));
+    let (reason, text) = refused().await;
+    assert_eq!((reason.as_str(), text.as_str()), ("TEMPLATE", "no inventory"));
+}
+
+#[tokio::test]
+async fn a_reinstallation_without_a_template_is_planned_although_its_boot_would_wait() {
+    let (site, api) = bench();
+    let id = active(&api, secretive()).await;
+    site.set_machine_state(tinwright::hardware::v1::State::Maintenance, "fan");
+    let plan = reinstall(&api, &id, true).await.unwrap().plan.unwrap();
+    let (hardware_id, hardware_name) = (MACHINE.to_owned(), "node-1".to_owned());
+    assert_eq!(plan, pb::InstancePlan { hardware_id, hardware_name, ..Default::default() });
 }

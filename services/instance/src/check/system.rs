@@ -42,7 +42,7 @@ fn custom_ipxe(script: &CustomIpxe, wrong: &mut Violations) {
         (true, true) => wrong.add("url", "is empty like contents: one of them is needed"),
         (false, false) => wrong.add("url", "is set together with contents: only one can be run"),
         (false, true) => {
-            wrong.take("url", check::url(url, &["http", "https", "tftp"]));
+            wrong.take("url", check::script_url(url, &["http", "https", "tftp"]));
         }
         (true, false) => {
             wrong.take("contents", check::length(contents, MAX_SCRIPT_BYTES));

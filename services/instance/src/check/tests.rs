@@ -148,12 +148,14 @@ fn a_script_has_exactly_one_of_url_and_contents() {
         ..instance()
     };
     assert!(normalize(script("tftp://192.0.2.1/boot", "")).is_ok());
+    assert!(normalize(script("http://h/x?mac=${mac:hexhyp}&uuid=${uuid}", "")).is_ok());
     assert!(normalize(script("", "#!ipxe\nshell")).is_ok());
     for (url, contents, field) in [
         ("", "", "custom_ipxe.url: is empty"),
         ("http://h/x", "#!ipxe", "custom_ipxe.url: is set"),
         ("ftp://h/x", "", "custom_ipxe.url"),
         ("http://h/a b", "", "custom_ipxe.url"),
+        ("http://h/${password}", "", "custom_ipxe.url"),
         ("", "#!/bin/sh", "custom_ipxe.contents"),
         ("", &format!("#!ipxe{}", "x".repeat(65536)), "custom_ipxe.contents"),
     ] {
@@ -255,6 +257,8 @@ fn a_password_is_crypted_or_locked() {
 fn user_data_and_tags_are_bounded() {
     let long = Instance { userdata: "x".repeat(65537), ..instance() };
     assert_eq!(refused(long), "userdata: has 65537 bytes, at most 65536 are allowed");
+    let long = Instance { userdata_bytes: vec![0x1f; 65537], ..instance() };
+    assert_eq!(refused(long), "userdata_bytes: has 65537 bytes, at most 65536 are allowed");
     let many = Instance { tags: (0..129).map(|n| n.to_string()).collect(), ..instance() };
     assert_eq!(refused(many), "tags: has 129 entries, at most 128 are allowed");
     assert!(refused(Instance { tags: vec![String::new()], ..instance() }).starts_with("tags[0]"));
@@ -262,6 +266,17 @@ fn user_data_and_tags_are_bounded() {
     assert!(
         refused(Instance { template_values: values, ..instance() }).starts_with("template_values")
     );
+}
+
+#[test]
+fn user_data_is_text_or_bytes_of_any_kind() {
+    let gzip = Instance { userdata_bytes: vec![0x1f, 0x8b, 8, 0, 0xff], ..instance() };
+    assert_eq!(normalize(gzip.clone()), Ok(gzip.clone()));
+    let both = Instance { userdata: "#!/bin/sh".into(), ..gzip };
+    let text = "userdata_bytes: is set together with userdata: set one of the two";
+    assert_eq!(refused(both), text);
+    let zero = Instance { userdata: "a\0".into(), ..instance() };
+    assert_eq!(refused(zero), "userdata: has a zero byte: set userdata_bytes in its place");
 }
 
 #[test]
@@ -309,7 +324,9 @@ fn platform(url: &str) -> Instance {
 
 #[test]
 fn the_url_of_a_platform_is_on_a_server_or_below_the_folder_of_its_files() {
-    for url in ["", "http://192.0.2.1/a.ipxe", "https://x.example/a?b=c", "/platform/a/b-1.ipxe"] {
+    let with_settings = "https://x.example/a?u=${uuid}&m=${mac:hexhyp}";
+    let plain = ["", "http://192.0.2.1/a.ipxe", "https://x.example/a?b=c", "/platform/a/b-1.ipxe"];
+    for url in plain.into_iter().chain([with_settings]) {
         assert!(normalize(platform(url)).is_ok(), "{url}");
     }
     for url in [

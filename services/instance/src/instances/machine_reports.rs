@@ -24,12 +24,20 @@ pub struct PhoneHome {
     host_keys: Vec<String>,
     /// Empty if an installed system calls.
     event_type: String,
+    /// The workflow that had run all its actions before the call, if that is known.
+    finished_workflow: Option<String>,
 }
 
 impl PhoneHome {
     /// A call with the event `event_type`, empty for an installed system, and the keys of the caller's SSH server.
     pub fn new(event_type: String, host_keys: Vec<String>) -> Self {
-        Self { host_keys: check::valid_host_keys(host_keys), event_type }
+        let host_keys = check::valid_host_keys(host_keys);
+        Self { host_keys, event_type, finished_workflow: None }
+    }
+
+    /// The same call, made after the workflow `id` had run all its actions.
+    pub fn after_workflow(self, id: String) -> Self {
+        Self { finished_workflow: Some(id), ..self }
     }
 
     /// True if the call means that the system of `instance` is installed. Where a custom script installs it, the installer's
@@ -47,8 +55,8 @@ impl PhoneHome {
     pub fn apply(&self, old: &pb::Instance, now: SystemTime) -> Result<pb::Instance, UnknownState> {
         let mut new = old.clone();
         let state = State::try_from(old)?;
-        // Until the machine is installed again, its former system may call.
-        let is_of_former_system = state == State::Reinstalling && old.install_time.is_none();
+        let is_of_former_system =
+            may_run_former_system(old) && self.finished_workflow.as_ref() != Some(&old.workflow_id);
         if !self.means_installed(old) || !accepts_reports(state) || is_of_former_system {
             return Ok(new);
         }
@@ -62,6 +70,12 @@ impl PhoneHome {
         }
         Ok(new)
     }
+}
+
+/// True if the former system of `instance` may still run: the machine is being installed again. The workflow may have run all
+/// its actions before the instance knows.
+pub(crate) fn may_run_former_system(instance: &pb::Instance) -> bool {
+    instance.state() == pb::State::Reinstalling && instance.install_time.is_none()
 }
 
 /// The outcome of an instance's own iPXE script.

@@ -28,7 +28,8 @@ pub(super) fn check_state(old: &pb::Instance, paths: &[String]) -> Result<(), Er
 }
 
 /// Returns `old` with the fields from `update` that `paths` names, except a script with neither URL nor text. Without a path
-/// these are all mutable fields, except secrets that `update` leaves empty, and a protection that it does not have.
+/// these are all mutable fields, except secrets that `update` leaves empty, and a protection that it does not have. User data in
+/// one form replaces those in the other.
 pub(super) fn merge(
     old: &pb::Instance,
     update: &pb::Instance,
@@ -36,6 +37,7 @@ pub(super) fn merge(
 ) -> Result<pb::Instance, Violations> {
     let mut new = field_mask::merge(old, update, paths)?;
     restore_script(old, &mut new);
+    clear_other_user_data(&mut new, update, paths);
     if paths.is_empty() {
         // A caller that does not know the field sends false.
         new.protect |= old.protect;
@@ -50,6 +52,19 @@ pub(super) fn merge(
         new.stack_time = None;
     }
     Ok(new)
+}
+
+/// Clears the user data that `new` has from before, if the update sets the other form of it: text or bytes.
+fn clear_other_user_data(new: &mut pb::Instance, update: &pb::Instance, paths: &[String]) {
+    let is_named = |field| paths.is_empty() || paths.iter().any(|path| path == field);
+    let sets_text = is_named("userdata") && !update.userdata.is_empty();
+    let sets_bytes = is_named("userdata_bytes") && !update.userdata_bytes.is_empty();
+    match (sets_text, sets_bytes) {
+        (true, false) => new.userdata_bytes.clear(),
+        (false, true) => new.userdata.clear(),
+        // Two forms are refused, as at a creation.
+        (true, true) | (false, false) => {}
+    }
 }
 
 /// Copies the script's text from `old` if `new` has a script with neither URL nor text, as basic views show it.

@@ -12,10 +12,12 @@
 //!
 //! Releasing is one commit: it deletes the record, the claims and all secrets.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use tinwright::hardware::v1::{Hardware, State as HardwareState};
 use tinwright::instance::v1::Instance;
+use tinwright::instance::v1::instance::Os;
 use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::Mode};
 
 use super::orphans::CreatedObject;
@@ -44,6 +46,9 @@ tasks:
           WIPE_DISKS: all
 "#;
 
+/// Values that the template of a clean-up always has from the machine: its root disk, and the MAC of its first interface.
+const MACHINE_VALUES: [&str; 2] = ["disk", "device_1"];
+
 impl Reconciler {
     /// Cleans and releases the machine.
     pub(super) async fn deprovision(&self, instance: &Instance) -> Result<Outcome, Error> {
@@ -62,13 +67,14 @@ impl Reconciler {
             return self.wait(instance, reason, HARDWARE_POLL_INTERVAL).await;
         }
         let workflows = self.cancel_workflows(instance, &request_id(instance, STEP)).await?;
-        match instance.begin_time {
-            None if !workflows.began => self.release(instance).await,
-            None | Some(_) if hardware.protect => {
-                self.wait(instance, "waits: the machine is protected", HARDWARE_POLL_INTERVAL).await
-            }
-            None | Some(_) => self.clean_up(instance, &hardware, workflows).await,
+        if is_unchanged(instance, workflows) {
+            return self.release(instance).await;
         }
+        if hardware.protect {
+            let reason = "waits: the machine is protected";
+            return self.wait(instance, reason, HARDWARE_POLL_INTERVAL).await;
+        }
+        self.clean_up(instance, &hardware, workflows).await
     }
 
     /// Creates the clean-up workflow. It runs after the cancelled ones have ended.
@@ -143,6 +149,22 @@ impl Reconciler {
     }
 }
 
+/// True if nothing was done to the machine for the instance.
+fn is_unchanged(instance: &Instance, workflows: ExistingWorkflows) -> bool {
+    !workflows.began && (instance.begin_time.is_none() || was_never_booted(instance, workflows))
+}
+
+/// True if the instance waited for its first workflow until its deletion, and nothing else boots its machine.
+fn was_never_booted(instance: &Instance, workflows: ExistingWorkflows) -> bool {
+    let is_installed_by_workflow = match &instance.os {
+        None | Some(Os::OperatingSystem(_)) => !instance.workflow_ids.is_empty(),
+        Some(Os::CustomIpxe(_) | Os::Platform(_) | Os::ImageStack(_)) => false,
+    };
+    // The deletion began the second generation.
+    let is_first = instance.generation == 2 && instance.install_time.is_none();
+    is_first && is_installed_by_workflow && workflows.is_complete
+}
+
 /// Returns the reason why the clean-up of a machine without a BMC waits.
 fn confirmation(hardware: &Hardware) -> String {
     let name = name_of(hardware);
@@ -167,7 +189,18 @@ fn request(instance: &Instance, hardware: &Hardware) -> CreateWorkflowRequest {
     if template_id.is_empty() {
         WIPE_TEMPLATE.clone_into(&mut request.template_data);
     } else {
-        request.values.clone_from(&instance.template_values);
+        request.values = clean_up_values(instance);
     }
     request
+}
+
+/// Returns the values that the clean-up's template gets. A tenant's values are for its own installation: in the site's template they
+/// could choose what is erased, or rewrite its actions.
+fn clean_up_values(instance: &Instance) -> BTreeMap<String, String> {
+    if !instance.tenant.is_empty() {
+        return BTreeMap::new();
+    }
+    let mut values = instance.template_values.clone();
+    values.retain(|name, _| !MACHINE_VALUES.contains(&name.as_str()));
+    values
 }

@@ -15,10 +15,15 @@ use store::Store;
 use store::memory::MemoryStore;
 use tinwright::InstanceId;
 use tinwright::hardware::v1::State as HardwareState;
+use tinwright::instance::v1::ReportPhoneHomeRequest;
 use tinwright::instance::v1::instance::{CustomIpxe, Os};
+use tinwright::instance::v1::instance_service_server::InstanceService as _;
 use tinwright::workflow::v1::WorkflowState as Workflow;
+use tokio_util::sync::CancellationToken;
+use tonic::Request;
 
 use super::*;
+use crate::Api;
 use crate::instances::machine_reports::{PhoneHome, ScriptOutcome};
 use crate::tests::site::{FoundTenant, MACHINE, Site};
 
@@ -104,6 +109,15 @@ impl Bench {
         let record = |old: &Instance, now| outcome.apply(old, now);
         let machine = MACHINE.parse().unwrap();
         self.instances.change_occupant(machine, Some(self.id), record).await.unwrap();
+    }
+
+    /// Calls home over the API.
+    async fn report_phone_home(&self) {
+        let (store, services) = (self.store.clone(), self.site.services());
+        let api = Api::new(store, services, Clock::system(), CancellationToken::new());
+        let hardware_id = MACHINE.to_owned();
+        let request = ReportPhoneHomeRequest { hardware_id, ..ReportPhoneHomeRequest::default() };
+        api.report_phone_home(Request::new(request)).await.unwrap();
     }
 
     async fn call_home(&self) {

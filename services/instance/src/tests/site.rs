@@ -50,6 +50,10 @@ pub(crate) struct FakeState {
     pub(crate) has_every_machine: bool,
     /// Values that no template uses.
     pub(crate) unused_values: Vec<String>,
+    /// The images of each planned workflow.
+    pub(crate) images: Vec<wf::PlannedImage>,
+    /// The requests for plans of workflows, in order.
+    pub(crate) planned: Vec<wf::PlanWorkflowRequest>,
     /// More machines. The fake knows the model of each by its label `model`.
     pub(crate) rack: Vec<hw::Hardware>,
     pub(crate) grants: Vec<addr::Grant>,
@@ -78,6 +82,12 @@ pub(crate) struct FakeState {
     pub(crate) lose_after: Option<usize>,
     /// What the next searches for a tenant find; every tenant exists after them.
     pub(crate) tenants: VecDeque<FoundTenant>,
+    /// True if the machine of the newest workflow leaves its boot, by the last action.
+    pub(crate) is_leaving: bool,
+    /// True if the next cancelled workflow does not end at once.
+    pub(crate) is_stopping: bool,
+    /// True if no worker takes actions of released workflows.
+    pub(crate) is_never_switched_on: bool,
     /// True if every call is refused as unavailable.
     pub(crate) unavailable: bool,
     /// Holds the next request to create a workflow or power job.
@@ -123,6 +133,11 @@ impl Site {
             machine: Some(machine),
             has_every_machine: false,
             unused_values: Vec::new(),
+            images: Vec::new(),
+            planned: Vec::new(),
+            is_leaving: false,
+            is_stopping: false,
+            is_never_switched_on: false,
             rack: Vec::new(),
             grants: Vec::new(),
             pool: (1..=100).map(|n| format!("198.51.100.{n}")).collect(),

@@ -39,7 +39,8 @@ fn shortened(machine: &Machine, context: RequestContext, forms: [Render; 2]) -> 
             return document;
         }
     }
-    instance.remove("userdata");
+    instance.remove(instance::USER_DATA);
+    instance.remove(instance::USER_DATA_BYTES);
     let [_, short] = forms;
     short(machine, instance, context)
 }

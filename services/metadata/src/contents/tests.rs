@@ -40,9 +40,9 @@ fn bonded() -> Machine {
 }
 
 #[test]
-fn the_seed_has_the_identity_of_the_machine_in_quotes() {
-    let wanted = "instance-id: \"i-0001\"\nlocal-hostname: \"node1.lab\"\npublic-keys:\n  \
-                  - \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host\"\n";
+fn the_seed_has_the_identity_of_the_machine() {
+    let wanted = "instance-id: i-0001\nlocal-hostname: node1.lab\npublic-keys:\n  \
+                  - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey user@host\n";
     assert_eq!(get(&node1(), "/nocloud/meta-data").as_deref(), Some(wanted));
     assert_eq!(get(&node1(), "/nocloud/user-data").as_deref(), Some(USER_DATA));
 }
@@ -201,6 +201,20 @@ fn user_data_of_an_old_hardware_record_is_used_last() {
     }
     machine.instance = None;
     assert_eq!(get(&machine, "/userdata"), None);
+}
+
+#[test]
+fn user_data_that_is_not_text_is_served_unchanged() {
+    let mut machine = node1();
+    let gzip = bytes::Bytes::from_static(&[0x1f, 0x8b, 8, 0, 0xff, b'\r', b'\n', 0]);
+    machine.instance.as_mut().unwrap().user_data = UserData(gzip.clone());
+    for path in
+        ["/userdata", "/latest/user-data", "/nocloud/user-data", "/openstack/latest/user_data"]
+    {
+        let path = Path::parse(path).unwrap();
+        let body = Contents::default().get(&machine, &path.segments(), CONTEXT).unwrap();
+        assert_eq!(body, Body { bytes: gzip.clone(), kind: Kind::Octets });
+    }
 }
 
 #[test]

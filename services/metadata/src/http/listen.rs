@@ -18,6 +18,12 @@ use super::refusal::Refusal;
 
 const MAX_CONNECTIONS: usize = 1024;
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 32;
+/// Maximum number of connections per IPv6 network of 64 bits. One machine may have many addresses
+/// of its network.
+const MAX_CONNECTIONS_PER_IPV6_NETWORK: usize = 256;
+/// Prefix length of an IPv6 network that counts as one address. The machines of a network share its
+/// 64 bits.
+const IPV6_PREFIX_LENGTH: u8 = 128;
 /// Timeout for receiving the head of a request, and for an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -76,7 +82,9 @@ impl Service {
     fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits {
             total: MAX_CONNECTIONS,
-            per_address: MAX_CONNECTIONS_PER_ADDRESS,
+            per_source: MAX_CONNECTIONS_PER_ADDRESS,
+            per_ipv6_network: MAX_CONNECTIONS_PER_IPV6_NETWORK,
+            ipv6_prefix_length: IPV6_PREFIX_LENGTH,
             exempt: self.config.trusted_proxies.clone(),
             max_head_bytes: MAX_HEAD_BYTES,
             head_timeout: HEAD_TIMEOUT,

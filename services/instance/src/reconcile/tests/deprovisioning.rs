@@ -1,6 +1,7 @@
 //! Deprovisioning: from active to deleted.
 
 use tinwright::hardware::v1::Policy;
+use tinwright::instance::v1::instance::PowerManagement;
 use tonic::Status;
 
 use super::*;
@@ -48,6 +49,51 @@ async fn the_clean_up_template_of_the_instance_overrides_that_of_the_machine() {
         let request = bench.site.state().created[1].clone();
         assert_eq!((request.template_id.as_str(), request.template_data.as_str()), (used, ""));
     }
+}
+
+#[tokio::test]
+async fn no_value_of_a_tenant_reaches_the_clean_up_and_none_replaces_the_machines() {
+    let machines = Policy { deprovision_template_id: TEMPLATE.into(), ..Policy::default() };
+    let values = [("disk", "/dev/sdb"), ("device_1", "02:00:00:00:00:09"), ("img", "a")];
+    let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    for (tenant, passed) in [("acme", vec![]), ("", vec!["img"])] {
+        let ordered = Instance {
+            tenant: tenant.into(),
+            template_values: values.clone().into(),
+            ..templated()
+        };
+        let bench = Bench::active(ordered).await;
+        bench.site.policy(machines.clone());
+        bench.delete(false).await;
+        bench.settle().await;
+        let request = bench.site.state().created[1].clone();
+        assert_eq!(request.values.keys().collect::<Vec<_>>(), passed, "{tenant}");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_was_never_switched_on_is_released_at_once() {
+    let by_hand = Instance { power_management: PowerManagement::None.into(), ..templated() };
+    for (is_never_switched_on, state) in [(true, "gone"), (false, "deprovisioning")] {
+        let bench = Bench::new(by_hand.clone()).await;
+        bench.site.state().has_bmc = false;
+        bench.site.state().is_never_switched_on = is_never_switched_on;
+        assert_eq!(bench.settled().await, "provisioning");
+        bench.delete(false).await;
+        assert_eq!(bench.settled().await, state);
+        assert_eq!(bench.site.state().created.len(), 1, "no clean-up");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_had_another_system_is_cleaned_although_its_workflow_never_began() {
+    let bench = Bench::active(templated()).await;
+    bench.site.state().is_never_switched_on = true;
+    bench.instances.reinstall(bench.id, 0, Instance::default(), &[]).await.unwrap();
+    bench.settle().await;
+    bench.delete(false).await;
+    assert_eq!(bench.settled().await, "deprovisioning");
+    assert_eq!(bench.site.state().created.len(), 3);
 }
 
 #[tokio::test]

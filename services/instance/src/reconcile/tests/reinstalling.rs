@@ -110,6 +110,23 @@ async fn the_call_of_the_former_system_does_not_count() {
 }
 
 #[tokio::test]
+async fn the_call_that_ends_the_last_action_is_that_of_the_new_system() {
+    let bench = Bench::active(templated()).await;
+    let phone_home = PhoneHomePolicy::Required.into();
+    bench.site.policy(Policy { phone_home, ..Policy::default() });
+    bench.with_other_template().await.unwrap();
+    bench.settle().await;
+    bench.report_phone_home().await;
+    assert_eq!(bench.found().await.unwrap().phone_home_time, None, "of the former system");
+    // A machine that boots its disk first restarts into the new system, which calls once.
+    bench.site.state().is_leaving = true;
+    bench.report_phone_home().await;
+    assert_ne!(bench.found().await.unwrap().phone_home_time, None);
+    assert_eq!(bench.settled().await, "active");
+    assert_eq!(bench.reason().await, "");
+}
+
+#[tokio::test]
 async fn a_custom_script_is_booted_again() {
     let bench = Bench::new(scripted()).await;
     bench.settle().await;

@@ -112,6 +112,7 @@ impl HardwareService for Site {
         delete_hardware(hw::DeleteHardwareRequest) -> hw::DeleteHardwareResponse;
         record_inventory(hw::RecordInventoryRequest) -> hw::RecordInventoryResponse;
         record_bmc_inventory(hw::RecordBmcInventoryRequest) -> hw::RecordBmcInventoryResponse;
+        check_bmc_identity(hw::CheckBmcIdentityRequest) -> hw::CheckBmcIdentityResponse;
         enrol_machine(hw::EnrolMachineRequest) -> hw::EnrolMachineResponse;
         watch_hardware(hw::WatchHardwareRequest) -> Self::WatchHardwareStream;
     }
@@ -182,14 +183,18 @@ impl WorkflowService for Site {
         request: Request<wf::PlanWorkflowRequest>,
     ) -> Result<Response<wf::PlanWorkflowResponse>, Status> {
         let request = request.into_inner();
-        self.carry_out(|state| match &state.refusal {
-            Some(refusal) => Err(refusal.clone()),
-            None => Ok(wf::PlanWorkflowResponse {
-                template_id: request.template_id.clone(),
-                disk: format!("/dev/disk/by-id/of-{}", request.hardware_id),
-                unused_values: state.unused_values.clone(),
-                ..wf::PlanWorkflowResponse::default()
-            }),
+        self.carry_out(|state| {
+            state.planned.push(request.clone());
+            match &state.refusal {
+                Some(refusal) => Err(refusal.clone()),
+                None => Ok(wf::PlanWorkflowResponse {
+                    template_id: request.template_id.clone(),
+                    disk: format!("/dev/disk/by-id/of-{}", request.hardware_id),
+                    unused_values: state.unused_values.clone(),
+                    images: state.images.clone(),
+                    ..wf::PlanWorkflowResponse::default()
+                }),
+            }
         })
     }
 
@@ -229,7 +234,9 @@ impl WorkflowService for Site {
         self.carry_out(|state| {
             let found = state.workflows.iter_mut().find(|each| each.id == id);
             let workflow = found.ok_or_else(missing)?;
-            if !ended(workflow) {
+            // The worker stops its action first.
+            let is_stopping = std::mem::take(&mut state.is_stopping);
+            if !ended(workflow) && !is_stopping {
                 workflow.set_state(wf::WorkflowState::Cancelled);
             }
             Ok(wf::CancelWorkflowResponse { workflow: Some(workflow.clone()) })
@@ -245,7 +252,23 @@ impl WorkflowService for Site {
             let found = state.workflows.iter_mut().find(|each| each.id == id);
             let workflow = found.ok_or_else(missing)?;
             workflow.held &= ended(workflow);
+            if !state.is_never_switched_on {
+                workflow.start_time = Some(prost_types::Timestamp::default());
+            }
             Ok(wf::ReleaseWorkflowResponse { workflow: Some(workflow.clone()) })
+        })
+    }
+
+    async fn note_boot(
+        &self,
+        _request: Request<wf::NoteBootRequest>,
+    ) -> Result<Response<wf::NoteBootResponse>, Status> {
+        self.carry_out(|state| {
+            let is_leaving = std::mem::take(&mut state.is_leaving);
+            if let Some(newest) = state.workflows.last_mut().filter(|_| is_leaving) {
+                newest.set_state(wf::WorkflowState::Success);
+            }
+            Ok(wf::NoteBootResponse {})
         })
     }
 
@@ -279,7 +302,6 @@ impl WorkflowService for Site {
         delete_workflow(wf::DeleteWorkflowRequest) -> wf::DeleteWorkflowResponse;
         read_log(wf::ReadLogRequest) -> Self::ReadLogStream;
         confirm_restart(wf::ConfirmRestartRequest) -> wf::ConfirmRestartResponse;
-        note_boot(wf::NoteBootRequest) -> wf::NoteBootResponse;
     }
 }
 

@@ -1,11 +1,17 @@
 //! The instance with the field names of Tinkerbell's hardware record.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Map, Value, json};
 use tinwright::instance::v1::State;
 
 use super::object;
 use crate::contents::RequestContext;
 use crate::machine::{Address, Instance, Machine};
+
+/// The key of user data that is text.
+pub(super) const USER_DATA: &str = "userdata";
+/// The key of other user data, in base64.
+pub(super) const USER_DATA_BYTES: &str = "userdata_bytes";
 
 /// Returns the fields of the instance; of a machine without one, its id and host name. `extra` of the owner's record (`storage`,
 /// …) is added, and never replaces a field.
@@ -16,7 +22,11 @@ pub(super) fn instance(machine: &Machine, context: RequestContext) -> Map<String
     let mut all = object(&instance.extra);
     all.extend(object(&fields(machine, instance)));
     if let Some(data) = machine.user_data() {
-        all.insert("userdata".into(), String::from_utf8_lossy(&data.0).into());
+        // JSON has no bytes: a replaced one would damage an archive.
+        match str::from_utf8(&data.0) {
+            Ok(text) => all.insert(USER_DATA.into(), text.into()),
+            Err(_) => all.insert(USER_DATA_BYTES.into(), BASE64_STANDARD.encode(&data.0).into()),
+        };
     }
     // A log-in secret: only for the installer, which writes it to the disk.
     let password = instance.crypted_root_password.expose();

@@ -255,6 +255,23 @@ fn a_document_that_would_be_too_long_has_no_user_data() {
 }
 
 #[test]
+fn user_data_that_is_not_text_is_in_base64() {
+    let mut machine = node1();
+    let mut bytes = vec![0x1f, 0x8b, 8, 0, 0xff];
+    machine.instance.as_mut().unwrap().user_data = UserData(bytes.clone().into());
+    for document in [whole(&machine, CONTEXT), hardware(&machine, CONTEXT)] {
+        let instance = &document["metadata"]["instance"];
+        assert_eq!(
+            (&instance["userdata"], &instance["userdata_bytes"]),
+            (&Value::Null, &json!("H4sIAP8="))
+        );
+    }
+    bytes.resize(MAX_DOCUMENT_BYTES, 0);
+    machine.instance.as_mut().unwrap().user_data = UserData(bytes.into());
+    assert_eq!(whole(&machine, CONTEXT)["userdata_bytes"], Value::Null);
+}
+
+#[test]
 fn the_alias_of_the_instance_is_left_out_before_user_data() {
     let mut machine = node1();
     let long = "x".repeat(MAX_DOCUMENT_BYTES / 5 * 2);
