@@ -26,6 +26,7 @@ pub mod machine_enrolments;
 pub mod machine_gate;
 mod node_agents;
 pub mod occupancy;
+mod power_off;
 pub mod progress;
 pub mod queue;
 pub mod reconcile;

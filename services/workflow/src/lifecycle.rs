@@ -224,6 +224,9 @@ pub enum Event {
     /// A caller cancels the workflow.
     #[strum(serialize = "workflow cancelled")]
     Cancel,
+    /// A caller cancels the workflow, unless that is too late for an effect: the machine leaves the last boot, or the workflow is in post
+    /// with another outcome.
+    CancelInTime,
     /// Time has passed.
     #[strum(serialize = "time limit checked")]
     Tick,
@@ -256,6 +259,9 @@ pub enum EventRefused {
         /// As a verb.
         event: &'static str,
     },
+    /// The event comes too late for an effect, for this reason.
+    #[error("too late: {0}")]
+    TooLate(&'static str),
     /// Another lease or a result came first. A result may be answered as if accepted; a start or a renewal must
     /// not, or the action runs twice.
     #[error("lease {0} is no longer current")]
@@ -305,6 +311,13 @@ impl Workflow {
     /// The lease of the current action, if a worker holds it.
     pub fn lease(&self) -> Option<&Lease> {
         self.current().and_then(Action::lease)
+    }
+
+    /// True if all that is left is that the machine leaves its boot, by the last action.
+    pub fn is_leaving(&self) -> bool {
+        let mut left = self.actions.iter().filter(|action| !action.has_ended());
+        let last = left.next().filter(|_| left.next().is_none());
+        matches!(self.state, State::Running { stop: None }) && last.is_some_and(Action::is_terminal)
     }
 
     /// True if the worker that runs an action is to stop it.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::lifecycle::WorkerTimeouts;
 use crate::turn::{QueueEntry, QueueState, Turn, turn};
-use crate::{lifecycle, record};
+use crate::{lifecycle, power_off, record};
 
 /// The time after the start of the server in which no worker is overdue. Workers repeat their requests within 15 s. It is short because it
 /// begins again with each start: a server that never lives longer prepares no machine again.
@@ -237,7 +237,11 @@ impl MachineQueues {
         let created = record.create_time.and_then(|at| at.try_into().ok());
         let created = created.unwrap_or(SystemTime::UNIX_EPOCH);
         let entry = QueueEntry { id, created, state };
-        Some(LiveWorkflow { entry, needs: needs(&workflow), deadline: self.deadline(&workflow) })
+        let needs = match power_off::is_awaited(record) {
+            true => ReconcilerNeed::Work,
+            false => needs(&workflow),
+        };
+        Some(LiveWorkflow { entry, needs, deadline: self.deadline(&workflow) })
     }
 
     /// Returns the time of the next tick. While the server was stopped, workers could not request anything: they get some time.

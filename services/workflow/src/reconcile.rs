@@ -31,6 +31,7 @@ use crate::dispatch::sleep_until;
 use crate::lifecycle::{self, Event, State};
 use crate::logs::Logs;
 use crate::machine_gate::{self, MachineGate, Permission};
+use crate::power_off;
 use crate::progress::ProgressCache;
 use crate::queue::MachineQueues;
 use crate::record;
@@ -143,7 +144,12 @@ impl Reconciler {
         tracing::Span::current().record("hardware.id", &record.hardware_id);
         let workflow = self.workflows.lifecycle(&record)?;
         let Some(event) = self.next_event(id, &record, &workflow).await? else {
-            return Ok(Outcome::Done);
+            let is_polled = power_off::is_awaited(&record);
+            return Ok(if is_polled {
+                Outcome::After(power_off::POLL_INTERVAL)
+            } else {
+                Outcome::Done
+            });
         };
         log(&event);
         match self.workflows.apply(id, &event).await {
@@ -184,6 +190,9 @@ impl Reconciler {
             State::Post { .. } => {
                 let post = async { Ok(post::post(&self.bmcs, record).await) };
                 Some(self.until_deadline(workflow, post).await?)
+            }
+            State::Running { .. } if power_off::is_awaited(record) => {
+                self.bmcs.is_off(&record.hardware_id).await.then_some(Event::Booted)
             }
             State::HeldBack { .. }
             | State::Pending { .. }

@@ -15,6 +15,7 @@
 //! values are described in `docs/reference/templates.md`.
 
 mod actions;
+mod bounded_yaml;
 pub mod definition;
 mod engine;
 mod error;
@@ -26,7 +27,6 @@ mod strict;
 #[cfg(test)]
 mod tests;
 mod values;
-mod yaml;
 
 pub use self::actions::{ActionError, ActionErrorCause};
 pub use definition::{Action, AfterLoss, Definition, Namespaces, RuleViolation, Stage, Task};
@@ -49,7 +49,7 @@ pub enum Error {
     #[error("parsing yaml data")]
     Yaml(#[source] yaml_serde::Error),
     /// The actions, each with the volumes and variables of its task, are larger than any workflow that can be stored.
-    #[error("the actions have {0} bytes with the volumes and environments of their tasks, at most {most} are allowed", most = yaml::MAX_EXPANDED_BYTES)]
+    #[error("the actions have {0} bytes with the volumes and environments of their tasks, at most {most} are allowed", most = bounded_yaml::MAX_EXPANDED_BYTES)]
     TooLarge(usize),
     /// It breaks a rule.
     #[error("validating workflow template")]

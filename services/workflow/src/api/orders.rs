@@ -4,6 +4,7 @@ use nouns::Noun as _;
 use store::records::requests::IdempotentRequest;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
+use tinwright::instance::v1::Instance;
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::render_template_request::Source;
@@ -32,9 +33,7 @@ impl Api {
         create::check_values(&request, &template)?;
         let mut machine = self.machine_for(&template, &request.hardware_id, view).await?;
         check_protection(&machine)?;
-        let occupant = self.occupancy.check(&machine, &request).await?.unwrap_or_default();
-        machine.root_disk = occupancy::root_disk(&occupant).or(machine.root_disk);
-        let tenant = occupant.tenant;
+        let Instance { tenant, .. } = self.occupy(&mut machine, &request).await?;
         let template = usable(template, &tenant)?;
         let times = self.boot_times(&machine.id).await?;
         let now = self.clock.wall();
@@ -69,8 +68,9 @@ impl Api {
         request: pb::RenderTemplateRequest,
         view: View,
     ) -> Result<pb::RenderTemplateResponse, Status> {
-        let pb::RenderTemplateRequest { source, hardware_id, values } = request;
-        let mut request = pb::CreateWorkflowRequest { hardware_id, values, ..Default::default() };
+        let pb::RenderTemplateRequest { source, hardware_id, values, occupied_by } = request;
+        let blank = pb::CreateWorkflowRequest::default();
+        let mut request = pb::CreateWorkflowRequest { hardware_id, values, occupied_by, ..blank };
         match source {
             None => {
                 let text = "is missing: set it or template_data";
@@ -81,10 +81,27 @@ impl Api {
         }
         create::check(&request)?;
         let template = self.template(&request.template_id, &request.template_data).await?;
-        let machine = self.machine_for(&template, &request.hardware_id, view).await?;
+        let mut machine = self.machine_for(&template, &request.hardware_id, view).await?;
+        if !request.occupied_by.is_empty() {
+            self.occupy(&mut machine, &request).await?;
+        }
         let now = self.clock.wall();
         let render = move || create::render_template(&request, &template, &machine, now);
         Ok(self.renderings.run(render).await??)
+    }
+
+    /// Gives `machine` the root disk hint of its occupant, if that has one. Returns the occupant, if it allows the workflow of `request`;
+    /// the default instance if the machine is free.
+    async fn occupy(
+        &self,
+        machine: &mut hw::Hardware,
+        request: &pb::CreateWorkflowRequest,
+    ) -> Result<Instance, Status> {
+        let occupant = self.occupancy.check(machine, request).await?.unwrap_or_default();
+        if let Some(hint) = occupancy::root_disk(&occupant) {
+            machine.root_disk = Some(hint);
+        }
+        Ok(occupant)
     }
 
     /// Returns the stored template `id`, or one with the text `data` if `id` is empty.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use nouns::Viewer;
 use prost_types::Timestamp;
 use runtime::access;
-use runtime::identity::Caller;
+use runtime::identity::{Caller, Role};
 use store::serving;
 use tinwright::Stored as _;
 use tinwright::common::v1::View;
@@ -40,6 +40,7 @@ impl WorkflowService for Api {
         let view = access::largest_view(&request);
         let caller = access::request_scope(&request);
         check_hold(&request)?;
+        check_instance(&request)?;
         let request = request.into_inner();
         create::check(&request)?;
         let idempotent = serving::idempotent(&caller, &request.request_id, &request)?;
@@ -88,9 +89,9 @@ impl WorkflowService for Api {
         request: Request<pb::CancelWorkflowRequest>,
     ) -> Result<Response<pb::CancelWorkflowResponse>, Status> {
         let id = Violations::parse("id", &request.get_ref().id)?;
-        let workflow = match self.workflows.apply(id, &Event::Cancel).await {
+        let workflow = match self.workflows.apply(id, &cancellation(&request)).await {
             // Its outcome is decided already.
-            Err(Error::Refused(_)) => self.workflows.get(id).await?,
+            Err(Error::Refused(EventRefused::WrongState { .. })) => self.workflows.get(id).await?,
             cancelled => cancelled?,
         };
         let workflow = Some(self.visible(workflow, View::Basic));
@@ -261,6 +262,27 @@ fn check_hold(request: &Request<pb::CreateWorkflowRequest>) -> Result<(), Status
     Ok(())
 }
 
+/// Passes unless the workflow is to be one of an instance, for a caller that is not a service. Of the services only `instance` may make
+/// the call.
+fn check_instance(request: &Request<pb::CreateWorkflowRequest>) -> Result<(), Violations> {
+    if request.get_ref().instance_id.is_empty() || is_from_service(request) {
+        return Ok(());
+    }
+    let text = "is for services: name the occupant of the machine in occupied_by";
+    Err(Violations::single("instance_id", text))
+}
+
+/// Returns the event of a cancellation. Services have to end the workflows of deleted instances and machines, even if that is too late
+/// for an effect.
+fn cancellation(request: &Request<pb::CancelWorkflowRequest>) -> Event {
+    if is_from_service(request) { Event::Cancel } else { Event::CancelInTime }
+}
+
+/// True if the caller of `request` is a service, and not a person.
+fn is_from_service<T>(request: &Request<T>) -> bool {
+    Caller::role_in(request.extensions()) == Some(Role::Service)
+}
+
 /// Reads the time of a boot.
 fn boot_time(time: Option<Timestamp>) -> Result<Option<SystemTime>, Violations> {
     let time = time.map(SystemTime::try_from).transpose();
@@ -277,6 +299,9 @@ impl From<Error> for Status {
         match error {
             Error::Refused(EventRefused::WrongState { .. }) => {
                 status::failed_precondition("STATE", "workflow", text)
+            }
+            Error::Refused(EventRefused::TooLate(_)) => {
+                status::failed_precondition("TOO_LATE", "workflow", text)
             }
             Error::Refused(EventRefused::Superseded(_)) => {
                 status::failed_precondition("LEASE", "action", text)

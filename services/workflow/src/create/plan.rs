@@ -10,6 +10,9 @@ use tinwright::workflow::v1 as pb;
 use super::{Error, new_workflow};
 use crate::template::{Definition, unused_values};
 
+/// The variables of built-in actions with the URL of what they download.
+const IMAGE_VARIABLES: [&str; 2] = ["IMG_URL", "ARCHIVE_URL"];
+
 /// Returns what a workflow from `template` would do to `machine`, with these values for its placeholders, which the template `later` gets, too.
 /// Nothing is rendered if `template` has no text.
 pub fn plan(
@@ -43,6 +46,7 @@ pub fn plan(
         template_name: workflow.template_name,
         disk,
         erasures: workflow.actions.iter().filter_map(erasure).collect(),
+        images: workflow.actions.iter().filter_map(image).collect(),
         unused_values,
     })
 }
@@ -65,7 +69,8 @@ pub fn render(
         warnings.push(format!("the template does not use the value {unused}"));
     }
     let pb::Workflow { template_name, rendered, actions, .. } = workflow;
-    Ok(pb::RenderTemplateResponse { template_name, rendered, actions, warnings })
+    let erasures = actions.iter().filter_map(erasure).collect();
+    Ok(pb::RenderTemplateResponse { template_name, rendered, actions, warnings, erasures })
 }
 
 /// Returns what `action` erases, if it is a built-in action that does (docs/reference/actions.md).
@@ -86,6 +91,17 @@ fn erasure(action: &pb::Action) -> Option<pb::PlannedErasure> {
         (_, _) => return None,
     };
     Some(pb::PlannedErasure { action: action.name.clone(), image: action.image.clone(), disks })
+}
+
+/// Returns the image that `action` downloads over HTTP, if it does.
+fn image(action: &pb::Action) -> Option<pb::PlannedImage> {
+    let url = IMAGE_VARIABLES.iter().find_map(|name| variable(action, name))?;
+    let is_http = url.starts_with("http://") || url.starts_with("https://");
+    is_http.then(|| pb::PlannedImage {
+        action: action.name.clone(),
+        url: url.to_owned(),
+        ..pb::PlannedImage::default()
+    })
 }
 
 /// Returns the paths in `DEST_DISK`. Other text there is not shown: it may be a secret.

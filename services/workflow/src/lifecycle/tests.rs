@@ -219,6 +219,25 @@ fn an_ended_workflow_cannot_be_cancelled_except_a_cancelled_one() {
 }
 
 #[test]
+fn a_cancellation_in_time_is_refused_once_only_the_end_is_left() {
+    let running = workflow(vec![step("one")]).does(request("b1", "p1", None, "l1"), 1);
+    let cancelled = running.clone().does(Event::Cancel, 2);
+    assert_eq!(running.clone().does(Event::CancelInTime, 2), cancelled);
+    assert_eq!(cancelled.clone().does(Event::CancelInTime, 2), cancelled, "repeated in post");
+    let leaving = running.does(leave("l1"), 2);
+    assert!(matches!(
+        leaving.clone().after(Event::CancelInTime, at(3)),
+        Err(EventRefused::TooLate(_))
+    ));
+    assert!(leaving.clone().does(Event::Cancel, 3).is_stopping(), "a service");
+    let post = leaving.does(Event::Booted, 3);
+    let refused = post.clone().after(Event::CancelInTime, at(4)).unwrap_err().to_string();
+    assert_eq!(refused, "too late: its outcome is decided, and only the clean-up is left");
+    let ended = post.does(Event::PostDone, 4).after(Event::CancelInTime, at(5));
+    assert!(matches!(ended, Err(EventRefused::WrongState { .. })), "{ended:?}");
+}
+
+#[test]
 fn a_failed_clean_up_turns_success_into_failure_and_is_a_warning_otherwise() {
     let post = workflow(vec![step("one")]).runs("l1", ActionEnd::Success, 1);
     let ended = post.does(Event::PostFailed("iso stuck".into()), 2);

@@ -57,6 +57,7 @@ impl Workflow {
             Event::BootStep(step) => self.record_boot_step(step, now),
             Event::Suspend => self.suspend(now),
             Event::Cancel => self.cancel(now)?,
+            Event::CancelInTime => self.cancel_in_time(now)?,
             Event::Tick => self.tick(now)?,
             Event::PostDone => self.post_done(None, now)?,
             Event::PostFailed(reason) => self.post_done(Some(reason), now)?,
@@ -218,6 +219,19 @@ impl Workflow {
             }
         }
         Ok(())
+    }
+
+    /// Cancels the workflow, unless that would have no effect although the workflow has not ended.
+    fn cancel_in_time(&mut self, now: SystemTime) -> Result<(), EventRefused> {
+        if self.is_leaving() {
+            let reason = "its last action restarts the machine or switches it off";
+            return Err(EventRefused::TooLate(reason));
+        }
+        let is_in_post = matches!(self.state, State::Post { .. });
+        self.cancel(now).map_err(|refused| match is_in_post {
+            true => EventRefused::TooLate("its outcome is decided, and only the clean-up is left"),
+            false => refused,
+        })
     }
 
     /// A failed clean-up turns success into failure; with every other outcome it is a warning.

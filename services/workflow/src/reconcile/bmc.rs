@@ -5,6 +5,7 @@ use std::time::Duration;
 use runtime::Channel;
 use runtime::retry::{Backoff, is_final};
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::operation::{Boot, Drive, InsertMedia, Power, What, boot};
 use tinwright::power::v1::power_job::State;
 use tinwright::power::v1::power_service_client::PowerServiceClient;
@@ -77,6 +78,18 @@ impl BmcClient {
         })
         .await??;
         Ok(created.into_inner().power_job.unwrap_or_default())
+    }
+
+    /// True if the machine's BMC reports it as off. False as well if it has no BMC, or the BMC does not answer.
+    pub(super) async fn is_off(&self, machine: &str) -> bool {
+        let request = pb::GetPowerStateRequest { hardware_id: machine.to_owned() };
+        match self.power.clone().get_power_state(request).await {
+            Ok(response) => response.into_inner().power_state() == PowerState::Off,
+            Err(status) => {
+                tracing::debug!(reason = status.message(), "power state not read");
+                false
+            }
+        }
     }
 
     async fn get(&self, id: &str) -> Result<pb::PowerJob, PowerJobError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use actions::{UnknownAction, VariableError};
+use actions::{Environment, UnknownAction, VariableError};
 
 use super::definition::{Action, Definition, Stage};
 use super::placeholders::OPEN;
@@ -54,27 +54,45 @@ fn action_errors(
     of_task: &BTreeMap<String, String>,
     stage: Stage,
 ) -> Vec<ActionError> {
-    let has_placeholder = |text: &String| text.contains("{{") || text.contains(OPEN);
-    let is_open = |text: &String| stage == Stage::Unrendered && has_placeholder(text);
-    if is_open(&action.image) || action.command.iter().any(is_open) {
+    let has_placeholder = |text: &str| text.contains("{{") || text.contains(OPEN);
+    let is_open = |text: &str| stage == Stage::Unrendered && has_placeholder(text);
+    let mut all = of_task.clone();
+    all.extend(action.environment.clone());
+    let is_waitdaemon = actions::is_waitdaemon(&action.image);
+    if is_open(&action.image)
+        || action.command.iter().any(|word| is_open(word))
+        || is_waitdaemon && is_open(actions::waitdaemon_image(&all))
+    {
         return Vec::new();
     }
     let error = |cause: ActionErrorCause| ActionError { action: action.name.clone(), cause };
-    let builtin = match actions::find(&action.image, &action.command) {
+    let builtin = match builtin(action, &all) {
         Ok(builtin) => builtin,
         Err(unknown) => return vec![error(unknown.into())],
     };
-    let mut all = of_task.clone();
-    all.extend(action.environment.clone());
-    let own: BTreeMap<_, _> = match stage {
-        Stage::Unrendered => {
-            let own = action.environment.iter().filter(|(name, _)| !is_open(name));
-            own.map(|(name, value)| (name.clone(), value.clone())).collect()
-        }
+    let own = match stage {
+        Stage::Unrendered => own_variables(action, is_open),
         // They cannot be told from those of the task.
         Stage::Rendered => BTreeMap::new(),
     };
     let runs_programs = !action.on_failure.is_empty() || !action.on_timeout.is_empty();
     let wrong = actions::check_variables(builtin, &all, &own, runs_programs);
     wrong.into_iter().map(|cause| error(cause.into())).collect()
+}
+
+/// Returns the variables of `action` that its built-in action gets, except those whose name is open.
+fn own_variables(action: &Action, is_open: impl Fn(&str) -> bool) -> Environment {
+    let is_waitdaemon = actions::is_waitdaemon(&action.image);
+    let is_passed_on = |name: &str| !is_waitdaemon || !actions::is_waitdaemon_variable(name);
+    let mut own = action.environment.clone();
+    own.retain(|name, _| !is_open(name) && is_passed_on(name));
+    own
+}
+
+/// Returns the built-in action that `action` is, or that takes the place of waitdaemon with the variables `all`.
+fn builtin(action: &Action, all: &Environment) -> Result<&'static actions::Action, UnknownAction> {
+    match actions::is_waitdaemon(&action.image) {
+        true => actions::find(actions::in_place_of_waitdaemon(&action.command, all)?, &[]),
+        false => actions::find(&action.image, &action.command),
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Error, image, strict, yaml};
+use super::{Error, bounded_yaml, image, strict};
 
 /// The most actions of a template. Of a workflow with more, the results alone would not fit into its record.
 pub const MAX_ACTIONS: usize = 100;
@@ -129,7 +129,7 @@ impl AfterLoss {
         match image::short_name(reference) {
             "image2disk" | "oci2disk" | "qemuimg2disk" | "archive2disk" | "writefile"
             | "rootio" | "grub2disk" | "syslinux" | "slurp" => Self::Retry,
-            "kexec" | "reboot" | "poweroff" | "waitdaemon" => Self::ExpectBoot,
+            "kexec" | "reboot" | "poweroff" => Self::ExpectBoot,
             _ => Self::Fail,
         }
     }
@@ -184,7 +184,7 @@ pub enum Stage {
 impl Definition {
     /// Reads the YAML. Refuses unknown and repeated keys.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        yaml::read(text).map_err(Error::Yaml)
+        bounded_yaml::read(text).map_err(Error::Yaml)
     }
 
     /// Checks the rules that apply at this stage.

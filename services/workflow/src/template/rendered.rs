@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use super::bounded_yaml::MAX_EXPANDED_BYTES;
 use super::definition::{Action, Definition, Stage, Task};
-use super::yaml::MAX_EXPANDED_BYTES;
 use super::{Error, RuleViolation};
 
 /// The time limit of an attempt in seconds, unless the template sets one.
@@ -61,6 +61,7 @@ fn apply_defaults(
     action.volumes = merged(volumes, &action.volumes);
     let own = mem::replace(&mut action.environment, environment.clone());
     action.environment.extend(own);
+    replace_waitdaemon(action);
     if action.namespaces.pid.is_empty() {
         action.namespaces.pid = mem::take(&mut action.pid);
     }
@@ -68,6 +69,19 @@ fn apply_defaults(
         action.timeout = DEFAULT_ACTION_TIMEOUT;
     }
     Ok(())
+}
+
+/// Puts the built-in action that waitdaemon would start in its place: the worker, the default of `restart` and the plan of what is
+/// erased know that one only. waitdaemon around anything else stays, and is refused when the actions are checked.
+fn replace_waitdaemon(action: &mut Action) {
+    if !actions::is_waitdaemon(&action.image) {
+        return;
+    }
+    if let Ok(image) = actions::in_place_of_waitdaemon(&action.command, &action.environment) {
+        action.image = image.to_owned();
+        action.command.clear();
+        action.environment.retain(|name, _| !actions::is_waitdaemon_variable(name));
+    }
 }
 
 /// Reads the condition like Go's `ParseBool`.

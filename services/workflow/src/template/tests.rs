@@ -151,6 +151,67 @@ fn a_variables_scalar_stays_as_written() {
     assert_eq!(values, ["", "0644", "1e3", "yes"]);
 }
 
+/// Actions as Tinkerbell's guides have them.
+const WAITDAEMONS: &str = r#"
+  - name: reboot
+    image: ghcr.io/jacobweinstock/waitdaemon:v0.2.1
+    pid: host
+    command: ["reboot"]
+    environment: {IMAGE: alpine, WAIT_SECONDS: 10}
+    volumes: ["/var/run/docker.sock:/var/run/docker.sock"]
+  - name: kexec
+    image: ghcr.io/jacobweinstock/waitdaemon
+    environment:
+      BLOCK_DEVICE: {{ formatPartition "/dev/sda" 1 }}
+      FS_TYPE: ext4
+      IMAGE: quay.io/tinkerbell-actions/kexec:v1.0.0
+"#;
+
+#[test]
+fn the_action_that_waitdaemon_starts_takes_its_place() {
+    let template = template(WAITDAEMONS);
+    let open = template.with_open_values().unwrap();
+    assert_eq!(open.action_errors(Stage::Unrendered), []);
+    let rendered = template.render(Values::default()).unwrap().definition;
+    assert_eq!(rendered.action_errors(Stage::Rendered), []);
+    let [reboot, kexec] = rendered.tasks[0].actions.as_slice() else { panic!("{rendered:?}") };
+    assert_eq!((reboot.image.as_str(), reboot.command.len()), ("reboot", 0));
+    assert!(reboot.environment.is_empty(), "{reboot:?}");
+    assert_eq!(kexec.image, "quay.io/tinkerbell-actions/kexec:v1.0.0");
+    let expected = [("BLOCK_DEVICE", "/dev/sda1"), ("FS_TYPE", "ext4")];
+    let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(kexec.environment, BTreeMap::from(expected));
+    for action in [reboot, kexec] {
+        assert_eq!(AfterLoss::of(&action.image), AfterLoss::ExpectBoot);
+    }
+}
+
+#[test]
+fn waitdaemon_is_checked_as_the_action_that_it_starts() {
+    let errors = |actions: &str, stage| {
+        let definition = match stage {
+            Stage::Unrendered => template(actions).check().unwrap(),
+            Stage::Rendered => template(actions).render(Values::default()).unwrap().definition,
+        };
+        let errors = definition.action_errors(stage);
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let kexec = "  - {name: k, image: a/waitdaemon, environment: {IMAGE: kexec, FS_TIPE: ext4}}";
+    let missing = "action \"k\": kexec needs BLOCK_DEVICE: partition with kernel and initrd";
+    let unknown = "action \"k\": kexec has no variable FS_TIPE: did you mean FS_TYPE?";
+    assert_eq!(errors(kexec, Stage::Unrendered), format!("{missing}\n{unknown}"));
+    assert_eq!(errors(kexec, Stage::Rendered), missing);
+    let other = "  - {name: o, image: a/waitdaemon, environment: {IMAGE: alpine}, command: [ls]}";
+    for stage in [Stage::Unrendered, Stage::Rendered] {
+        let refused = errors(other, stage);
+        let expected =
+            "action \"o\": waitdaemon does not start alpine with \"ls\"; supported: kexec";
+        assert!(refused.starts_with(expected), "{refused}");
+    }
+    let open = "  - {name: o, image: waitdaemon, environment: {IMAGE: \"{{ .x }}\"}}";
+    assert_eq!(errors(open, Stage::Unrendered), "");
+}
+
 #[test]
 fn the_fixed_names_replace_those_of_the_map() {
     let mut values = values();

@@ -209,6 +209,13 @@ impl HardwareService for FakeHardware {
         closed()
     }
 
+    async fn check_bmc_identity(
+        &self,
+        _: Request<pb::CheckBmcIdentityRequest>,
+    ) -> Answer<pb::CheckBmcIdentityResponse> {
+        closed()
+    }
+
     async fn enrol_machine(
         &self,
         request: Request<pb::EnrolMachineRequest>,

@@ -5,6 +5,7 @@
 mod awaited_workers;
 mod bmc;
 mod boot_epochs;
+mod cancellations;
 mod enrollment;
 mod held_back;
 mod history;

@@ -124,7 +124,7 @@ async fn a_worker_is_not_told_to_reboot_in_maintenance() {
         instance_id: "i".into(),
         ..crate::site::request(machine)
     };
-    site.workflows().create_workflow(request).await.unwrap();
+    site.workflows_of_instances().create_workflow(request).await.unwrap();
     let worker = site.worker(machine);
     for _ in 0..2 {
         let it = worker.begin().await;

@@ -5,11 +5,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use futures_util::Stream;
+use runtime::Role;
 use tinwright::HardwareId;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::get_instance_request::By;
 use tinwright::instance::v1::instance_service_server::InstanceService;
 use tinwright::workflow::v1::CreateWorkflowRequest;
+use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
 
@@ -86,7 +88,7 @@ impl InstanceService for FakeInstances {
     }
 }
 
-/// Requests a workflow on `machine` that names these instances. Returns the reason of a refusal.
+/// Requests a workflow on `machine` that names these instances, as the instance service. Returns the reason of a refusal.
 async fn create(site: &mut Site, machine: HardwareId, of: &str, by: &str) -> Result<(), String> {
     let request = CreateWorkflowRequest {
         template_data: TWO.into(),
@@ -94,7 +96,7 @@ async fn create(site: &mut Site, machine: HardwareId, of: &str, by: &str) -> Res
         occupied_by: by.into(),
         ..request(machine)
     };
-    match site.workflows().create_workflow(request).await {
+    match site.workflows_of_instances().create_workflow(request).await {
         Ok(_) => Ok(()),
         Err(refused) => {
             assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
@@ -138,5 +140,25 @@ async fn a_machine_that_was_changed_for_a_protected_instance_gets_no_workflow() 
     site.instances.set(machine, inst::Instance { begin_time, ..queued });
     for (of, by) in [("i", ""), ("", "i")] {
         assert_eq!(create(&mut site, machine, of, by).await, Err("PROTECTED".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn only_services_create_workflows_of_instances_and_others_name_the_occupant() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.instances.occupy(machine, "i");
+    for role in [Role::Operator, Role::Admin] {
+        let mut client = WorkflowServiceClient::new(site.channel(Some(role)));
+        let naming = |instance_id: &str| CreateWorkflowRequest {
+            template_data: TWO.into(),
+            instance_id: instance_id.into(),
+            occupied_by: "i".into(),
+            ..request(machine)
+        };
+        let refused = client.create_workflow(naming("i")).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{role}: {refused}");
+        let text = "instance_id: is for services: name the occupant of the machine in occupied_by";
+        assert_eq!(refused.message(), text);
+        client.create_workflow(naming("")).await.unwrap();
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::{Stream, StreamExt as _};
 use tinwright::PowerJobId;
 use tinwright::power::v1 as pb;
+use tinwright::power::v1::get_power_state_response::PowerState;
 use tinwright::power::v1::operation::boot::Mode;
 use tinwright::power::v1::operation::{Drive, Power as Switch, What};
 use tinwright::power::v1::power_job::State;
@@ -23,6 +24,7 @@ pub(crate) struct FakePower {
     jobs: Arc<Mutex<BTreeMap<String, watch::Sender<pb::PowerJob>>>>,
     end: Arc<Mutex<JobEnd>>,
     away: Arc<AtomicBool>,
+    power_state: Arc<Mutex<PowerState>>,
 }
 
 /// The end of jobs.
@@ -48,6 +50,11 @@ impl FakePower {
     /// Sets the end of later jobs.
     pub(crate) fn set_end(&self, end: JobEnd) {
         *self.end.lock().unwrap() = end;
+    }
+
+    /// Sets the power state that the BMC of each machine reports.
+    pub(crate) fn set_power_state(&self, power_state: PowerState) {
+        *self.power_state.lock().unwrap() = power_state;
     }
 
     /// Sets whether jobs cannot be created now.
@@ -225,7 +232,8 @@ impl PowerService for FakePower {
         &self,
         _: Request<pb::GetPowerStateRequest>,
     ) -> Answer<pb::GetPowerStateResponse> {
-        closed()
+        let power_state = (*self.power_state.lock().unwrap()).into();
+        Ok(Response::new(pb::GetPowerStateResponse { power_state, ..Default::default() }))
     }
 
     async fn list_power_jobs(

@@ -2,7 +2,8 @@
 
 use tinwright::HardwareId;
 use tinwright::instance::v1::{Instance, State};
-use tinwright::workflow::v1::CreateWorkflowRequest;
+use tinwright::workflow::v1::render_template_request::Source;
+use tinwright::workflow::v1::{CreateWorkflowRequest, RenderTemplateRequest};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -17,11 +18,11 @@ tasks:
   - {name: write, image: image2disk, environment: {DEST_DISK: "{{ .disk }}", IMG_URL: "http://192.0.2.1/d"}}
 "#;
 
-/// Creates a workflow on `machine`, for its occupant. Returns the environment of its action.
+/// Creates a workflow on `machine`, whose occupant it names. Returns the environment of its action.
 async fn create(site: &mut Site, machine: HardwareId) -> Result<Vec<String>, Status> {
     let request = CreateWorkflowRequest {
         template_data: TEMPLATE.into(),
-        instance_id: site.instances.occupant(machine),
+        occupied_by: site.instances.occupant(machine),
         values: std::collections::BTreeMap::new(),
         ..request(machine)
     };
@@ -68,4 +69,38 @@ async fn no_workflow_is_created_while_the_root_disk_is_not_found() {
     assert_eq!(listed.unwrap().into_inner().workflows, []);
     site.hardware.set_disks(machine, &["A1"], None);
     assert!(create(&mut site, machine).await.is_ok(), "its only disk");
+}
+
+/// Renders the template for `machine` and its occupant. Returns the disks that are erased.
+async fn render(
+    site: &mut Site,
+    machine: HardwareId,
+    occupied_by: &str,
+) -> Result<Vec<String>, Status> {
+    let request = RenderTemplateRequest {
+        source: Some(Source::TemplateData(TEMPLATE.into())),
+        hardware_id: machine.to_string(),
+        occupied_by: occupied_by.into(),
+        ..RenderTemplateRequest::default()
+    };
+    let rendered = site.templates().render_template(request).await?.into_inner();
+    Ok(rendered.erasures.into_iter().flat_map(|erasure| erasure.disks).collect())
+}
+
+#[tokio::test]
+async fn a_template_is_rendered_with_the_hint_of_the_occupant_that_is_named() {
+    let (mut site, machine) = (Site::new().await, HardwareId::new());
+    site.hardware.set_disks(machine, &["A1", "B2"], Some("serial=A1"));
+    let root_disk = Some(Box::new("serial=B2".parse().unwrap()));
+    let hinted = Instance { id: "i".into(), root_disk, ..Instance::default() };
+    site.instances.set(machine, hinted.clone());
+    for (occupied_by, disk) in [("i", "/dev/disk/by-id/scsi-SB2"), ("", "/dev/disk/by-id/scsi-SA1")]
+    {
+        assert_eq!(render(&mut site, machine, occupied_by).await.unwrap(), [disk]);
+    }
+    let refused = render(&mut site, machine, "j").await.unwrap_err();
+    assert_eq!(refused.get_details_error_info().unwrap().reason, "OCCUPANT");
+    site.instances.set(machine, Instance { state: State::Deprovisioning.into(), ..hinted });
+    let cleaned = render(&mut site, machine, "i").await.unwrap();
+    assert_eq!(cleaned, ["/dev/disk/by-id/scsi-SA1"], "a clean-up is the site's");
 }

@@ -157,6 +157,12 @@ impl Site {
         WorkflowServiceClient::new(self.channel(Some(Role::Admin)))
     }
 
+    /// A client of the workflow service, with the caller of the instance service.
+    pub(crate) fn workflows_of_instances(&mut self) -> WorkflowServiceClient<Channel> {
+        let caller = Caller::new(Role::Service, "service:instance").unwrap();
+        WorkflowServiceClient::new(self.channel_of(Some(caller)))
+    }
+
     /// A client of the template service, with the admin role.
     pub(crate) fn templates(&mut self) -> TemplateServiceClient<Channel> {
         TemplateServiceClient::new(self.channel(Some(Role::Admin)))

@@ -25,6 +25,7 @@ async fn render(
         source: Some(Source::TemplateData(data.into())),
         hardware_id: HardwareId::new().to_string(),
         values: values.collect(),
+        ..pb::RenderTemplateRequest::default()
     };
     let mut client = TemplateServiceClient::new(site.channel(Some(role)));
     Ok(client.render_template(request).await?.into_inner())
@@ -99,7 +100,7 @@ async fn a_workflow_with_a_value_that_its_template_does_not_use_is_refused() {
     assert_eq!(refused.message(), text);
     site.workflows().create_workflow(with("img", "")).await.unwrap();
     site.instances.occupy(machine, "i");
-    site.workflows().create_workflow(with("imag", "i")).await.unwrap();
+    site.workflows_of_instances().create_workflow(with("imag", "i")).await.unwrap();
 }
 
 #[tokio::test]
@@ -109,7 +110,7 @@ async fn a_missing_value_names_the_one_that_was_given() {
     create.instance_id = "i".into();
     create.values = [("ulr".to_owned(), "x".to_owned())].into();
     site.instances.occupy(machine, "i");
-    let refused = site.workflows().create_workflow(create).await.unwrap_err();
+    let refused = site.workflows_of_instances().create_workflow(create).await.unwrap_err();
     let text = "no field \"url\" in the values given: the value \"ulr\" was given";
     assert!(refused.message().ends_with(text), "{refused}");
 }

@@ -244,7 +244,7 @@ async fn a_template_of_a_tenant_is_for_its_instances_only() {
         site.instances.set(machine, Instance { id: "i".into(), tenant, ..Instance::default() });
         let request = pb::CreateWorkflowRequest {
             template_id: template.id.clone(),
-            instance_id: "i".into(),
+            occupied_by: "i".into(),
             ..request(machine)
         };
         match site.workflows().create_workflow(request).await {

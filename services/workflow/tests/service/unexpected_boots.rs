@@ -18,7 +18,7 @@ async fn install(site: &mut Site, machine: HardwareId, worker: &Worker) -> Strin
         instance_id: "i".into(),
         ..crate::site::request(machine)
     };
-    let made = site.workflows().create_workflow(request).await.unwrap().into_inner();
+    let made = site.workflows_of_instances().create_workflow(request).await.unwrap().into_inner();
     for _ in 0..2 {
         let it = worker.begin().await;
         worker.succeed(&it).await;
@@ -105,7 +105,7 @@ async fn a_held_request_of_an_unexpected_boot_is_told_to_reboot_when_the_workflo
         boot_options: Some(pb::BootOptions { mode: netboot, power_off_after: false }),
         ..crate::site::request(machine)
     };
-    let made = site.workflows().create_workflow(request).await.unwrap().into_inner();
+    let made = site.workflows_of_instances().create_workflow(request).await.unwrap().into_inner();
     let worker = site.booted(&made.workflow.as_ref().unwrap().id).await;
     let it = worker.begin().await;
     worker.succeed(&it).await;

@@ -7,7 +7,7 @@ use gtmpl_ng::{FuncError, NumberKind, Value};
 use serde::{Serialize, Serializer};
 
 use super::arguments::Arguments;
-use crate::template::{engine, yaml};
+use crate::template::{bounded_yaml, engine};
 
 type FunctionResult = Result<Value, FuncError>;
 
@@ -27,10 +27,10 @@ pub(super) fn b64dec(values: &[Value]) -> FunctionResult {
         .map_err(|_| arguments.error("the decoded bytes are not text"))
 }
 
-/// Writes a value as YAML, with sorted keys, without the last line break.
+/// Writes a value as YAML that readers of all versions read alike, with sorted keys, without the last line break.
 pub(super) fn to_yaml(values: &[Value]) -> FunctionResult {
     let arguments = Arguments::exactly("toYaml", values, 1)?;
-    let yaml = yaml_serde::to_string(&YamlValue(arguments.value(0)?))
+    let yaml = yaml::to_string(&YamlValue(arguments.value(0)?))
         .map_err(|_| arguments.error("the value cannot be written as YAML"))?;
     Ok(yaml.trim_end_matches('\n').into())
 }
@@ -39,7 +39,7 @@ pub(super) fn to_yaml(values: &[Value]) -> FunctionResult {
 pub(super) fn from_yaml(values: &[Value]) -> FunctionResult {
     let arguments = Arguments::exactly("fromYaml", values, 1)?;
     let text = arguments.text(0)?;
-    let json = yaml::read(&text).map_err(|error| {
+    let json = bounded_yaml::read(&text).map_err(|error| {
         let line = error.location().map_or(1, |at| at.line());
         arguments.error(&format!("the text is not YAML, see its line {line}"))
     })?;

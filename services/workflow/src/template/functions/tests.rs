@@ -57,8 +57,28 @@ fn collections() {
 fn encodings() {
     holds(&[
         (r#"{{ b64enc "tin" }} {{ b64dec "dGlu" }}"#, "dGlu tin"),
-        ("{{ toYaml .net }}", "dns:\n- 192.0.2.1\n- 192.0.2.2\nmask: 255.255.255.0"),
+        ("{{ toYaml .net }}", "dns:\n  - 192.0.2.1\n  - 192.0.2.2\nmask: 255.255.255.0"),
         (r#"{{ (fromYaml "a: {b: [1, 2]}").a.b }}"#, "[1 2]"),
+    ]);
+}
+
+#[test]
+fn to_yaml_quotes_what_some_reader_misreads() {
+    let texts = "52:54:00:12:34:56 on 12:30:00 1_000 2026-11-28 n = 0777 0x1f 1e3 ~";
+    for text in texts.split(' ').chain([""]) {
+        let data = json!({ "v": { "k": text, "l": [text], text: 1 } });
+        let written = engine::render("t", "{{ toYaml .v.k }} {{ toYaml .v.l }}", data.clone());
+        assert_eq!(written.unwrap(), format!("\"{text}\" - \"{text}\""));
+        let keys = engine::render("t", "{{ toYaml .v }}", data).unwrap();
+        assert!(keys.contains(&format!("\"{text}\": 1")), "{keys}");
+    }
+    holds(&[
+        (
+            r#"{{ toYaml (dict "a" 1 "b" 1.5 "c" true "d" .none) }}"#,
+            "a: 1\nb: 1.5\nc: true\nd: null",
+        ),
+        (r#"{{ toYaml (dict "a" "b\nc\n") | indent 2 }}"#, "  a: |\n    b\n    c"),
+        (r#"{{ toYaml "b\nc" }}"#, r#""b\nc""#),
     ]);
 }
 
