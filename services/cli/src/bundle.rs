@@ -30,7 +30,7 @@ pub(crate) struct Bundle {
 impl Bundle {
     /// Returns the text of the file.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
-        Ok(format!("{HEADER}{}", yaml_serde::to_string(self)?))
+        Ok(format!("{HEADER}{}", yaml::to_string(self)?))
     }
 
     /// Reads the file at `path`; standard input for `-`. Errors do not quote it.

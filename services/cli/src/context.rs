@@ -252,7 +252,7 @@ impl Contexts {
     /// Replaces the file in one step.
     fn write(&self, file: &Path) -> anyhow::Result<()> {
         create_folder(file.parent().context("the contexts have no folder")?)?;
-        replace(file, &yaml_serde::to_string(self)?)
+        replace(file, &yaml::to_string(self)?)
     }
 
     /// Adds a context.

@@ -56,6 +56,9 @@ pub struct EnrolHardware {
     /// Trust every certificate that is signed by a root that the server trusts
     #[arg(long, conflicts_with = "certificate_sha256")]
     signed_by_root: bool,
+    /// Allow TLS before 1.2 and ciphers without forward secrecy, by the program openssl on the server
+    #[arg(long)]
+    legacy_tls: bool,
     /// Boot the machine for discovery even if it is on: it is switched off and on
     #[arg(long, conflicts_with = "no_discovery")]
     restart: bool,
@@ -92,12 +95,14 @@ async fn request(
             }
             redfish.certificate_sha256 = options.certificate_sha256.unwrap_or_default();
             redfish.signed_by_root = options.signed_by_root;
+            redfish.legacy_tls = options.legacy_tls;
         }
         Protocol::Ipmi(_) => {
             let of_redfish = options.system.is_some()
                 || options.certificate_sha256.is_some()
-                || options.signed_by_root;
-            anyhow::ensure!(!of_redfish, "systems and certificates are for Redfish only");
+                || options.signed_by_root
+                || options.legacy_tls;
+            anyhow::ensure!(!of_redfish, "systems, certificates and TLS are for Redfish only");
         }
     }
     let location = options.location.as_deref();

@@ -69,13 +69,14 @@ impl Object {
 
     /// Returns the object with the value `converted`, which replaces only its own fields in a stored object.
     fn replaced(&self, converted: Converted) -> Self {
-        let Converted { value, leftovers } = converted;
+        let Converted { value, leftovers, former_name } = converted;
         let keys = value.as_object().into_iter().flat_map(|fields| fields.keys());
         let fields = Some(keys.filter(|key| *key != "kind").cloned().collect());
-        let notes = match leftovers.as_slice() {
-            [] => Vec::new(),
-            paths => vec![format!("no place here for {}", paths.join(", "))],
-        };
+        let renamed = |name| format!("renamed from {name}: names have no dots here");
+        let mut notes: Vec<_> = former_name.map(renamed).into_iter().collect();
+        if !leftovers.is_empty() {
+            notes.push(format!("no place here for {}", leftovers.join(", ")));
+        }
         let (position, file) = (self.position.clone(), self.file.clone());
         Self { position, value, text: None, fields, notes, file, positions: Positions::default() }
     }

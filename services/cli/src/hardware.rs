@@ -9,18 +9,22 @@ mod enrolment;
 mod lookup;
 mod update;
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
+use prost_types::FieldMask;
 use runtime::Channel;
+use tinwright::Mac;
 use tinwright::hardware::v1 as pb;
+use tinwright::requests::Labels;
 use tinwright::workflow::v1::Template;
 
 use crate::connect::{Io, View, call};
 use crate::enrol;
 use crate::output::{self, Format, ListOutput, Row, Table};
 use crate::resource::{
-    self, ApplyOptions, FileOptions, FromFiles, Names, Query, Resource, ResourceCommand, Targets,
-    required,
+    self, ApplyOptions, FileOptions, FromFiles, Names, Query, Resource, ResourceCommand,
+    SendOptions, Targets, required,
 };
 pub(crate) use lookup::{address, known_id};
 
@@ -80,7 +84,7 @@ pub enum HardwareCommand {
     Protect(Targets<pb::Hardware>),
     /// Remove the protection of machines
     Unprotect(Targets<pb::Hardware>),
-    /// Create the machines in files, or replace those that have the id, the name or a MAC
+    /// Create the machines in files, or replace those that have the id, or the name; by a MAC, those without another name
     Apply(ApplyOptions),
     /// Commands that every resource has
     #[command(flatten)]
@@ -226,10 +230,19 @@ impl FromFiles for pb::Hardware {
         anyhow::ensure!(!keys.is_empty(), "it has neither an id, nor a name, nor a MAC");
         for key in keys {
             if let Some(found) = resource::optional(Self::get(channel, key, view).await)? {
+                check_is_meant(self, &found, key)?;
                 return Ok(Some(found));
             }
         }
         Ok(None)
+    }
+
+    fn update_request(
+        self,
+        update_mask: Option<FieldMask>,
+        SendOptions { force, .. }: SendOptions,
+    ) -> Self::Update {
+        pb::UpdateHardwareRequest { hardware: Some(self), update_mask, force }
     }
 
     fn unchanged_part(&self, stored: &Self) -> Option<String> {
@@ -246,6 +259,17 @@ impl FromFiles for pb::Hardware {
         ))
     }
 
+    /// Tells machines apart by their MACs.
+    fn is_same(&self, stored: &Self) -> Option<bool> {
+        let [file, stored] = [self, stored].map(macs);
+        let have_macs = !file.is_empty() && !stored.is_empty();
+        have_macs.then(|| !file.is_disjoint(&stored))
+    }
+
+    fn labels_mut(&mut self) -> Option<&mut Labels> {
+        Some(&mut self.labels)
+    }
+
     /// A machine that was found by its MAC keeps its name.
     fn adopt(&mut self, stored: &Self) {
         if self.name.is_empty() {
@@ -255,4 +279,22 @@ impl FromFiles for pb::Hardware {
             self.architecture.clone_from(&stored.architecture);
         }
     }
+}
+
+fn macs(machine: &pb::Hardware) -> BTreeSet<Mac> {
+    machine.interfaces.iter().filter_map(|interface| interface.mac.parse().ok()).collect()
+}
+
+/// Passes unless `found`, which has the MAC `key`, has another name than the machine of the file: the file would take it over.
+fn check_is_meant(file: &pb::Hardware, found: &pb::Hardware, key: &str) -> anyhow::Result<()> {
+    let is_same = [file, found].iter().any(|machine| machine.name.is_empty())
+        || file.name.eq_ignore_ascii_case(&found.name);
+    anyhow::ensure!(
+        is_same,
+        "{key} is the MAC of {}, not of {}: to rename it, add to the file: id: {}",
+        found.name,
+        file.name,
+        found.id
+    );
+    Ok(())
 }

@@ -15,26 +15,55 @@ const MAX_QUOTED: usize = 60;
 
 /// Reads the file at `path`, without a byte order mark.
 pub fn text(path: &Path) -> anyhow::Result<String> {
-    if path == Path::new("-") {
-        return limited(&mut std::io::stdin(), MAX_FILE_BYTES).context("reading standard input");
-    }
-    let reading = || format!("reading {}", path.display());
-    let mut file = File::open(path).with_context(reading)?;
-    let metadata = file.metadata().with_context(reading)?;
-    anyhow::ensure!(!metadata.is_dir(), "{}: it is a folder", reading());
-    let (bytes, limit) = (metadata.len(), HumanBytes(MAX_FILE_BYTES));
-    let size = HumanBytes(bytes);
-    anyhow::ensure!(bytes <= MAX_FILE_BYTES, "{}: it has {size}, and may have {limit}", reading());
-    limited(&mut file, MAX_FILE_BYTES).with_context(reading)
+    let decoded = bytes(path).and_then(decoded);
+    decoded.with_context(|| reading(path))
 }
 
-fn limited(reader: &mut dyn Read, limit: u64) -> anyhow::Result<String> {
+/// Reads the file at `path` for the fields `userdata` and `userdata_bytes` of an instance: text is in the first, other data, such as an
+/// archive, in the second.
+pub fn user_data(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+    let bytes = bytes(path).with_context(|| reading(path))?;
+    Ok(match str::from_utf8(&bytes) {
+        Ok(text) if !text.contains('\0') => (without_mark(text).to_owned(), Vec::new()),
+        Ok(_) | Err(_) => (String::new(), bytes),
+    })
+}
+
+fn reading(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => "reading standard input".to_owned(),
+        false => format!("reading {}", path.display()),
+    }
+}
+
+fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    if path == Path::new("-") {
+        return limited(&mut std::io::stdin(), MAX_FILE_BYTES);
+    }
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    anyhow::ensure!(!metadata.is_dir(), "it is a folder");
+    let (bytes, limit) = (metadata.len(), HumanBytes(MAX_FILE_BYTES));
+    let size = HumanBytes(bytes);
+    anyhow::ensure!(bytes <= MAX_FILE_BYTES, "it has {size}, and may have {limit}");
+    limited(&mut file, MAX_FILE_BYTES)
+}
+
+fn limited(reader: &mut dyn Read, limit: u64) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(limit + 1).read_to_end(&mut bytes)?;
     let is_short = u64::try_from(bytes.len()).is_ok_and(|length| length <= limit);
     anyhow::ensure!(is_short, "it has more than {}", HumanBytes(limit));
+    Ok(bytes)
+}
+
+fn decoded(bytes: Vec<u8>) -> anyhow::Result<String> {
     let text = String::from_utf8(bytes).context("it is not text in UTF-8")?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+    Ok(without_mark(&text).to_owned())
+}
+
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Returns the beginning of `text` for an error, in one line.
@@ -82,7 +111,10 @@ mod tests {
 
     #[test]
     fn a_file_has_a_largest_size_and_is_text_without_a_byte_order_mark() {
-        let read = |bytes: &[u8]| limited(&mut &bytes[..], 10).map_err(|error| error.to_string());
+        let read = |bytes: &[u8]| {
+            let read = limited(&mut &bytes[..], 10).and_then(decoded);
+            read.map_err(|error| error.to_string())
+        };
         assert_eq!(read("\u{feff}name: a".as_bytes()), Ok("name: a".into()));
         assert_eq!(read(b"0123456789"), Ok("0123456789".into()));
         assert_eq!(read(b"0123456789a"), Err("it has more than 10 B".into()));
@@ -90,9 +122,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let large = folder.path().join("large.yaml");
         File::create(&large).unwrap().set_len(41 << 20).unwrap();
-        let error = text(&large).unwrap_err().to_string();
-        assert!(error.ends_with("it has 41.00 MiB, and may have 16.00 MiB"), "{error}");
-        assert!(text(folder.path()).unwrap_err().to_string().ends_with("it is a folder"));
+        let refused = |path: &Path| format!("{:#}", text(path).unwrap_err());
+        let error = refused(&large);
+        assert!(error.ends_with("large.yaml: it has 41.00 MiB, and may have 16.00 MiB"), "{error}");
+        assert!(refused(folder.path()).ends_with(": it is a folder"));
+    }
+
+    #[test]
+    fn user_data_is_text_if_it_can_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            user_data(&path).unwrap()
+        };
+        for text in ["#cloud-config\r\n", "H4sIAAAAAAAA/w==", "ä", ""] {
+            assert_eq!(read(text.as_bytes()), (text.to_owned(), Vec::new()));
+        }
+        assert_eq!(read("\u{feff}#cloud-config".as_bytes()).0, "#cloud-config");
+        for bytes in [&[0x1f, 0x8b, 8, 0][..], b"\xff\xfea\0", b"ustar\0", b"\xef\xbb\xbf\0"] {
+            assert_eq!(read(bytes), (String::new(), bytes.to_vec()));
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::resource::{
     self, ApplyOptions, DeleteOptions, FromFiles, Names, Query, Resource, ResourceCommand, Target,
     Targets, UpdateOptions,
 };
-use crate::{failure, hardware, input};
+use crate::{confirm, failure, hardware, input};
 pub use wait::Goal;
 
 /// Commands on instances.
@@ -237,6 +237,31 @@ impl Resource for pb::Instance {
 }
 
 impl DeleteOptions<pb::Instance> for DeleteInstanceOptions {
+    /// An instance that has released its machine is only a record.
+    fn loses_data(&self, instances: &[pb::Instance]) -> bool {
+        instances.iter().any(|instance| !instance.released)
+    }
+
+    async fn question(&self, instances: &[pb::Instance], channel: &Channel) -> String {
+        let ids = instances.iter().map(|instance| instance.hardware_id.as_str());
+        let machines = resource::machines(channel, ids).await;
+        let now = runtime::Clock::system().wall();
+        let question = |instance: &pb::Instance| {
+            if instance.released {
+                return format!("Delete instance {}?", instance.title());
+            }
+            let machine = machines.get(&instance.hardware_id);
+            let name = machine.map_or(instance.hardware_id.clone(), Resource::title);
+            let in_use = confirm::in_use(&name, instance, now);
+            match (self.force || instance.reserve_only, has_clean_up(instance, machine)) {
+                (true, _) => format!("Release {in_use} without erasing its disks?"),
+                (false, true) => format!("Run the clean-up template on {in_use}?"),
+                (false, false) => format!("Erase all disks of {in_use}?"),
+            }
+        };
+        instances.iter().map(question).collect::<Vec<_>>().join(" ")
+    }
+
     async fn delete(&self, instance: &pb::Instance, channel: &Channel) -> anyhow::Result<()> {
         let (id, force) = (instance.id.clone(), self.force);
         call(channel, pb::DeleteInstanceRequest { id, revision: 0, force }).await?;
@@ -248,6 +273,7 @@ impl DeleteOptions<pb::Instance> for DeleteInstanceOptions {
 
     fn deletion(&self, instance: &pb::Instance) -> String {
         let what = match (self.force, self.wait) {
+            _ if instance.released => "deleted: it occupied no machine any more",
             (true, _) => "released without erasing disks; its machine is in maintenance",
             (false, true) => "deleted; its machine is free",
             (false, false) if instance.reserve_only => {
@@ -296,9 +322,37 @@ impl FromFiles for pb::Instance {
     }
 }
 
+/// True if a template of its own cleans the machine of `instance`.
+fn has_clean_up(instance: &pb::Instance, machine: Option<&Hardware>) -> bool {
+    let policy = machine.and_then(|machine| machine.policy.as_ref());
+    !instance.deprovision_template_id.is_empty()
+        || policy.is_some_and(|policy| !policy.deprovision_template_id.is_empty())
+}
+
 /// Returns the instance of an id, an address or a machine, if there is one.
 pub async fn get(channel: &Channel, by: By, view: View) -> anyhow::Result<Option<pb::Instance>> {
     let request = pb::GetInstanceRequest { by: Some(by), view: view as i32, show_deleted: false };
     let found = call(channel, request).await.map_err(Into::into);
     Ok(resource::optional(found)?.and_then(|found| found.instance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_instances_that_occupy_machines_lose_data_when_they_are_deleted() {
+        let options = DeleteInstanceOptions { force: false, wait: false };
+        let named = |hostname: &str, released| pb::Instance {
+            hostname: hostname.into(),
+            hardware_id: "node-1".into(),
+            released,
+            ..pb::Instance::default()
+        };
+        let instances = [named("web-1", true), named("web-2", false)];
+        assert!(options.loses_data(&instances) && !options.loses_data(&instances[..1]));
+        let question = options.question(&instances, &Channel::unconnected()).await;
+        let expected = "Delete instance web-1? Erase all disks of node-1 (web-2, in use for )?";
+        assert_eq!(question, expected);
+    }
 }

@@ -13,7 +13,7 @@
 //! - [`metadata`]: explanations of the metadata service.
 //! - [`apply`]: objects of all kinds from files.
 //! - [`files`]: objects from YAML and JSON files; [`tinkerbell`]: objects of Tinkerbell; [`input`]: texts, and values of options.
-//! - [`selector`]: selectors of labels.
+//! - [`selector`]: selectors of labels. `confirm`: questions before data is lost.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
 //! - [`store`]: backups of a server's store.
 //! - [`osie`]: building the installation environment; [`image`]: images to install, fetched or built; with `context` the only
@@ -25,6 +25,7 @@ pub mod apply;
 mod bmc_address;
 pub mod boot;
 mod bundle;
+mod confirm;
 pub mod connect;
 pub mod context;
 mod csv;

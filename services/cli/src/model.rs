@@ -13,7 +13,7 @@ use crate::connect::{Io, View, call};
 use crate::output::{Row, Table};
 use crate::resource::{
     self, ApplyOptions, FileOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand,
-    UpdateOptions,
+    SendOptions, UpdateOptions,
 };
 use crate::{failure, files};
 
@@ -61,7 +61,11 @@ async fn update(options: settings::UpdateModel, io: &mut Io<'_>) -> anyhow::Resu
         options;
     let Some(name) = name else {
         anyhow::ensure!(settings.is_empty(), "with --file, give the settings in the file");
-        let options = UpdateOptions { fields, files: FileOptions { files, output } };
+        let options = UpdateOptions {
+            fields,
+            files: FileOptions { files, output },
+            send: SendOptions::default(),
+        };
         return resource::update::<pb::Model>(options, io).await;
     };
     let mut model = pb::Model::find(io.channel, &name, View::Basic).await?;

@@ -4,6 +4,7 @@
 //! flatten [`ResourceCommand`].
 //!
 //! - `from_files`: creating, replacing and applying the objects of files. `names`: the ids of other objects that they name.
+//!   `original`: the records that objects with names of Tinkerbell may change.
 //! - `compare`: the differences between an object and the stored one.
 //! - `delete`, `list`: these commands. `machines`: names of machines in tables.
 
@@ -13,6 +14,7 @@ pub mod from_files;
 mod list;
 mod machines;
 mod names;
+mod original;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -36,7 +38,8 @@ use crate::follow::{self, Watchable};
 use crate::output::{self, Format, ListOutput, Row, Table};
 pub use delete::DeleteOptions;
 pub use from_files::{
-    ApplyOptions, FileOptions, FromFiles, UpdateOptions, apply, create, create_objects, update,
+    ApplyOptions, FileOptions, FromFiles, SendOptions, UpdateOptions, apply, create,
+    create_objects, update,
 };
 pub use list::{ListQuery, list};
 pub(crate) use machines::{machine_names, machines};
@@ -190,7 +193,7 @@ where
         /// The objects
         #[arg(value_name = R::NAMES, required = true)]
         names: Vec<String>,
-        /// Delete without a question at a terminal
+        /// Delete without a question; needed without a terminal where data is lost
         #[arg(short, long)]
         yes: bool,
         /// Options of this resource
@@ -243,7 +246,7 @@ pub async fn run<R: Resource>(
             follow::events::<R>(id, view, io).await
         }
         ResourceCommand::Delete { names, yes, options } => {
-            delete::delete::<R>(&names, yes, &options, io).await
+            delete::delete::<R, _>(&names, yes, &options, io).await
         }
     }
 }

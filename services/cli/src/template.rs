@@ -11,6 +11,7 @@ mod render;
 use std::path::PathBuf;
 
 use runtime::Channel;
+use tinwright::requests::Labels;
 use tinwright::workflow::v1 as pb;
 
 use crate::connect::{Io, View, call};
@@ -146,6 +147,15 @@ impl FromFiles for pb::Template {
             }),
             Some(_) | None => object.message(),
         }
+    }
+
+    /// Templates with the same text are one. Another text may be a new version of it.
+    fn is_same(&self, stored: &Self) -> Option<bool> {
+        (!self.data.is_empty() && self.data == stored.data).then_some(true)
+    }
+
+    fn labels_mut(&mut self) -> Option<&mut Labels> {
+        Some(&mut self.labels)
     }
 
     /// Lists are without data, which no template can be without.

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod apply;
+mod confirmations;
 mod hardware;
 mod identities;
 mod nodes;

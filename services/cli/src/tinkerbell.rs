@@ -7,12 +7,14 @@
 //! | Template; Task of v1alpha2 | Template |
 //! | Workflow | Workflow, made once |
 //!
-//! Each conversion takes the fields that it knows out of the object. The fields that are left have no place here, and are named
-//! (docs/migration-tinkerbell.md).
+//! Names without dots take the place of names with dots, which become labels (`names`). Each
+//! conversion takes the fields that it knows out of the object. The fields that are left have no
+//! place here, and are named (docs/migration-tinkerbell.md).
 
 mod bmc;
 mod fields;
 mod hardware;
+mod names;
 mod push;
 mod work;
 
@@ -23,6 +25,8 @@ use serde_json::{Value, json};
 use tinwright::json;
 
 use fields::Fields;
+pub(crate) use names::ORIGINAL_NAME;
+use names::{Kind, ObjectNames};
 pub(crate) use work::LABEL;
 
 /// Kinds that others refer to by name.
@@ -47,6 +51,20 @@ pub struct Converted {
     pub value: Value,
     /// The paths of the fields that have no place in it.
     pub leftovers: Vec<String>,
+    /// The name that it had, if it has another one here.
+    pub former_name: Option<String>,
+}
+
+impl Converted {
+    /// Returns the object `value` of one with the `original` name. It becomes a label if the object
+    /// has another name here.
+    fn new(mut value: Value, original: &str, leftovers: Vec<String>) -> Self {
+        let has_other_name = value.get("name").is_some_and(|it| it != original);
+        if has_other_name && !original.is_empty() {
+            names::add_label(&mut value, original);
+        }
+        Self { value, leftovers, former_name: has_other_name.then(|| original.to_owned()) }
+    }
 }
 
 /// The references between the objects of all files.
@@ -60,6 +78,8 @@ struct Site {
     bmcs: HashSet<String>,
     /// Kinds and names that stand for different objects, of several namespaces.
     ambiguous: HashSet<(&'static str, String)>,
+    /// Names of machines and templates.
+    names: ObjectNames,
 }
 
 /// Converts each of `objects`.
@@ -73,6 +93,7 @@ pub fn convert_all(objects: &[&Value]) -> Vec<anyhow::Result<Conversion>> {
 
 impl Site {
     fn add(&mut self, object: &Value) {
+        self.names.add(object);
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let (Some(kind), Some(name)) = (text("/kind"), text("/metadata/name")) else { return };
         let bmc =
@@ -108,7 +129,7 @@ impl Site {
 fn convert(object: &Value, site: &Site) -> anyhow::Result<Conversion> {
     let Some((group, version, kind)) = api(object) else {
         return match push::is_hardware(object) {
-            true => pushed(object),
+            true => pushed(object, site),
             false => Ok(Conversion::Own),
         };
     };
@@ -123,17 +144,18 @@ fn convert(object: &Value, site: &Site) -> anyhow::Result<Conversion> {
         ("Hardware", "v1alpha1") => vec![hardware::v1alpha1(&mut fields, site)?],
         ("Hardware", "v1alpha2") => hardware::v1alpha2(&mut fields, site)?,
         ("Machine", _) => vec![bmc::machine(&mut fields, site)?],
-        ("Template", _) => vec![work::template(&mut fields)?],
-        ("Task", "v1alpha2") => vec![work::task(&mut fields)?],
-        ("Workflow", "v1alpha1") => vec![work::v1alpha1(&mut fields)?],
-        ("Workflow", "v1alpha2") => vec![work::v1alpha2(&mut fields)?],
+        ("Template", _) => vec![work::template(&mut fields, &site.names)?],
+        ("Task", "v1alpha2") => vec![work::task(&mut fields, &site.names)?],
+        ("Workflow", "v1alpha1") => vec![work::v1alpha1(&mut fields, &site.names)?],
+        ("Workflow", "v1alpha2") => vec![work::v1alpha2(&mut fields, &site.names)?],
         _ => anyhow::bail!(
             "Tinkerbell's {kind} of {version} has no counterpart here{}: docs/migration-tinkerbell.md",
             in_its_place(kind)
         ),
     };
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let mut leftovers = Some(fields.leftovers());
-    let converted = |value| Converted { value, leftovers: leftovers.take().unwrap_or_default() };
+    let converted = |value| Converted::new(value, name, leftovers.take().unwrap_or_default());
     Ok(Conversion::Converted(values.into_iter().map(converted).collect()))
 }
 
@@ -154,14 +176,15 @@ fn api(object: &Value) -> Option<(&str, &str, &str)> {
     Some((group, version, kind))
 }
 
-fn pushed(object: &Value) -> anyhow::Result<Conversion> {
+fn pushed(object: &Value, site: &Site) -> anyhow::Result<Conversion> {
     let hardware = push::hardware(object).context("hardware in Tinkerbell's JSON")?;
+    site.names.check(Kind::Hardware, &hardware.name)?;
     let mut value = json!({"kind": "Hardware"});
     if let (Value::Object(value), Value::Object(fields)) = (&mut value, json::write(&hardware)?) {
         value.extend(fields);
     }
     let leftovers = push::leftovers(object);
-    Ok(Conversion::Converted(vec![Converted { value, leftovers }]))
+    Ok(Conversion::Converted(vec![Converted { value, leftovers, former_name: None }]))
 }
 
 #[cfg(test)]

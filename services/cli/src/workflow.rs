@@ -12,7 +12,9 @@ use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::Instance;
 use tinwright::workflow::v1 as pb;
 use tinwright::workflow::v1::Template;
+use tinwright::workflow::v1::render_template_request::Source;
 
+use crate::confirm;
 use crate::connect::{Io, View, call};
 use crate::failure::Missing;
 use crate::files::Object;
@@ -72,6 +74,9 @@ pub struct CreateWorkflow {
     /// First boot the machine from the network, by its BMC
     #[arg(long)]
     netboot: bool,
+    /// Write to disks of a machine in use without a question; needed without a terminal
+    #[arg(short, long)]
+    yes: bool,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
     output: Format,
@@ -123,8 +128,16 @@ pub async fn run(command: WorkflowCommand, io: &mut Io<'_>) -> anyhow::Result<()
         WorkflowCommand::Create(options) => create(options, io).await,
         WorkflowCommand::Cancel(Target { name, output, .. }) => {
             let id = pb::Workflow::find(io.channel, &name, View::Basic).await?.id;
-            let cancelled = io.call(pb::CancelWorkflowRequest { id }).await?;
-            resource::print(cancelled.workflow.as_slice(), output, io).await
+            let workflow = io.call(pb::CancelWorkflowRequest { id }).await?.workflow;
+            let ended = workflow.as_ref().filter(|workflow| workflow.is_terminal());
+            if let Some(ended) = ended.filter(|it| it.state() != pb::WorkflowState::Cancelled) {
+                anyhow::bail!(
+                    "too late: workflow {} has ended: {}",
+                    ended.id,
+                    ended.state().word()
+                );
+            }
+            resource::print(workflow.as_slice(), output, io).await
         }
         WorkflowCommand::ConfirmRestart { hardware } => {
             let hardware_id = Hardware::find_id(io.channel, &hardware).await?;
@@ -153,7 +166,7 @@ pub async fn run(command: WorkflowCommand, io: &mut Io<'_>) -> anyhow::Result<()
 }
 
 async fn create(options: CreateWorkflow, io: &mut Io<'_>) -> anyhow::Result<()> {
-    let CreateWorkflow { template, hardware, values, labels, occupied_by, netboot, output } =
+    let CreateWorkflow { template, hardware, values, labels, occupied_by, netboot, yes, output } =
         options;
     let mode = if netboot { pb::boot_options::Mode::Netboot } else { Default::default() };
     let occupied_by = match occupied_by {
@@ -169,8 +182,57 @@ async fn create(options: CreateWorkflow, io: &mut Io<'_>) -> anyhow::Result<()> 
         boot_options: Some(pb::BootOptions { mode: mode.into(), power_off_after: false }),
         ..pb::CreateWorkflowRequest::default()
     };
+    confirm_writes(io.channel, &request, yes).await?;
     let created = io.call(request).await?;
     resource::print(created.workflow.as_slice(), output, io).await
+}
+
+/// Passes unless the workflow of `request` writes to disks of a machine in use and `yes` is not given: then the question has to be
+/// answered with yes.
+async fn confirm_writes(
+    channel: &Channel,
+    request: &pb::CreateWorkflowRequest,
+    yes: bool,
+) -> anyhow::Result<()> {
+    // Without an occupant the server refuses the workflow on a machine in use.
+    if yes || request.occupied_by.is_empty() {
+        return Ok(());
+    }
+    let rendered = call(channel, rendering(request)).await?;
+    if rendered.actions.iter().all(leaves_disks) {
+        return Ok(());
+    }
+    let machine = Hardware::find(channel, &request.hardware_id, View::Basic).await?.title();
+    let instance = Instance::find(channel, &request.occupied_by, View::Basic).await?;
+    let in_use = confirm::in_use(&machine, &instance, runtime::Clock::system().wall());
+    confirm::require(&question(&rendered.erasures, &in_use), false)
+}
+
+/// Returns the request for what the workflow of `request` would run: with the root disk of the occupant, as in the workflow.
+fn rendering(request: &pb::CreateWorkflowRequest) -> pb::RenderTemplateRequest {
+    let source = match request.template_id.as_str() {
+        "" => Source::TemplateData(request.template_data.clone()),
+        id => Source::TemplateId(id.to_owned()),
+    };
+    pb::RenderTemplateRequest {
+        source: Some(source),
+        hardware_id: request.hardware_id.clone(),
+        values: request.values.clone(),
+        occupied_by: request.occupied_by.clone(),
+    }
+}
+
+/// Returns the question before a workflow with these `erasures` writes to disks of the machine `in_use`.
+fn question(erasures: &[pb::PlannedErasure], in_use: &str) -> String {
+    match erasures {
+        [] => format!("Write to disks of {in_use}?"),
+        erasures => format!("Erase {} of {in_use}?", confirm::erased(erasures)),
+    }
+}
+
+/// True if `action` writes to no disk.
+fn leaves_disks(action: &pb::Action) -> bool {
+    ["kexec", "poweroff", "reboot", "slurp"].contains(&actions::short_name(&action.image))
 }
 
 /// Creates the workflow in `object`, which has the form of its creation, unless one of its name was created before: a workflow is never
@@ -202,6 +264,7 @@ async fn apply_one(object: &Object, apply: &Apply<'_>) -> anyhow::Result<Applied
     apply.names.resolve::<Template>(&mut request.template_id).await?;
     apply.names.resolve::<Hardware>(&mut request.hardware_id).await?;
     if !apply.options.dry_run {
+        confirm_writes(channel, &request, apply.options.yes).await?;
         call(channel, request).await?;
     }
     applied("created")
@@ -239,5 +302,33 @@ impl Resource for pb::Workflow {
 
     async fn describe(&self, _: &Channel) -> anyhow::Result<String> {
         Ok(table::workflow(self, runtime::Clock::system().wall()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_names_the_disks_that_are_known() {
+        let disks = vec!["/dev/sdb".to_owned()];
+        let erasure = pb::PlannedErasure { disks, ..pb::PlannedErasure::default() };
+        assert_eq!(question(&[erasure], "node-1"), "Erase /dev/sdb of node-1?");
+        assert_eq!(question(&[], "node-1"), "Write to disks of node-1?");
+    }
+
+    #[test]
+    fn a_workflow_is_rendered_for_the_occupant_that_it_names() {
+        let request = pb::CreateWorkflowRequest {
+            template_data: "tasks: []".into(),
+            hardware_id: "m".into(),
+            values: [("url".to_owned(), "u".to_owned())].into(),
+            occupied_by: "i".into(),
+            ..pb::CreateWorkflowRequest::default()
+        };
+        let rendering = rendering(&request);
+        assert_eq!(rendering.source, Some(Source::TemplateData("tasks: []".into())));
+        assert_eq!((rendering.hardware_id.as_str(), rendering.occupied_by.as_str()), ("m", "i"));
+        assert_eq!(rendering.values, request.values);
     }
 }

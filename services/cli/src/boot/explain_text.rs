@@ -20,6 +20,11 @@ pub(super) fn explanation(
         let cut = inputs.cut_feeds.join(", ");
         let _ = writeln!(text, "feed cut: {cut}; the inputs may be old, and no boot is opened");
     }
+    let refusal = firmware.or(response.dhcp.as_ref()).map(|dhcp| dhcp.boot_refusal.as_str());
+    // A refusal by the decision is the first line already.
+    if let Some(reason) = refusal.filter(|reason| !reason.is_empty() && reason != fact) {
+        let _ = writeln!(text, "but its request is refused a boot file: {reason}");
+    }
     text.push('\n');
     let firmware = firmware.filter(|it| Some(*it) != response.dhcp.as_ref());
     text.push_str(&fields(&[
@@ -85,10 +90,11 @@ fn dhcp(dhcp: &pb::DhcpReply) -> String {
     add(", file ", &dhcp.boot_file);
     add(" from ", &dhcp.next_server);
     if !dhcp.boot_offered {
-        text.push_str(", no network boot: the firmware tries its next boot device");
+        text.push_str(", no network boot");
     }
-    if !dhcp.no_loader.is_empty() {
-        let _ = write!(text, "; the site has no loader for architecture {:?}", dhcp.no_loader);
+    if !dhcp.boot_refusal.is_empty() {
+        let reason = &dhcp.boot_refusal;
+        let _ = write!(text, ": refused, {reason}; the firmware tries its next boot device");
     }
     text
 }
@@ -327,6 +333,28 @@ mod tests {
         );
         let same = explanation(&response, Some(&offer("auto.ipxe")));
         assert!(!same.contains("firmware"), "{same}");
+    }
+
+    #[test]
+    fn a_refused_boot_file_is_shown_with_its_reason() {
+        let reason = "no loader for architecture 12";
+        let refused = pb::DhcpReply {
+            r#type: pb::dhcp_reply::Type::Offer.into(),
+            boot_file: "netboot-not-allowed".into(),
+            boot_refusal: reason.into(),
+            ..pb::DhcpReply::default()
+        };
+        let response = pb::ExplainBootResponse { fact: "a fact".into(), ..Default::default() };
+        let text = explanation(&response, Some(&refused));
+        assert!(text.contains(&format!("\nbut its request is refused a boot file: {reason}\n")));
+        let line = format!(
+            "offer, file netboot-not-allowed, no network boot: refused, {reason}; the firmware tries its next boot device\n"
+        );
+        assert!(text.contains(&line), "{text}");
+        let decided = pb::ExplainBootResponse { fact: reason.into(), ..response };
+        assert!(!explanation(&decided, Some(&refused)).contains("but its request"));
+        let ordinary = pb::DhcpReply { boot_refusal: String::new(), ..refused };
+        assert!(dhcp(&ordinary).ends_with(", no network boot"), "{}", dhcp(&ordinary));
     }
 
     #[test]

@@ -156,6 +156,7 @@ fn line(
     match &mut protocol {
         Protocol::Redfish(redfish) => {
             redfish.signed_by_root = options.signed_by_root;
+            redfish.legacy_tls = options.legacy_tls;
             if of.contains_key("system") {
                 redfish.system_id = value("system");
             }
@@ -279,7 +280,7 @@ mod tests {
     }
 
     fn read_lines(text: &str) -> (Vec<Line>, Vec<(usize, String)>) {
-        let (lines, wrong) = read(text, &options("-l rack=a")).unwrap();
+        let (lines, wrong) = read(text, &options("-l rack=a --legacy-tls")).unwrap();
         let wrong = wrong.into_iter().map(|it| (it.number, it.enrolled.unwrap_err()));
         (lines, wrong.collect())
     }
@@ -300,6 +301,7 @@ mod tests {
             (redfish.url.as_str(), redfish.system_id.as_str()),
             ("https://192.0.2.1", "node1")
         );
+        assert!(redfish.legacy_tls);
         let labels: Vec<_> =
             first.request.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(labels, ["rack=a", "row=7", "x=1", "y=2"]);

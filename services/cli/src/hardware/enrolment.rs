@@ -65,6 +65,7 @@ fn describe(machine: &pb::UnknownMachine) -> &str {
         Reason::PoolExhausted => "pool exhausted",
         Reason::TooMany => "too many",
         Reason::NoReport => "no report",
+        Reason::Infiniband => "InfiniBand",
     }
 }
 

@@ -8,7 +8,7 @@ use tinwright::hardware::v1 as pb;
 
 use crate::connect::Io;
 use crate::output::Format;
-use crate::resource::{self, FileOptions, Resource as _, UpdateOptions};
+use crate::resource::{self, FileOptions, Resource as _, SendOptions, UpdateOptions};
 
 /// Options of an update.
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,9 @@ pub struct UpdateHardware {
     /// Read one or more objects from this YAML or JSON file; - for standard input
     #[arg(short, long = "file", value_name = "FILE", required_unless_present = "names")]
     files: Vec<PathBuf>,
+    /// Change the name, the MACs and the addresses also of machines that instances occupy
+    #[arg(long, requires = "files")]
+    force: bool,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
     output: Format,
@@ -45,9 +48,10 @@ impl FromStr for RootDisk {
 
 /// Updates the machines that `options` describe. All are found before the first is changed.
 pub(super) async fn run(options: UpdateHardware, io: &mut Io<'_>) -> anyhow::Result<()> {
-    let UpdateHardware { names, root_disk, fields, files, output } = options;
+    let UpdateHardware { names, root_disk, fields, files, force, output } = options;
     let Some(RootDisk(root_disk)) = root_disk else {
-        let options = UpdateOptions { fields, files: FileOptions { files, output } };
+        let send = SendOptions { force, ..SendOptions::default() };
+        let options = UpdateOptions { fields, files: FileOptions { files, output }, send };
         return resource::update::<pb::Hardware>(options, io).await;
     };
     let new = pb::Hardware { root_disk, ..pb::Hardware::default() };

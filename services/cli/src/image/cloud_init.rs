@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use serde_json::json;
 
 use super::partitions::{FileSystem, Partition};
 use super::programs;
@@ -25,14 +26,11 @@ pub(super) const PROGRAMS: [programs::Program; 1] = [("debugfs", "e2fsprogs")];
 /// learns that the system runs, and its SSH host keys; user data may have another one.
 pub(super) fn setting(metadata_url: &str) -> String {
     let base = metadata_url.trim_end_matches('/');
-    // JSON is YAML, too: the quotes keep any URL one text.
-    let url = serde_json::Value::from(base);
-    let phone_home = serde_json::Value::from(format!("{base}/phone-home"));
-    format!(
-        "datasource_list: [Ec2]\n\
-         datasource: {{Ec2: {{strict_id: false, metadata_urls: [{url}], max_wait: 60, timeout: 5}}}}\n\
-         phone_home: {{url: {phone_home}, post: all, tries: 10}}\n"
-    )
+    let ec2 = json!({"strict_id": false, "metadata_urls": [base], "max_wait": 60, "timeout": 5});
+    let phone_home = json!({"url": format!("{base}/phone-home"), "post": "all", "tries": 10});
+    let rest = json!({"datasource": {"Ec2": ec2}, "phone_home": phone_home});
+    // ds-identify is a shell script, and reads a list on the line of its key only.
+    format!("datasource_list: [Ec2]\n{}", yaml::document(&rest))
 }
 
 /// Writes `setting` into the file system of `partition` in `image`, as root's file. Returns false if it is of a kind that cannot be written.

@@ -9,7 +9,8 @@ use runtime::Channel;
 use tinwright::hardware::v1::{DiskHint, Hardware, Location, Model};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::PowerManagement;
-use tinwright::workflow::v1::{PlannedErasure, Template};
+use tinwright::workflow::v1::planned_image::Check;
+use tinwright::workflow::v1::{PlannedErasure, PlannedImage, Template};
 
 use super::{Goal, wait};
 use crate::connect::{Io, call};
@@ -93,7 +94,7 @@ struct Order {
     /// Read OpenSSH public keys from this file; may be repeated
     #[arg(long = "ssh-key", value_name = "FILE", requires = "order")]
     ssh_keys: Vec<PathBuf>,
-    /// Read user data, for cloud-init and similar programs, from this file
+    /// Read user data, for cloud-init and similar programs, from this file: text, or an archive
     #[arg(long, value_name = "FILE", requires = "order")]
     userdata: Option<PathBuf>,
     /// Read vendor data, for cloud-init, from this file
@@ -231,12 +232,29 @@ fn erasure_text(erasure: &PlannedErasure) -> String {
     format!("{}: {disks}", erasure.action)
 }
 
+/// Returns what is known of `image`, such as `write: http://198.51.100.1:7080/files/debian.raw: 404 Not Found`.
+fn image_text(image: &PlannedImage) -> String {
+    let known = match (image.check(), image.detail.as_str(), image.size_bytes) {
+        (Check::Failed, detail, _) => detail.to_owned(),
+        (Check::Found, _, 0) => "found".to_owned(),
+        (Check::Found, _, bytes) => format!("found, {} MiB", bytes.div_ceil(1 << 20)),
+        (Check::Unspecified, "", _) => "not checked".to_owned(),
+        (Check::Unspecified, detail, _) => format!("not checked ({detail})"),
+    };
+    let parts = [image.action.as_str(), &image.url, &known];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
 impl Row for pb::InstancePlan {
     const COLUMNS: &'static str = "HARDWARE:hardware_id,NAME:hardware_name,TEMPLATE:template_name,\
-        DISK:disk,ERASES";
+        DISK:disk,ERASES,IMAGES";
 
-    fn cell(&self, _: &str) -> String {
-        self.erasures.iter().map(erasure_text).collect::<Vec<_>>().join("; ")
+    fn cell(&self, column: &str) -> String {
+        let texts: Vec<_> = match column {
+            "ERASES" => self.erasures.iter().map(erasure_text).collect(),
+            _ => self.images.iter().map(image_text).collect(),
+        };
+        texts.join("; ")
     }
 }
 
@@ -253,10 +271,13 @@ fn from_options(create: &Order) -> anyhow::Result<pb::Instance> {
         true => PowerManagement::None,
         false => PowerManagement::Unspecified,
     };
+    let user_data = create.userdata.as_deref().map(input::user_data).transpose()?;
+    let (userdata, userdata_bytes) = user_data.unwrap_or_default();
     Ok(pb::Instance {
         hostname: create.hostname.clone().unwrap_or_default(),
         ssh_keys,
-        userdata: text(&create.userdata)?,
+        userdata,
+        userdata_bytes,
         vendor_data: text(&create.vendor_data)?,
         network_config: text(&create.network_config)?,
         template_values: create.values.iter().cloned().collect(),

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 
 use prost_types::FieldMask;
 use runtime::Channel;
+use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::{CustomIpxe, Os};
 use tinwright::workflow::v1::Template;
 
 use super::{Goal, wait};
 use crate::connect::{Io, View};
-use crate::input;
 use crate::output::Format;
 use crate::resource::{self, Resource as _};
+use crate::{confirm, input};
 
 /// Values that replace the instance's own ones.
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,9 @@ pub struct ReinstallInstance {
     /// Wait until the instance is active again; exit with 1 if it fails
     #[arg(long)]
     wait: bool,
+    /// Reinstall without a question; needed without a terminal
+    #[arg(short, long)]
+    yes: bool,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
     output: Format,
@@ -50,13 +54,37 @@ pub(super) async fn run(reinstall: ReinstallInstance, io: &mut Io<'_>) -> anyhow
         revision: found.revision,
         instance: Some(instance),
         update_mask: Some(FieldMask { paths }),
+        validate_only: false,
     };
+    if !reinstall.yes {
+        confirm::require(&question(&found, request.clone(), io).await?, false)?;
+    }
     let ordered = io.call(request).await?;
     resource::print(ordered.instance.as_slice(), reinstall.output, io).await?;
     match reinstall.wait {
         true => wait::until(io.channel, &found.id, &reinstall.name, Goal::Active).await,
         false => Ok(()),
     }
+}
+
+/// Returns the question before the reinstallation of `found`. Fails as that would.
+async fn question(
+    found: &pb::Instance,
+    request: pb::ReinstallInstanceRequest,
+    io: &mut Io<'_>,
+) -> anyhow::Result<String> {
+    let request = pb::ReinstallInstanceRequest { validate_only: true, ..request };
+    let plan = io.call(request).await?.plan.unwrap_or_default();
+    let machine = match plan.hardware_name.as_str() {
+        // To a caller with a tenant the plan names none.
+        "" => Hardware::find(io.channel, &found.hardware_id, View::Basic).await?.title(),
+        name => name.to_owned(),
+    };
+    let in_use = confirm::in_use(&machine, found, runtime::Clock::system().wall());
+    Ok(match plan.erasures.as_slice() {
+        [] => format!("Install {in_use} again?"),
+        erasures => format!("Erase {} of {in_use}?", confirm::erased(erasures)),
+    })
 }
 
 /// Returns the new values, and the names of their fields.
@@ -79,8 +107,9 @@ async fn replaced(
         paths.push("template_values");
     }
     if let Some(file) = &reinstall.userdata {
-        instance.userdata = input::text(file)?;
-        paths.push("userdata");
+        (instance.userdata, instance.userdata_bytes) = input::user_data(file)?;
+        // What is stored in the other form is removed.
+        paths.extend(["userdata", "userdata_bytes"]);
     }
     Ok((instance, paths.into_iter().map(str::to_owned).collect()))
 }
@@ -116,5 +145,9 @@ mod tests {
         assert_eq!(script.contents, "#!ipxe\nshell\n");
         let (instance, paths) = replaced_by("--value disk=/dev/sdb --value a=b").await;
         assert_eq!((paths, instance.template_values.len()), (vec!["template_values".into()], 2));
+        std::fs::write(&file, [0x1f, 0x8b, 8]).unwrap();
+        let (instance, paths) = replaced_by(&format!("--userdata {}", file.path().display())).await;
+        assert_eq!(paths, ["userdata", "userdata_bytes"]);
+        assert_eq!((instance.userdata.as_str(), instance.userdata_bytes.len()), ("", 3));
     }
 }

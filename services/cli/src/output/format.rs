@@ -42,7 +42,7 @@ impl Format {
     pub(super) fn render(&self, value: &Value) -> anyhow::Result<String> {
         Ok(match self {
             Self::Json => serde_json::to_string_pretty(value)?,
-            Self::Table | Self::Wide | Self::Name | Self::Yaml => yaml_serde::to_string(value)?,
+            Self::Table | Self::Wide | Self::Name | Self::Yaml => yaml::document(value),
             Self::JsonPath(path) => {
                 let text = |value: &Value| value.as_str().map(str::to_owned);
                 let selected = path.query(value).all().into_iter();

@@ -20,7 +20,7 @@ use crate::connect::{Io, View, call};
 use crate::failure::Missing;
 use crate::output::{self, Format, Row};
 use crate::resource::{
-    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, Target,
+    self, ApplyOptions, FromFiles, Names, NoOptions, Resource, ResourceCommand, SendOptions, Target,
 };
 use crate::{bmc_address, input, password};
 
@@ -54,7 +54,7 @@ pub struct CreateBmc {
     #[arg(long, value_name = "URL", required_unless_present = "ipmi")]
     url: Option<String>,
     /// Control it over IPMI at this address, such as 198.51.100.2 or bmc1.example.com:6230, instead of Redfish
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["url", "system", "certificate_sha256", "signed_by_root"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["url", "system", "certificate_sha256", "signed_by_root", "legacy_tls"])]
     ipmi: Option<String>,
     /// Use this cipher suite of IPMI: 3, 8, 12 or 17 [default: the best that the BMC offers]
     #[arg(long, value_name = "NUMBER", requires = "ipmi", conflicts_with = "url")]
@@ -74,9 +74,15 @@ pub struct CreateBmc {
     /// Trust every certificate that is signed by a root that the server trusts
     #[arg(long, conflicts_with = "certificate_sha256")]
     signed_by_root: bool,
+    /// Allow TLS before 1.2 and ciphers without forward secrecy, by the program openssl on the server
+    #[arg(long)]
+    legacy_tls: bool,
     /// Create it without a login to the BMC
     #[arg(long)]
     skip_login: bool,
+    /// Create it although the BMC lists the UUID or a MAC of another machine, or another UUID than the machine's
+    #[arg(long, conflicts_with = "skip_login")]
+    accept_other_machine: bool,
     /// Add a label, for selecting; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
@@ -114,6 +120,7 @@ async fn create(options: CreateBmc, io: &mut Io<'_>) -> anyhow::Result<()> {
             system_id: options.system.unwrap_or_default(),
             certificate_sha256: options.certificate_sha256.unwrap_or_default(),
             signed_by_root: options.signed_by_root,
+            legacy_tls: options.legacy_tls,
         }),
     };
     let hardware_id = Hardware::find_id(io.channel, &options.hardware).await?;
@@ -133,7 +140,9 @@ async fn create(options: CreateBmc, io: &mut Io<'_>) -> anyhow::Result<()> {
         labels: options.labels.into_iter().collect(),
         ..pb::Bmc::default()
     };
-    let created = io.call(bmc.create_request(options.skip_login)).await?;
+    let (skip_login, accept_other_machine) = (options.skip_login, options.accept_other_machine);
+    let send = SendOptions { skip_login, accept_other_machine, force: false };
+    let created = io.call(bmc.create_request(send)).await?;
     resource::print(created.bmc.as_slice(), options.output, io).await
 }
 
@@ -201,12 +210,15 @@ impl FromFiles for pb::Bmc {
         }
     }
 
-    fn create_request(self, skip_login: bool) -> Self::Create {
-        pb::CreateBmcRequest { bmc: Some(self), skip_login, ..Default::default() }
+    fn create_request(self, options: SendOptions) -> Self::Create {
+        let SendOptions { skip_login, accept_other_machine, force: _ } = options;
+        let request_id = String::new();
+        pb::CreateBmcRequest { bmc: Some(self), request_id, skip_login, accept_other_machine }
     }
 
-    fn update_request(self, update_mask: Option<FieldMask>, skip_login: bool) -> Self::Update {
-        pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login }
+    fn update_request(self, update_mask: Option<FieldMask>, options: SendOptions) -> Self::Update {
+        let SendOptions { skip_login, accept_other_machine, force: _ } = options;
+        pb::UpdateBmcRequest { bmc: Some(self), update_mask, skip_login, accept_other_machine }
     }
 }
 

@@ -93,7 +93,7 @@ fn yaml<M: Message + Name + Default>(message: &M) -> anyhow::Result<String> {
             descriptor.get_field_by_name(name).is_none_or(|field| !is_set(&field, "output_only"))
         });
     }
-    Ok(yaml_serde::to_string(&human::value(&descriptor, value))?)
+    Ok(yaml::document(&human::value(&descriptor, value)))
 }
 
 fn without_secrets<M: Message + Name + Default>(message: &M) -> anyhow::Result<M> {

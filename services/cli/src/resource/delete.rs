@@ -1,19 +1,29 @@
 //! `delete`: all objects are found before the first is deleted, and errors are reported for each.
 
 use std::fmt::Debug;
-use std::io::{BufRead, IsTerminal as _, Write as _};
 
-use anyhow::Context as _;
 use runtime::Channel;
 use tinwright::requests::{DeleteRequest as _, HasDelete};
 
 use super::{NoOptions, Resource};
+use crate::confirm;
 use crate::connect::{Io, View, call};
 use crate::failure::{self, Failures};
 
 /// The options of a deletion, and what it does.
 #[expect(async_fn_in_trait, reason = "commands run on one thread, and are not spawned")]
 pub trait DeleteOptions<R: Resource>: clap::Args + Debug {
+    /// True if the deletion of `objects` loses data of a machine in use: without a terminal it needs `--yes`.
+    fn loses_data(&self, _objects: &[R]) -> bool {
+        false
+    }
+
+    /// Returns the question before the deletion of `objects`.
+    async fn question(&self, objects: &[R], _: &Channel) -> String {
+        let titles: Vec<_> = objects.iter().map(R::title).collect();
+        format!("Delete {} {}?", R::SINGULAR, titles.join(", "))
+    }
+
     /// Deletes `object`.
     async fn delete(&self, object: &R, channel: &Channel) -> anyhow::Result<()>;
 
@@ -31,10 +41,10 @@ impl<R: Resource + HasDelete> DeleteOptions<R> for NoOptions {
 }
 
 /// Deletes the objects with these names.
-pub(super) async fn delete<R: Resource>(
+pub(super) async fn delete<R: Resource, D: DeleteOptions<R>>(
     names: &[String],
     yes: bool,
-    options: &impl DeleteOptions<R>,
+    options: &D,
     io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let (mut objects, mut failures) = (Vec::<R>::new(), Failures::new(names.len()));
@@ -47,10 +57,8 @@ pub(super) async fn delete<R: Resource>(
     }
     // A wrong name among several may mean that the others are wrong, too.
     failures.into_result()?;
-    if !yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-        let titles: Vec<_> = objects.iter().map(R::title).collect();
-        let question = format!("delete {} {}?", R::SINGULAR, titles.join(", "));
-        anyhow::ensure!(confirm(&question, &mut std::io::stdin().lock())?, "nothing was deleted");
+    if options.loses_data(&objects) || confirm::is_possible() {
+        confirm::require(&options.question(&objects, io.channel).await, yes)?;
     }
     let mut failures = Failures::new(objects.len());
     for object in objects {
@@ -72,15 +80,6 @@ fn with_title(error: anyhow::Error, title: String) -> anyhow::Error {
     if is_named { error } else { error.context(title) }
 }
 
-/// Asks `question` on standard error, and returns true if the answer is yes.
-fn confirm(question: &str, answers: &mut dyn BufRead) -> anyhow::Result<bool> {
-    let mut error = std::io::stderr();
-    write!(error, "tinwright: {question} [y/N] ").and_then(|()| error.flush())?;
-    let mut answer = String::new();
-    answers.read_line(&mut answer).context("reading the answer")?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,15 +93,6 @@ mod tests {
         ] {
             let error = tonic::Status::failed_precondition(text).into();
             assert_eq!(failure::line(&with_title(error, "subnet lab".into())), line);
-        }
-    }
-
-    #[test]
-    fn only_yes_confirms() {
-        for (answer, is_yes) in
-            [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("n\n", false)]
-        {
-            assert_eq!(confirm("delete a?", &mut answer.as_bytes()).unwrap(), is_yes, "{answer:?}");
         }
     }
 }

@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use prost_types::FieldMask;
 use runtime::Channel;
 use tinwright::requests::{
-    CreateRequest as _, HasCreate, HasUpdate, ObjectResponse as _, UpdateRequest as _,
+    CreateRequest as _, HasCreate, HasUpdate, Labels, ObjectResponse as _, UpdateRequest as _,
 };
 use tonic::Code;
 
 use super::names::Names;
-use super::{Resource, compare, optional, required};
+use super::{Resource, compare, optional, original, required};
 use crate::connect::{Io, View, call};
 use crate::failure::{self, Failures};
 use crate::files::{self, Object};
@@ -48,6 +48,17 @@ pub trait FromFiles: Resource + HasCreate + HasUpdate {
         None
     }
 
+    /// Returns true if values besides the name show that `stored` is the object of the file, and
+    /// false if they show that it is another one.
+    fn is_same(&self, _stored: &Self) -> Option<bool> {
+        None
+    }
+
+    /// Returns its labels, for kinds whose objects have names of Tinkerbell.
+    fn labels_mut(&mut self) -> Option<&mut Labels> {
+        None
+    }
+
     /// Takes over what the server has filled in where a file may leave it out.
     fn adopt(&mut self, _stored: &Self) {}
 
@@ -58,24 +69,26 @@ pub trait FromFiles: Resource + HasCreate + HasUpdate {
         self
     }
 
-    /// Returns the request that creates the object; with `skip_login` without a login to a BMC.
-    fn create_request(self, _skip_login: bool) -> Self::Create {
+    /// Returns the request that creates the object.
+    fn create_request(self, _options: SendOptions) -> Self::Create {
         Self::Create::of(self)
     }
 
-    /// Returns the request that updates the object; with `skip_login` without a login to a BMC.
-    fn update_request(self, mask: Option<FieldMask>, _skip_login: bool) -> Self::Update {
+    /// Returns the request that updates the object.
+    fn update_request(self, mask: Option<FieldMask>, _options: SendOptions) -> Self::Update {
         Self::Update::of(self, mask)
     }
 
     /// Creates the object. The call is not repeated after a lost response: its id or name would exist already.
     async fn create(self, channel: &Channel) -> anyhow::Result<Self> {
-        required(call(channel, self.create_request(false)).await?.into_object())
+        required(call(channel, self.create_request(SendOptions::default())).await?.into_object())
     }
 
     /// Replaces the fields in `mask` of the object with the same id; without a mask, all fields but secrets that are absent.
     async fn update(self, channel: &Channel, mask: Option<FieldMask>) -> anyhow::Result<Self> {
-        required(call(channel, self.update_request(mask, false)).await?.into_object())
+        required(
+            call(channel, self.update_request(mask, SendOptions::default())).await?.into_object(),
+        )
     }
 
     /// Replaces the fields `paths`, which options of a command have set.
@@ -105,6 +118,9 @@ pub struct UpdateOptions {
     /// The files.
     #[command(flatten)]
     pub files: FileOptions,
+    /// How objects are changed; an option of some kinds only.
+    #[arg(skip)]
+    pub send: SendOptions,
 }
 
 /// Options of `apply`.
@@ -119,9 +135,26 @@ pub struct ApplyOptions {
     /// Print the lines of each object that change
     #[arg(long)]
     pub diff: bool,
+    /// How objects are created and changed.
+    #[command(flatten)]
+    pub send: SendOptions,
+    /// Create workflows that erase disks of machines in use without a question
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// Options of the requests that create and change objects.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct SendOptions {
     /// Create and change BMCs without a login to them
     #[arg(long)]
     pub skip_login: bool,
+    /// Create and change BMCs although they list another machine than the one that they are for
+    #[arg(long)]
+    pub accept_other_machine: bool,
+    /// Change the name, the MACs and the addresses also of machines that instances occupy
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// The objects of files after they were sent.
@@ -186,7 +219,7 @@ pub async fn create_objects<R: FromFiles>(
 ) -> anyhow::Result<Sent<R>> {
     let channel = io.channel;
     let names = Names::new(channel, HashSet::new());
-    let each = async |mut object: R| {
+    let each = async |mut object: R, _: &Object| {
         object.resolve(&names).await?;
         change(&mut object).await?;
         object.create(channel).await
@@ -196,20 +229,22 @@ pub async fn create_objects<R: FromFiles>(
 
 /// Replaces the objects in files, by their ids, else by their names.
 pub async fn update<R: FromFiles>(
-    UpdateOptions { fields: paths, files: FileOptions { files, output } }: UpdateOptions,
+    UpdateOptions { fields: paths, files: FileOptions { files, output }, send: options }: UpdateOptions,
     io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     let channel = io.channel;
     let mask = (!paths.is_empty()).then_some(FieldMask { paths });
     let names = Names::new(channel, HashSet::new());
-    let each = async |mut object: R| {
+    let each = async |mut object: R, from: &Object| {
         object.resolve(&names).await?;
         if object.id().is_empty() {
             let stored = object.stored(channel, View::Basic).await?;
             let stored = stored.context("there is no such object: tinwright apply creates it")?;
+            original::check(from, &stored, object.is_same(&stored))?;
             object = object.with_id(stored.id().to_owned());
         }
-        object.update(channel, mask.clone()).await
+        let updated = call(channel, object.update_request(mask.clone(), options)).await?;
+        required(updated.into_object())
     };
     send(files::read_all(&files), output, each, io).await?.failures.into_result()
 }
@@ -219,7 +254,7 @@ pub async fn update<R: FromFiles>(
 async fn send<R: FromFiles>(
     objects: Vec<anyhow::Result<Object>>,
     output: Format,
-    send: impl AsyncFn(R) -> anyhow::Result<R>,
+    send: impl AsyncFn(R, &Object) -> anyhow::Result<R>,
     io: &mut Io<'_>,
 ) -> anyhow::Result<Sent<R>> {
     let (mut converted, mut failures) = (Vec::new(), Failures::new(objects.len()));
@@ -235,7 +270,8 @@ async fn send<R: FromFiles>(
     let mut sent = Vec::new();
     for (object, from) in converted {
         print_notes(&from, &from.label(R::NAME), io)?;
-        match send(object).await.context(from.position) {
+        let answer = send(object, &from).await;
+        match answer.context(from.position) {
             Ok(object) => sent.push(object),
             Err(error) => failures.push(error),
         }
@@ -300,14 +336,15 @@ pub async fn apply_one<R: FromFiles>(
 ) -> anyhow::Result<Applied> {
     let channel = names.channel;
     object.resolve(names).await?;
-    let Some(stored) = with_visible_secrets(&object, channel).await? else {
+    let Some(stored) = checked(&object, from, names).await? else {
         let diff = compare::diff(None, &object)?;
         if !options.dry_run {
-            call(channel, object.create_request(options.skip_login)).await?;
+            call(channel, object.create_request(options.send)).await?;
         }
         return Ok(Applied { word: "created", diff, ..Applied::default() });
     };
     object.adopt(&stored);
+    original::keep_labels(from, object.labels_mut(), stored.labels());
     let unchanged_part = object.unchanged_part(&stored);
     // A protection ends only by a file that says so.
     let has_protection = from.value.get(PROTECT).is_some();
@@ -320,7 +357,7 @@ pub async fn apply_one<R: FromFiles>(
     } else if !options.dry_run {
         let object = change.object.with_id(stored.id().to_owned());
         let mask = FieldMask { paths: change.fields };
-        let updated = call(channel, object.update_request(Some(mask), options.skip_login)).await?;
+        let updated = call(channel, object.update_request(Some(mask), options.send)).await?;
         let updated = required(updated.into_object())?;
         updated.file_name().clone_into(&mut new_name);
         // A value that the server writes in another form, such as a name in capitals, is not a change.
@@ -328,11 +365,32 @@ pub async fn apply_one<R: FromFiles>(
             word = "unchanged";
         }
     }
-    let is_renamed =
-        !stored.file_name().is_empty() && !stored.file_name().eq_ignore_ascii_case(&new_name);
-    let is_renamed = is_renamed && word == "changed";
-    let former_name = is_renamed.then(|| stored.file_name().to_owned());
+    let former_name = former_name(&stored, &new_name).filter(|_| word == "changed");
     Ok(Applied { word, former_name, unchanged_part, diff })
+}
+
+/// Returns the name of `stored`, unless it has none or it is the new one.
+fn former_name<R: FromFiles>(stored: &R, new_name: &str) -> Option<String> {
+    let name = stored.file_name();
+    let is_former = !name.is_empty() && !name.eq_ignore_ascii_case(new_name);
+    is_former.then(|| name.to_owned())
+}
+
+/// Returns the stored object that `object` describes. Fails if it is another one with the same
+/// name: then objects that name it fail, too.
+async fn checked<R: FromFiles>(
+    object: &R,
+    from: &Object,
+    names: &Names<'_>,
+) -> anyhow::Result<Option<R>> {
+    let Some(stored) = with_visible_secrets(object, names.channel).await? else {
+        return Ok(None);
+    };
+    let checked = original::check(from, &stored, object.is_same(&stored));
+    if checked.is_err() {
+        names.refuse::<R>(object.file_name());
+    }
+    checked.map(|()| Some(stored))
 }
 
 /// Returns the stored object that `object` describes, with its secrets if the caller may read them.

@@ -17,12 +17,14 @@ pub struct Names<'a> {
     ids: RefCell<HashMap<(&'static str, String), String>>,
     /// Resource and name of objects that exist after a dry run has become a real one.
     expected: HashSet<(String, String)>,
+    /// Resource and name of records that are other objects than those of the files.
+    refused: RefCell<HashSet<(&'static str, String)>>,
 }
 
 impl<'a> Names<'a> {
     /// Returns a table without ids. The objects in `expected`, each with its resource and name, need not exist.
     pub fn new(channel: &'a Channel, expected: HashSet<(String, String)>) -> Self {
-        Self { channel, ids: RefCell::default(), expected }
+        Self { channel, ids: RefCell::default(), expected, refused: RefCell::default() }
     }
 
     /// Replaces the name in `field` of an object of `R` by its id, unless it is empty.
@@ -31,6 +33,11 @@ impl<'a> Names<'a> {
         if field.is_empty() || field.parse::<tinwright::HardwareId>().is_ok() {
             return Ok(());
         }
+        anyhow::ensure!(
+            !self.refused.borrow().contains(&key),
+            "its {}: the record {field:?} is not that of the files",
+            R::SINGULAR
+        );
         let stored = self.ids.borrow().get(&key).cloned();
         *field = match stored {
             Some(id) => id,
@@ -56,6 +63,12 @@ impl<'a> Names<'a> {
             self.resolve::<R>(field).await?;
         }
         Ok(())
+    }
+
+    /// Makes references to the object of `R` with this `name` fail: the record with this name is
+    /// another object.
+    pub(super) fn refuse<R: Resource>(&self, name: &str) {
+        self.refused.borrow_mut().insert((R::SINGULAR, name.to_owned()));
     }
 
     fn is_expected<R: Resource>(&self, name: &str) -> bool {

@@ -48,6 +48,7 @@ pub(super) async fn run(options: RenderOptions, io: &mut Io<'_>) -> anyhow::Resu
         source: Some(source),
         hardware_id: Hardware::find_id(io.channel, &hardware).await?,
         values: values.into_iter().collect(),
+        occupied_by: String::new(),
     };
     let rendered = io.call(request).await?;
     for warning in &rendered.warnings {

@@ -1,5 +1,6 @@
 //! `apply` and `create`: objects of several kinds, against a site in memory.
 
+mod originals;
 mod site;
 
 use std::path::Path;
@@ -31,6 +32,15 @@ name: kir1
 version: '0.1'
 name: debian
 tasks: []
+";
+
+/// A machine in Tinkerbell's form, with the MAC of the one in [`RACK`].
+const CRD: &str = "\
+apiVersion: tinkerbell.org/v1alpha1
+kind: Hardware
+metadata: {name: node-7, namespace: t}
+spec:
+  interfaces: [{dhcp: {mac: '52:54:00:00:01:01'}}]
 ";
 
 #[tokio::test]
@@ -107,24 +117,38 @@ async fn a_protection_ends_only_by_a_file_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_machine_is_found_by_its_mac_and_a_partial_form_keeps_the_rest() {
+async fn a_machine_without_a_name_is_found_by_its_mac_and_a_partial_form_keeps_the_rest() {
     let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
-    let rack = file(folder.path(), "rack.yaml", RACK);
-    site.run(&format!("apply -f {rack}")).await.1.unwrap();
-    let crd = file(
-        folder.path(),
-        "crd.yaml",
-        "apiVersion: tinkerbell.org/v1alpha1\nkind: Hardware\nmetadata: {name: node-7, namespace: t}\nspec:\n  interfaces: [{dhcp: {mac: '52:54:00:00:01:01'}}]\n",
-    );
+    let enrolled = file(folder.path(), "enrolled.yaml", &RACK.replacen("name: node-1\n", "", 1));
+    site.run(&format!("apply -f {enrolled}")).await.1.unwrap();
+    let crd = file(folder.path(), "crd.yaml", CRD);
     let (printed, result) = site.run(&format!("apply -f {crd}")).await;
     assert_eq!(result, Ok(()));
     assert_eq!(
         printed,
-        "hardware/node-7: no place here for metadata.namespace\nhardware/node-7 changed (its name was node-1)\n"
+        "hardware/node-7: no place here for metadata.namespace\nhardware/node-7 changed\n"
     );
     assert_eq!(site.machine("node-7").extra, br#"{"a":"b"}"#);
     let (printed, _) = site.run(&format!("hardware apply -f {crd}")).await;
     assert!(printed.ends_with("hardware/node-7 unchanged\n"), "{printed}");
+}
+
+#[tokio::test]
+async fn a_file_takes_over_no_machine_of_another_name_by_its_mac() {
+    let (site, folder) = (Site::default(), tempfile::tempdir().unwrap());
+    let rack = file(folder.path(), "rack.yaml", RACK);
+    site.run(&format!("apply -f {rack}")).await.1.unwrap();
+    site.writes();
+    let crd = file(folder.path(), "crd.yaml", CRD);
+    for option in ["", " --dry-run"] {
+        let error = site.run(&format!("apply -f {crd}{option}")).await.1.unwrap_err();
+        let id = site.machine("node-1").id;
+        let reason = format!(
+            "52:54:00:00:01:01 is the MAC of node-1, not of node-7: to rename it, add to the file: id: {id}"
+        );
+        assert!(error.contains(&reason), "{error}");
+        assert_eq!(site.writes(), 0);
+    }
 }
 
 #[tokio::test]

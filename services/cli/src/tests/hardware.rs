@@ -61,7 +61,7 @@ mod machines {
                 &self,
                 request: Request<pb::UpdateHardwareRequest>,
             ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
-                let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
+                let pb::UpdateHardwareRequest { hardware, update_mask, .. } = request.into_inner();
                 let update = hardware.unwrap_or_default();
                 let paths = update_mask.unwrap_or_default().paths;
                 if !(paths == ["protect"] || paths == ["root_disk"]) || update.revision != 0 {
@@ -85,6 +85,7 @@ mod machines {
             delete_hardware: DeleteHardwareRequest => DeleteHardwareResponse,
             record_inventory: RecordInventoryRequest => RecordInventoryResponse,
             record_bmc_inventory: RecordBmcInventoryRequest => RecordBmcInventoryResponse,
+            check_bmc_identity: CheckBmcIdentityRequest => CheckBmcIdentityResponse,
             enrol_machine: EnrolMachineRequest => EnrolMachineResponse,
         }
     }

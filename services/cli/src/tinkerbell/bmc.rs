@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::fields::{Fields, put};
+use super::names::Kind;
 use super::{MACHINE, SECRET, Site};
 
 /// Returns user name and password of a Secret; empty texts if it has none.
@@ -25,7 +26,7 @@ pub(super) fn credentials(secret: &Value) -> (String, String) {
 pub(super) fn machine(fields: &mut Fields, site: &Site) -> anyhow::Result<Value> {
     let name = fields.text("/metadata/name")?;
     site.check_unique(MACHINE, &name)?;
-    let hardware = site.machines.get(&name).unwrap_or(&name).clone();
+    let hardware = site.names.here(Kind::Hardware, site.machines.get(&name).unwrap_or(&name))?;
     let mut bmc = connection(fields, "/spec/connection", hardware, site)?;
     if let Some(labels) = fields.take_value("/metadata/labels") {
         bmc["labels"] = labels;

@@ -4,11 +4,11 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::fields::{Fields, put};
+use super::names::Kind;
 use super::{Site, bmc, push};
 
 /// Fields of Hardware and their places here.
-const HARDWARE: [(&str, &str); 6] = [
-    ("metadata/name", "name"),
+const HARDWARE: [(&str, &str); 5] = [
     ("metadata/labels", "labels"),
     ("spec/agentID", "agent_id"),
     ("spec/metadata/facility/facility_code", "facility"),
@@ -48,7 +48,7 @@ const DHCP: [(&str, &str); 7] = [
 
 /// Converts Hardware of v1alpha1.
 pub(super) fn v1alpha1(fields: &mut Fields, site: &Site) -> anyhow::Result<Value> {
-    let mut hardware = json!({"kind": "Hardware"});
+    let mut hardware = named(fields, site)?;
     fields.move_to(&mut hardware, "", &HARDWARE);
     let mut interfaces = Vec::new();
     for index in 0..fields.count("/spec/interfaces") {
@@ -68,8 +68,8 @@ pub(super) fn v1alpha1(fields: &mut Fields, site: &Site) -> anyhow::Result<Value
 
 /// Converts Hardware of v1alpha2, and the BMC in it.
 pub(super) fn v1alpha2(fields: &mut Fields, site: &Site) -> anyhow::Result<Vec<Value>> {
-    let mut hardware = json!({"kind": "Hardware"});
-    fields.move_to(&mut hardware, "", &HARDWARE[..3]);
+    let mut hardware = named(fields, site)?;
+    fields.move_to(&mut hardware, "", &HARDWARE[..2]);
     let arch = fields.first_text(&["/spec/attributes/arch", "/spec/arch"])?;
     settings(&mut hardware, arch, String::new());
     let mut interfaces = Vec::new();
@@ -89,6 +89,16 @@ pub(super) fn v1alpha2(fields: &mut Fields, site: &Site) -> anyhow::Result<Vec<V
         objects.push(bmc::connection(fields, "/spec/bmc/connection", name, site)?);
     }
     Ok(objects)
+}
+
+/// Returns a machine with its name.
+fn named(fields: &mut Fields, site: &Site) -> anyhow::Result<Value> {
+    let mut hardware = json!({"kind": "Hardware"});
+    let name = site.names.here(Kind::Hardware, &fields.text("/metadata/name")?)?;
+    if !name.is_empty() {
+        put(&mut hardware, "name", name);
+    }
+    Ok(hardware)
 }
 
 fn settings(hardware: &mut Value, arch: String, iso: String) {

@@ -69,6 +69,7 @@ pub(super) fn leftovers(object: &Value) -> Vec<String> {
 pub(super) fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
     let interfaces = at(object, &["network", "interfaces"]).and_then(Value::as_array);
     let interfaces = interfaces.map_or(&[][..], Vec::as_slice);
+    let name = name(object).map(|(name, _)| name).unwrap_or_default();
     let object = object.as_object().context("hardware is not an object")?;
     let metadata = metadata(object)?;
     let convert = |(n, value)| interface(value).with_context(|| format!("network.interfaces[{n}]"));
@@ -82,7 +83,7 @@ pub(super) fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
     let architecture = interfaces.iter().find_map(|it| at(it, &["dhcp", "arch"])?.as_str());
     Ok(pb::Hardware {
         id: text(object, "id")?,
-        name: name(interfaces),
+        name,
         architecture: architecture.unwrap_or_default().to_owned(),
         facility: text_at(&metadata, "facility", "facility_code")?,
         plan: text_at(&metadata, "facility", "plan_slug")?,
@@ -94,13 +95,13 @@ pub(super) fn hardware(object: &Value) -> anyhow::Result<pb::Hardware> {
     })
 }
 
-/// Returns the host name of the first interface that has one, without its domain. The format has no name of a machine.
-fn name(interfaces: &[Value]) -> String {
-    let hostname = |value: &Value| {
-        let hostname = at(value, &["dhcp", "hostname"])?.as_str()?;
-        check::label(hostname.split('.').next()?).ok()
+/// Returns the host name of the first interface that has one, without its domain and with it. The format has no name of a machine.
+pub(super) fn name(object: &Value) -> Option<(String, &str)> {
+    let name = |value| {
+        let hostname: &str = at(value, &["dhcp", "hostname"])?.as_str()?;
+        Some((check::label(hostname.split('.').next()?).ok()?, hostname))
     };
-    interfaces.iter().find_map(hostname).unwrap_or_default()
+    at(object, &["network", "interfaces"])?.as_array()?.iter().find_map(name)
 }
 
 fn metadata(object: &Object) -> anyhow::Result<Object> {

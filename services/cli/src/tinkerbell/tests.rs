@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod field_lists;
+mod names;
 
 use tinwright::hardware::v1::Hardware;
 use tinwright::power::v1::Bmc;

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, put};
+use super::names::{Kind, ObjectNames};
 
 /// The label by which a Workflow that was taken over is found again.
 pub(crate) const LABEL: &str = "tinkerbell.org/workflow";
@@ -22,22 +23,26 @@ const ACTION: [(&str, &str); 9] = [
 ];
 
 /// Converts a Template: its data is the template.
-pub(super) fn template(fields: &mut Fields) -> anyhow::Result<Value> {
+pub(super) fn template(fields: &mut Fields, names: &ObjectNames) -> anyhow::Result<Value> {
     let mut template = json!({"kind": "Template"});
-    fields.move_to(&mut template, "/metadata", &[("name", "name"), ("labels", "labels")]);
+    let name = names.here(Kind::Template, &fields.text("/metadata/name")?)?;
+    if !name.is_empty() {
+        put(&mut template, "name", name);
+    }
+    fields.move_to(&mut template, "/metadata", &[("labels", "labels")]);
     fields.move_to(&mut template, "/spec", &[("data", "data")]);
     anyhow::ensure!(template.get("data").is_some(), "spec.data is empty: no template");
     Ok(template)
 }
 
 /// Converts a Task of v1alpha2: a template with one task.
-pub(super) fn task(fields: &mut Fields) -> anyhow::Result<Value> {
-    let name = fields.text("/metadata/name")?;
+pub(super) fn task(fields: &mut Fields, names: &ObjectNames) -> anyhow::Result<Value> {
+    let name = names.here(Kind::Template, &fields.text("/metadata/name")?)?;
     let mut task = json!({"name": name, "worker": "{{ .device_1 }}"});
     fields.move_to(&mut task, "/spec", &[("env", "environment"), ("volumes", "volumes")]);
     put(&mut task, "actions", fields.each("/spec/actions", action)?);
     let template = json!({"version": "0.1", "name": name, "tasks": [task]});
-    let data = yaml_serde::to_string(&template)?;
+    let data = yaml::document(&template);
     let mut converted = json!({"kind": "Template", "name": name, "data": data});
     fields.move_to(&mut converted, "/metadata", &[("labels", "labels")]);
     Ok(converted)
@@ -57,16 +62,16 @@ fn action(fields: &mut Fields, path: &str) -> anyhow::Result<Value> {
 }
 
 /// Converts a Workflow of v1alpha1.
-pub(super) fn v1alpha1(fields: &mut Fields) -> anyhow::Result<Value> {
+pub(super) fn v1alpha1(fields: &mut Fields, names: &ObjectNames) -> anyhow::Result<Value> {
     let (template, hardware) =
         (fields.text("/spec/templateRef")?, fields.text("/spec/hardwareRef")?);
     let values = fields.take_value("/spec/hardwareMap");
     let mode = fields.text("/spec/bootOptions/bootMode")?;
-    workflow(fields, template, hardware, values, &mode)
+    workflow(fields, named(names, &template, &hardware)?, values, &mode)
 }
 
 /// Converts a Workflow of v1alpha2, which may have one task only.
-pub(super) fn v1alpha2(fields: &mut Fields) -> anyhow::Result<Value> {
+pub(super) fn v1alpha2(fields: &mut Fields, names: &ObjectNames) -> anyhow::Result<Value> {
     let count = fields.count("/spec/tasks");
     anyhow::ensure!(
         count == 1,
@@ -78,13 +83,17 @@ pub(super) fn v1alpha2(fields: &mut Fields) -> anyhow::Result<Value> {
         fields.first_text(&[&at("hardware/hardwareRef/name"), &at("hardware/hardwareRef")])?;
     let mode = fields.text(&at("hardware/bootOptions/bootMode"))?;
     let values = fields.take_value("/spec/vars");
-    workflow(fields, template, hardware, values, &mode)
+    workflow(fields, named(names, &template, &hardware)?, values, &mode)
+}
+
+/// Returns the names here of a template and of a machine.
+fn named(names: &ObjectNames, template: &str, hardware: &str) -> anyhow::Result<[String; 2]> {
+    Ok([names.here(Kind::Template, template)?, names.here(Kind::Hardware, hardware)?])
 }
 
 fn workflow(
     fields: &mut Fields,
-    template: String,
-    hardware: String,
+    [template, hardware]: [String; 2],
     values: Option<Value>,
     mode: &str,
 ) -> anyhow::Result<Value> {
@@ -93,6 +102,7 @@ fn workflow(
     let is_disabled: bool = fields.take("/spec/disabled")?;
     let state = fields.text("/status/state")?;
     let mut labels: Map<String, Value> = fields.take("/metadata/labels")?;
+    // Its name is a label only, which may have dots: by it the workflow is found again, and not run a second time.
     labels.insert(LABEL.into(), name.clone().into());
     let mut workflow = json!({
         "kind": "Workflow", "name": name, "template": template, "hardware": hardware, "labels": labels,

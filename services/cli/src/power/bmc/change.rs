@@ -8,7 +8,7 @@ use tinwright::power::v1::bmc::{Protocol, Redfish};
 use super::with_hint;
 use crate::connect::{Io, View};
 use crate::output::Format;
-use crate::resource::{self, FromFiles as _, Resource as _};
+use crate::resource::{self, FromFiles as _, Resource as _, SendOptions};
 use crate::{bmc_address, input, password};
 
 /// Changes of a BMC. A new address requires the password again.
@@ -41,9 +41,18 @@ pub struct UpdateBmc {
     /// Trust the certificate that the BMC has now
     #[arg(long)]
     accept_certificate: bool,
+    /// Allow TLS before 1.2 and ciphers without forward secrecy, by the program openssl on the server
+    #[arg(long, conflicts_with = "no_legacy_tls")]
+    legacy_tls: bool,
+    /// Allow only TLS 1.2 and later with forward secrecy
+    #[arg(long)]
+    no_legacy_tls: bool,
     /// Change it without a login to the BMC
     #[arg(long)]
     skip_login: bool,
+    /// Accept the machine that the BMC lists, also if another record has its UUID or a MAC of it, or the UUID is not the machine's
+    #[arg(long, conflicts_with = "skip_login")]
+    accept_other_machine: bool,
     /// Add or replace a label; may be repeated
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
     labels: Vec<(String, String)>,
@@ -76,6 +85,9 @@ impl UpdateBmc {
         texts.iter().any(|text| text.is_some())
             || self.cipher_suite.is_some()
             || self.accept_certificate
+            || self.legacy_tls
+            || self.no_legacy_tls
+            || self.accept_other_machine
             || !self.labels.is_empty()
     }
 }
@@ -87,28 +99,30 @@ pub(super) async fn update(options: UpdateBmc, io: &mut Io<'_>) -> anyhow::Resul
     if options.url.is_some() || options.ipmi.is_some() {
         bmc.password = password::read(options.password_file.as_deref())?;
     }
-    let (name, output, skip_login) =
-        (options.bmc.clone(), options.output.clone(), options.skip_login);
+    let (name, output) = (options.bmc.clone(), options.output.clone());
+    let (skip_login, accept_other_machine) = (options.skip_login, options.accept_other_machine);
+    let send = SendOptions { skip_login, accept_other_machine, force: false };
     apply(&mut bmc, options)?;
-    store(bmc, &name, skip_login, output, io).await
+    store(bmc, &name, send, output, io).await
 }
 
 /// Changes the stored password.
 pub(super) async fn set_password(options: SetPassword, io: &mut Io<'_>) -> anyhow::Result<()> {
     let mut bmc = pb::Bmc::find(io.channel, &options.bmc, View::Basic).await?;
     bmc.password = password::read(options.password_file.as_deref())?;
-    store(bmc, &options.bmc, options.skip_login, options.output, io).await
+    let send = SendOptions { skip_login: options.skip_login, ..SendOptions::default() };
+    store(bmc, &options.bmc, send, options.output, io).await
 }
 
 async fn store(
     bmc: pb::Bmc,
     name: &str,
-    skip_login: bool,
+    options: SendOptions,
     output: Format,
     io: &mut Io<'_>,
 ) -> anyhow::Result<()> {
     // An empty mask leaves an empty password unchanged.
-    let updated = io.call(bmc.update_request(None, skip_login)).await;
+    let updated = io.call(bmc.update_request(None, options)).await;
     let updated = updated.map_err(|status| with_hint(status, name))?;
     resource::print(updated.bmc.as_slice(), output, io).await
 }
@@ -142,12 +156,16 @@ fn apply(bmc: &mut pb::Bmc, options: UpdateBmc) -> anyhow::Result<()> {
             if options.accept_certificate {
                 redfish.certificate_sha256.clear();
             }
+            redfish.legacy_tls =
+                (redfish.legacy_tls || options.legacy_tls) && !options.no_legacy_tls;
         }
         Some(Protocol::Ipmi(ipmi)) => {
             let of_redfish = options.system.is_some()
                 || options.certificate_sha256.is_some()
-                || options.accept_certificate;
-            anyhow::ensure!(!of_redfish, "systems and certificates are for Redfish only");
+                || options.accept_certificate
+                || options.legacy_tls
+                || options.no_legacy_tls;
+            anyhow::ensure!(!of_redfish, "systems, certificates and TLS are for Redfish only");
             if let Some(suite) = options.cipher_suite {
                 ipmi.cipher_suite = suite;
             }

@@ -111,7 +111,7 @@ mod machines {
                 &self,
                 request: Request<pb::UpdateHardwareRequest>,
             ) -> Result<Response<pb::UpdateHardwareResponse>, Status> {
-                let pb::UpdateHardwareRequest { hardware, update_mask } = request.into_inner();
+                let pb::UpdateHardwareRequest { hardware, update_mask, .. } = request.into_inner();
                 let update = hardware.unwrap();
                 let mut stored = self.0.lock().unwrap();
                 let old = stored.machines.get(&update.id).ok_or_else(missing)?.clone();
@@ -147,6 +147,7 @@ mod machines {
             set_hardware_state: SetHardwareStateRequest => SetHardwareStateResponse,
             record_inventory: RecordInventoryRequest => RecordInventoryResponse,
             record_bmc_inventory: RecordBmcInventoryRequest => RecordBmcInventoryResponse,
+            check_bmc_identity: CheckBmcIdentityRequest => CheckBmcIdentityResponse,
             enrol_machine: EnrolMachineRequest => EnrolMachineResponse,
         }
     }
