@@ -38,7 +38,7 @@ ENTRYPOINT ["etcd"]
 
 # Every service but network boot.
 FROM ${BASE} AS tinwright
-RUN --mount=type=bind,source=lab/install.sh,target=/install.sh sh /install.sh ca-certificates curl ipmitool
+RUN --mount=type=bind,source=lab/install.sh,target=/install.sh sh /install.sh ca-certificates curl ipmitool openssl
 # Docker gives an empty volume the owner of the directory that it is mounted on.
 RUN install --directory --owner 10001 --group 10001 --mode 0700 /var/lib/tinwright /var/lib/tinwright/secrets \
         /srv/identities/netboot /srv/identities/metadata /srv/identities/gateway

@@ -9,19 +9,33 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 8] = [
+const LIBRARIES: [(&str, &[&str]); 11] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
     ("nouns", &["tinwright", "store", "runtime"]),
     ("dhcp", &[]),
+    ("syslog", &[]),
     ("tftp", &[]),
     ("mounts", &[]),
     ("containers", &[]),
+    ("yaml", &[]),
+    ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 8] =
-    ["actions", "fleet", "dhcp", "tftp", "imageapi", "mounts", "containers", "machine"];
+const SERVICE_LIBRARIES: [&str; 11] = [
+    "actions",
+    "fleet",
+    "dhcp",
+    "syslog",
+    "tftp",
+    "imageapi",
+    "mounts",
+    "containers",
+    "machine",
+    "pinned-tls",
+    "yaml",
+];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.
 const NAMES_SERVICES: [&str; 4] = ["all-in-one", "fuzz", "load", "rack"];
 /// Programs on machines and in clouds of other people, and the libraries they are made of: they contain no store.
@@ -39,7 +53,7 @@ const STORELESS: [&str; 11] = [
     "gateway",
 ];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 4] = ["actions", "dhcp", "tftp", "imageapi"];
+const PURE: [&str; 6] = ["actions", "dhcp", "tftp", "syslog", "imageapi", "yaml"];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];

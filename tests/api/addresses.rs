@@ -184,6 +184,7 @@ async fn an_address_is_free_once_its_object_is_deleted_or_has_it_no_longer() {
     let request = |hardware: &hw::Hardware| hw::UpdateHardwareRequest {
         hardware: Some(hw::Hardware { revision: 0, ..hardware.clone() }),
         update_mask: None,
+        force: true,
     };
     site.hardware().update_hardware(request(&update)).await.unwrap();
     assert_eq!(site.machine("10.0.1.2").await.unwrap_err().code(), Code::AlreadyExists);

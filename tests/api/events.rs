@@ -41,7 +41,7 @@ async fn an_event_names_the_caller_the_call_and_the_change() {
     let made = operator.create_hardware(create("n1")).await.unwrap().into_inner();
     let made = made.hardware.unwrap();
     let update = Hardware { manufacturer: "Acme".into(), ..made.clone() };
-    let update = UpdateHardwareRequest { hardware: Some(update), update_mask: None };
+    let update = UpdateHardwareRequest { hardware: Some(update), update_mask: None, force: false };
     operator.update_hardware(update).await.unwrap();
     let id = made.id.clone();
     let to = State::Maintenance.into();

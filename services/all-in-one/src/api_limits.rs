@@ -5,10 +5,14 @@ use std::time::Duration;
 use runtime::serve::{AnonymousLimits, ConnectionLimits};
 
 const MAX_CONNECTIONS: usize = 16_384;
-const MAX_CONNECTIONS_PER_ADDRESS: usize = 4096;
+const MAX_CONNECTIONS_PER_SOURCE: usize = 4096;
+/// Prefix length of an IPv6 network that counts as one source: one client may have all of it.
+const IPV6_PREFIX_LENGTH: u8 = 64;
 const MAX_ANONYMOUS_CONNECTIONS: usize = 1024;
-const MAX_ANONYMOUS_CONNECTIONS_PER_ADDRESS: usize = 64;
+const MAX_ANONYMOUS_CONNECTIONS_PER_SOURCE: usize = 64;
 const MAX_ANONYMOUS_CALLS_PER_CONNECTION: u32 = 8;
+/// Maximum number of bytes of requests that are buffered for a connection: HTTP/2's smallest value.
+const ANONYMOUS_WINDOW_BYTES: u32 = 65_535;
 /// A worker without a certificate makes one call.
 const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
 
@@ -16,13 +20,16 @@ const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
 pub(crate) fn connections(open_files: Option<u64>) -> ConnectionLimits {
     let half = open_files.and_then(|limit| usize::try_from(limit / 2).ok());
     let total = half.map_or(MAX_CONNECTIONS, |half| half.min(MAX_CONNECTIONS));
+    let anonymous = MAX_ANONYMOUS_CONNECTIONS.min(total / 2);
     ConnectionLimits {
         total,
-        per_address: MAX_CONNECTIONS_PER_ADDRESS,
+        per_source: MAX_CONNECTIONS_PER_SOURCE,
+        ipv6_prefix_length: IPV6_PREFIX_LENGTH,
         anonymous: Some(AnonymousLimits {
-            total: MAX_ANONYMOUS_CONNECTIONS.min(total / 2),
-            per_address: MAX_ANONYMOUS_CONNECTIONS_PER_ADDRESS,
+            total: anonymous,
+            per_source: MAX_ANONYMOUS_CONNECTIONS_PER_SOURCE.min(anonymous / 2),
             max_concurrent_streams: MAX_ANONYMOUS_CALLS_PER_CONNECTION,
+            window_bytes: ANONYMOUS_WINDOW_BYTES,
             lifetime: ANONYMOUS_LIFETIME,
         }),
         ..ConnectionLimits::default()
@@ -43,5 +50,12 @@ mod tests {
         assert_eq!(limits(Some(20_000)), (10_000, Some(1024)));
         assert_eq!(limits(Some(u64::MAX)), (16_384, Some(1024)));
         assert_eq!(limits(None), (16_384, Some(1024)));
+    }
+
+    #[test]
+    fn one_source_has_at_most_half_of_the_connections_without_a_role() {
+        let limits = |open_files| connections(open_files).anonymous.map(|limits| limits.per_source);
+        assert_eq!(limits(Some(256)), Some(32));
+        assert_eq!(limits(None), Some(64));
     }
 }

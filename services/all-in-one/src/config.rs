@@ -315,6 +315,15 @@ pub struct Netboot {
     pub syslog: Option<Syslog>,
 }
 
+impl Netboot {
+    /// Returns the URLs below which its public files are served.
+    pub fn files_urls(&self) -> Vec<String> {
+        let url = |link: &NetbootLink| format!("http://{}:{}/files/", link.address, link.http_port);
+        let links = self.files.iter().flat_map(|_| &self.links);
+        links.map(url).collect()
+    }
+}
+
 impl Config {
     /// Merges and parses the options of all sources, and checks them.
     pub fn load(command_line: CommandLine) -> anyhow::Result<Self> {

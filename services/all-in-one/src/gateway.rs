@@ -1,5 +1,6 @@
 //! The gateway: binds its sockets, connects its doors to the services, and starts it.
 
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use gateway::{Backend, Door, Gateway, GatewaySettings, ial, imageapi, mirror};
 use runtime::Clock;
 use runtime::listen::Sockets;
 use runtime::revocation::Revocations;
-use runtime::serve::{self, ConnectionLimits, Transport};
+use runtime::serve::{self, AnonymousLimits, ConnectionLimits, Transport};
 use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
 use tokio::net::TcpListener;
@@ -23,8 +24,20 @@ use crate::revocations_known;
 
 /// The most connections at a time, if the process may have as many open files.
 const MAX_CONNECTIONS: usize = 4096;
-/// The most connections from one address.
-const MAX_CONNECTIONS_PER_ADDRESS: usize = 1024;
+/// Maximum number of connections from one source.
+const MAX_CONNECTIONS_PER_SOURCE: usize = 1024;
+/// Prefix length of an IPv6 network that counts as one source: one client may have all of it.
+const IPV6_PREFIX_LENGTH: u8 = 64;
+/// Maximum number of connections whose clients have not authenticated themselves.
+const MAX_ANONYMOUS_CONNECTIONS: usize = 1024;
+/// Maximum number of them from one source. A platform may ask for the state of 400 machines at
+/// once, over a connection for each, and no client is known during the TLS handshake.
+const MAX_ANONYMOUS_CONNECTIONS_PER_SOURCE: usize = 512;
+/// Maximum number of bytes of requests that are buffered for an HTTP/2 connection without a client
+/// certificate. Connections of clients with an API key keep this limit.
+const ANONYMOUS_WINDOW_BYTES: u32 = 256 * 1024;
+/// Time within which a client has to authenticate itself, longer than that of each request.
+const ANONYMOUS_LIFETIME: Duration = Duration::from_secs(60);
 /// The most requests that one HTTP/2 connection may have open.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
 /// The largest head of a request.
@@ -100,11 +113,10 @@ impl Bound {
     }
 }
 
-/// Returns the doors, one line each.
+/// Returns all doors.
 fn doors(gateway: &Gateway, ial: ial::IalSettings) -> Vec<Door> {
-    let [ial, ial_behind_a_slash] = ial::doors(gateway, ial);
-    let [imageapi, of_nodes] = imageapi::doors(gateway);
-    vec![mirror::door(gateway), ial, ial_behind_a_slash, imageapi, of_nodes]
+    let (ial, imageapi) = (ial::doors(gateway, ial), imageapi::doors(gateway));
+    iter::once(mirror::door(gateway)).chain(ial).chain(imageapi).collect()
 }
 
 fn transport(
@@ -129,9 +141,11 @@ fn limits(
 ) -> ConnectionLimits {
     // The API, the store and downloads need the other files.
     let quarter = open_files::limit().and_then(|limit| usize::try_from(limit / 4).ok());
+    let total = quarter.map_or(MAX_CONNECTIONS, |quarter| quarter.min(MAX_CONNECTIONS));
     ConnectionLimits {
-        total: quarter.map_or(MAX_CONNECTIONS, |quarter| quarter.min(MAX_CONNECTIONS)),
-        per_address: MAX_CONNECTIONS_PER_ADDRESS,
+        total,
+        per_source: MAX_CONNECTIONS_PER_SOURCE,
+        ipv6_prefix_length: IPV6_PREFIX_LENGTH,
         exempt: settings.trusted_proxies.clone(),
         max_head_bytes: MAX_HEAD_BYTES,
         head_timeout: HEAD_TIMEOUT,
@@ -139,8 +153,21 @@ fn limits(
         max_concurrent_streams: MAX_CONCURRENT_STREAMS,
         revocations: revocations.clone(),
         authority: Some(certificates.site.clone()),
-        // A client with an API key has no role on its connection.
-        anonymous: None,
+        // The gateway's doors identify a client with an API key.
+        anonymous: Some(anonymous_limits(total)),
+        ..ConnectionLimits::default()
+    }
+}
+
+/// Returns the limits on connections of unknown clients, where `connections` are allowed in all.
+fn anonymous_limits(connections: usize) -> AnonymousLimits {
+    let total = MAX_ANONYMOUS_CONNECTIONS.min(connections / 2);
+    AnonymousLimits {
+        total,
+        per_source: MAX_ANONYMOUS_CONNECTIONS_PER_SOURCE.min(total / 2),
+        max_concurrent_streams: MAX_CONCURRENT_STREAMS,
+        window_bytes: ANONYMOUS_WINDOW_BYTES,
+        lifetime: ANONYMOUS_LIFETIME,
     }
 }
 
@@ -150,4 +177,19 @@ fn backend(endpoints: &Endpoints) -> Backend {
         services
             .map(|service| (service.to_string(), endpoints.channel(Service::Gateway, *service))),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_source_has_at_most_half_of_the_connections_of_unknown_clients() {
+        let limits = |connections| {
+            let limits = anonymous_limits(connections);
+            (limits.total, limits.per_source)
+        };
+        assert_eq!(limits(4096), (1024, 512));
+        assert_eq!(limits(1024), (512, 256));
+    }
 }

@@ -3,7 +3,7 @@
 use hardware::records::HardwareKind;
 use instance::instances::InstanceKind;
 use instance::instances::hostname_scopes::scope_hostnames;
-use power::migration::name_the_protocol;
+use power::migration::{claim_addresses, name_the_protocol};
 use store::schema::Migration;
 use workflow::workflows::{WorkflowKind, index_live_workflows};
 
@@ -21,5 +21,6 @@ pub(crate) fn all() -> Vec<Migration> {
         Migration::reseal_requests("encrypt the digests of requests", &REQUEST_OWNERS),
         name_the_protocol(),
         scope_hostnames(),
+        claim_addresses(),
     ]
 }

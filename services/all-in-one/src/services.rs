@@ -35,7 +35,7 @@ use uuid::Uuid;
 use workflow::lifecycle::WorkerTimeouts;
 use workflow::worker_enrollment::{IssueError, IssuedCertificate};
 
-use crate::config::{Config, Service, Storage};
+use crate::config::{Config, Netboot, Service, Storage};
 use crate::endpoints::Endpoints;
 use crate::events::refusals::{self, Refusals};
 use crate::events::{OwnerEvents, origin};
@@ -58,6 +58,8 @@ struct ServiceSettings {
     source_check: Option<SourceCheck>,
     /// True if other processes may use the store at the same time.
     has_replicas: bool,
+    /// URLs below which this process serves public files.
+    own_files: Vec<String>,
 }
 
 impl ServiceSettings {
@@ -67,6 +69,7 @@ impl ServiceSettings {
             worker_timeouts: config.worker_timeouts,
             source_check: Some(config.boot_source_check),
             has_replicas: matches!(config.store, Storage::Etcd(_)),
+            own_files: config.netboot.as_ref().map(Netboot::files_urls).unwrap_or_default(),
         }
     }
 }
@@ -133,7 +136,8 @@ fn instance(parts: &Parts<'_>) -> Made {
         workflow: to(Service::Workflow),
         power: to(Service::Power),
     };
-    Ok(Box::new(instance::Api::new(parts.store(), called, Clock::system(), parts.stop())))
+    let api = instance::Api::new(parts.store(), called, Clock::system(), parts.stop());
+    Ok(Box::new(api.with_own_files(parts.settings.own_files.clone())))
 }
 
 fn node(parts: &Parts<'_>) -> Made {

@@ -17,7 +17,7 @@ async fn order(client: &Client, machine: &str) -> Result<Value, Status> {
 
 /// Gives the machine a BMC that does not answer.
 async fn create_bmc(site: &Client, machine: &str) {
-    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
+    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1", "system_id": machine}});
     let create = json!({"bmc": bmc, "skip_login": true});
     site.call("PowerService/CreateBmc", create).await.unwrap();
 }

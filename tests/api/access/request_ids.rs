@@ -17,7 +17,7 @@ fn requests(site: &Site, n: usize) -> Vec<(&'static str, Value)> {
         json!({"name": format!("n{n}"), "subnet_id": site.id("subnet"), "first": at, "last": at});
     let group = format!("n{n}");
     let binding = json!({"location_id": site.id("location"), "tenant": "acme", "group": group});
-    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
+    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:2", "system_id": machine}});
     let stack = json!({"name": format!("n{n}"), "containers": containers("/sbin/init")});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     let plain = PLAIN_NOUNS.iter().map(|noun| (noun.create, noun.creation(&format!("n{n}"))));

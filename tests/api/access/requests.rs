@@ -156,7 +156,7 @@ fn workflows(site: &Site) -> Vec<(&'static str, Value)> {
 fn power(site: &Site) -> Vec<(&'static str, Value)> {
     let machine = site.id("maintained");
     let renamed = json!({"id": site.id("bmc"), "username": "x"});
-    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:1"}});
+    let bmc = json!({"hardware_id": machine, "redfish": {"url": "https://127.0.0.1:2"}});
     let job = json!({"hardware_id": machine, "operations": [{"power": "POWER_ON"}]});
     vec![
         ("PowerService/CreateBmc", json!({"bmc": bmc, "skip_login": true})),

@@ -182,7 +182,7 @@ async fn the_requests_of_the_refused_calls_change_something_when_they_are_admitt
         outcome.unwrap_or_else(|status| panic!("{name}: {status}"));
         assert_ne!(changed_keys(&before, &reader.read().await), [""; 0], "{name}");
     }
-    let reads = ["Explain", "Get", "List", "Read", "Watch"];
+    let reads = ["Check", "Explain", "Get", "List", "Read", "Watch"];
     for method in methods() {
         let is_named = |name: &str| path(&method).ends_with(name);
         let is_covered = requests.iter().map(|(name, _)| name).chain(WITHOUT_CHANGE);

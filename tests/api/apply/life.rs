@@ -57,7 +57,7 @@ pub async fn rack(operator: &Operator) {
     until_instance(operator, "node-15", "state", "STATE_ACTIVE").await;
     until_instance(operator, "node-16", "state", "STATE_FAILED").await;
     until_instance(operator, "node-17", "state", "STATE_ACTIVE").await;
-    operator.ok("instance delete node-17").await;
+    operator.ok("instance delete node-17 --yes").await;
     until_instance(operator, "node-17", "state_reason", "node-17 has no BMC: restart it").await;
     until_instance(operator, "node-02", "install_time", "2").await;
     operator.ok("hardware set-state node-10 maintenance --reason fan").await;

@@ -50,6 +50,11 @@ async fn an_object_that_gets_another_name_and_a_dry_run_are_reported_as_they_are
     let copied =
         "kind: Hardware\nname: x\nstate: provisionable\ninterfaces: [{mac: 02-00-00-00-00-01}]\n";
     let path = operator.file("x.yaml", copied);
+    let refused = operator.run(&format!("apply -f {path}")).await.1.unwrap_err();
+    let (_, id) = refused[0]
+        .split_once("is the MAC of node-1, not of x: to rename it, add to the file: ")
+        .unwrap();
+    let path = operator.file("x.yaml", &format!("{copied}{id}\n"));
     let printed = operator.ok(&format!("apply -f {path}")).await;
     assert_eq!(printed, "hardware/x changed (its name was node-1)\n");
     for (state, command) in
@@ -171,7 +176,7 @@ async fn what_lists_print_as_references_is_what_commands_take() {
         operator.ok(&format!("instance get {} -o jsonpath={{.id}}", reference.trim())).await,
         id
     );
-    operator.ok(&format!("instance delete {} --wait", reference.trim())).await;
+    operator.ok(&format!("instance delete {} --yes --wait", reference.trim())).await;
     let left = operator.ok("instance list -o jsonpath={.items[*].hostname}").await;
     assert_eq!(left.trim(), "", "the instance whose host name was node-2 is gone");
     let gone = operator.ok(&format!("instance wait {} --for gone", reference.trim())).await;

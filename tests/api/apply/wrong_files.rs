@@ -281,7 +281,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "apiVersion: tinkerbell.org/v1alpha1\nkind: Hardware\nmetadata: {name: [a]}",
-        ":1: name: is a list, not a text",
+        ":1: metadata.name is not a text",
     ),
     (
         "apiVersion: tinkerbell.org/v1alpha1\nkind: Workflow\nmetadata: {}\nspec: {templateRef: a}",

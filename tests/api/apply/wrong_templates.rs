@@ -10,7 +10,15 @@ const ACTIONS: &[(&str, &str)] = &[
         "{name: a, image: 'quay.io/acme/ownthing:v1'}",
         "no action ownthing (image quay.io/acme/ownthing:v1); actions: ",
     ),
-    ("{name: a, image: waitdaemon}", "did you mean reboot?"),
+    ("{name: a, image: waitdaemon}", "waitdaemon needs IMAGE"),
+    (
+        "{name: a, image: waitdaemon, environment: {IMAGE: image2disk}}",
+        "waitdaemon does not start image2disk",
+    ),
+    (
+        "{name: a, image: waitdaemon, environment: {IMAGE: 'quay.io/tinkerbell/actions/kexec:v1'}}",
+        "kexec needs BLOCK_DEVICE",
+    ),
     (
         "{name: a, image: image2disk, environment: {IMG_ULR: u, DEST_DISK: d}}",
         "image2disk needs IMG_URL",

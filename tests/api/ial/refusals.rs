@@ -54,3 +54,11 @@ async fn every_request_that_has_to_be_refused_is_refused_as_the_table_says() {
     objects::limits(&site).await;
     site.end().await;
 }
+
+#[tokio::test]
+async fn an_order_has_the_zone_of_its_machine_and_a_host_name_of_its_own() {
+    let site = IalSite::start().await;
+    objects::zones(&site).await;
+    objects::host_names_at_once(&site).await;
+    site.end().await;
+}

@@ -185,7 +185,7 @@ impl IalSite {
         netboot.call("InstanceService/ReportScript", report).await.unwrap();
         let is_active = async || self.instance(server).await["state"] == "STATE_ACTIVE";
         until(is_active, "the instance is active").await;
-        let redfish = json!({"url": "https://127.0.0.1:1"});
+        let redfish = json!({"url": "https://127.0.0.1:1", "system_id": machine});
         let bmc =
             json!({"hardware_id": machine, "redfish": redfish, "username": "u", "password": "p"});
         let bmc = json!({"bmc": bmc, "skip_login": true});

@@ -63,6 +63,23 @@ async fn containers(api: &ImageApi) -> Vec<Value> {
     listed.as_array().unwrap().clone()
 }
 
+/// Returns the answer of the node. Calls are refused while it is not connected.
+async fn answer(
+    gateway: &ImageApi,
+    method: &Method,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: Option<&Value>,
+) -> (StatusCode, Value) {
+    let mut answer = (StatusCode::SERVICE_UNAVAILABLE, Value::Null);
+    let is_there = async || {
+        answer = gateway.send(method.clone(), target, headers, body.cloned()).await;
+        answer.0 != StatusCode::SERVICE_UNAVAILABLE
+    };
+    until(is_there, "the node is connected").await;
+    answer
+}
+
 /// Waits until nothing is mounted any more.
 async fn until_unmounted(socket: &ImageApi) {
     let is_empty = async || {
@@ -158,11 +175,11 @@ fn calls_are_done_once_wherever_their_stream_is_cut() {
                     Some(created) => (format!("{CONTAINERS}?id={}", created["id"]), None),
                     None => (CONTAINERS.to_owned(), Some(container(host))),
                 };
-                let first = gateway.send(method.clone(), &target, &key, body.clone()).await;
+                let first = answer(&gateway, &method, &target, &key, body.as_ref()).await;
                 let case = format!("seed {SEED}, {method} {n}, cut {cut:?} after {position}");
                 assert!(first.0.is_success(), "{case}: {first:?}");
                 assert_eq!(containers(&socket).await.len(), count, "{case}");
-                let again = gateway.send(method, &target, &key, body).await;
+                let again = answer(&gateway, &method, &target, &key, body.as_ref()).await;
                 assert_eq!(again, first, "{case}");
                 assert_eq!(containers(&socket).await.len(), count, "{case}");
             }

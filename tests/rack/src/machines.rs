@@ -355,6 +355,12 @@ impl Hypervisor {
         run(self.virsh().arg("--quiet").args(arguments))
     }
 
+    /// Plugs the network cable of `machine`, which is on, in, or pulls it out.
+    pub fn plug_cable_now(&self, machine: &Machine, is_plugged: bool) -> anyhow::Result<()> {
+        let state = if is_plugged { "up" } else { "down" };
+        run(self.virsh().args(["--quiet", "domif-setlink", &machine.name, &machine.mac, state]))
+    }
+
     fn virsh(&self) -> Command {
         let mut virsh = Command::new("virsh");
         virsh.args(["-c", &self.uri]);

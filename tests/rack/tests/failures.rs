@@ -51,6 +51,9 @@ fn make_small_images(folder: &Path) {
     let (raw, small) = (folder.join("small.raw"), folder.join(SMALL));
     let mut bytes = vec![0; SMALL_BYTES];
     Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut bytes);
+    // A boot sector without partitions: other contents are refused.
+    bytes[446..510].fill(0);
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
     std::fs::write(&raw, bytes).unwrap();
     setup::run(Command::new("zstd").args(["--quiet", "--rm", "-o"]).args([&small, &raw])).unwrap();
     let whole = std::fs::read(small).unwrap();

@@ -51,9 +51,48 @@ fn passes(site: &Site, machine: &Machine) {
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_are_switched_by_their_bmcs() {
     let site = Site::start(&osie().unwrap(), &images().unwrap()).await.unwrap();
+    let mut machines = Vec::new();
     for (number, firmware) in [(1, Firmware::Bios), (2, Firmware::Uefi)] {
         let machine = Machine::new(&site.lab, number, firmware).unwrap();
         site.add_machine(&machine).await.unwrap();
         tokio::task::block_in_place(|| passes(&site, &machine));
+        machines.push(machine);
     }
+    tokio::task::block_in_place(|| swapped_bmcs_switch_nothing_off(&site, &machines));
+}
+
+/// Swaps the BMCs of two machines that are on, as if their cables were: no job switches anything.
+fn swapped_bmcs_switch_nothing_off(site: &Site, machines: &[Machine]) {
+    let [first, second] = machines else { panic!("two machines") };
+    for machine in machines {
+        power(site, &["on", &machine.name, "--wait"]);
+    }
+    let control = |machine: &Machine, system: &str| {
+        power(site, &["bmc", "update", &machine.name, "--system", system, "--skip-login"]);
+    };
+    // The records never have the same BMC.
+    let taken = refused(site, &["bmc", "update", &first.name, "--system", &second.uuid]);
+    assert!(taken.contains(&format!("is the BMC of {} already", second.name)), "{taken}");
+    control(first, "none");
+    control(second, &first.uuid);
+    control(first, &second.uuid);
+    let runs = || [first, second].map(|machine| site.hypervisor.run_of(machine).unwrap());
+    let before = runs();
+    assert!(before.iter().all(Option::is_some), "both are on");
+    for machine in machines {
+        let reason = refused(site, &["off", &machine.name, "--wait"]);
+        assert!(reason.contains("the BMC lists UUID"), "{reason}");
+    }
+    assert_eq!(runs(), before, "nothing is switched off");
+    for machine in machines {
+        let bmc = power(site, &["bmc", "get", &machine.name, "-o", "json"]);
+        assert!(bmc.contains("\"warning\""), "{bmc}");
+    }
+}
+
+/// Runs `tinwright power` with these words, which has to fail. Returns its error.
+fn refused(site: &Site, words: &[&str]) -> String {
+    let output = site.server.cli().arg("power").args(words).output().unwrap();
+    assert!(!output.status.success(), "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
 }

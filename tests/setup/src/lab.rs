@@ -147,7 +147,7 @@ impl Lab {
                     ["tinwright", "boot", "list", ..] => {
                         anyhow::ensure!(printed.lines().count() > 1, "no boots: {printed}");
                     }
-                    ["tinwright", "instance", "delete", machine] => {
+                    ["tinwright", "instance", "delete", machine, "--yes"] => {
                         self.wait_until_free(service, machine)?;
                     }
                     _ => anyhow::bail!("the test does not know the result of {command:?}"),
@@ -269,7 +269,7 @@ impl Lab {
   {compose} exec replica-1 tinwright instance list
   {compose} logs machine                      the machine's console
   {compose} stop replica-1 etcd-2             nothing is missed
-  {compose} exec replica-2 tinwright instance delete lab-1
+  {compose} exec replica-2 tinwright instance delete lab-1 --yes
   nsenter --net=/run/netns/{name} curl --insecure https://127.0.0.1:8080/openapi.json
 
 Ctrl-C removes the lab."

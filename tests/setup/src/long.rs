@@ -36,6 +36,10 @@ pub(crate) enum Part {
     Package,
     /// The agent of a node is killed at each step, and again at each step of its recovery
     Nodes,
+    /// 200 images of random structure, written to disks of several geometries
+    Images,
+    /// 1,000 BMCs with random quirks
+    Bmcs,
     /// Ten minutes of fuzzing for each codec
     Fuzz,
     /// Five runs of the rack's restarts with two machines, each with another seed
@@ -85,6 +89,8 @@ impl Part {
             Self::Upgrade => &["processes::recorded", "processes::rolling"],
             Self::Package => &["package"],
             Self::Nodes => &["program"],
+            Self::Images => &["actions"],
+            Self::Bmcs => &["bmc"],
             Self::Restarts => &["restarts"],
             Self::Fuzz | Self::Lab => &[],
         }
@@ -92,7 +98,12 @@ impl Part {
 
     fn run(self) -> anyhow::Result<()> {
         match self {
-            Self::Histories | Self::Openapi | Self::Package | Self::Nodes => self.run_ignored(),
+            Self::Histories
+            | Self::Openapi
+            | Self::Package
+            | Self::Nodes
+            | Self::Images
+            | Self::Bmcs => self.run_ignored(),
             Self::Journeys => {
                 setup::long_packages()?;
                 self.run_ignored()

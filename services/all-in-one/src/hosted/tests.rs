@@ -46,7 +46,8 @@ const NOT_APPLIED: [(&str, &str); 9] = [
     ("event", "recorded with a change"),
 ];
 /// Kinds in the sources that no service shows, and the reasons.
-const NOT_SHOWN: [(&str, &str); 1] = [("power FormerBmc", "of a migration")];
+const NOT_SHOWN: [(&str, &str); 2] =
+    [("power FormerBmc", "of a migration"), ("power UnclaimedBmc", "of a migration")];
 
 /// A kind of records of a service.
 pub(crate) struct HostedKind {

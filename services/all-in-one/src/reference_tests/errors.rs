@@ -111,6 +111,7 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("OCCUPANT", "the named instance does not occupy the machine"),
     ("OCCUPIED", "an instance occupies the machine"),
+    ("OTHER_MACHINE", "the BMC lists another machine than that of its record"),
     ("OTHER_TENANT", "the grant is of another tenant than the instance"),
     ("PROTECTED", "the object is protected"),
     ("QUEUE", "the queue of the machine is full, or it has a workflow that must not be passed"),
@@ -129,6 +130,7 @@ const REASONS: &[(&str, &str)] = &[
     ("TEMPLATE", "the template cannot be rendered for the machine"),
     ("TENANT_DELETED", "a tenant of this name was deleted; the name is not used again"),
     ("TENANT_IN_USE", "the tenant has objects"),
+    ("TOO_LATE", "the workflow's outcome is decided, or its machine leaves the last boot already"),
     ("TOO_MANY_ATTACHED", "the instance has as many grants as an instance may have"),
     ("WORKFLOW", "a workflow of the machine has not ended"),
     ("ZONE_IN_USE", "machines stand in the zone"),
@@ -147,8 +149,8 @@ const FOLDERS: [&str; 10] = [
     ".",
 ];
 /// Texts in capitals in their sources that are no reasons.
-const OTHER_TEXTS: &str = "ADMINISTRATOR BIOS CARGO_PKG_VERSION DEST_DISK DHCP FALSE IPMI_PASSWORD JSON LC_ALL OUT_DIR PATH POST RAKP \
-    SYSLOG TRUE UEFI UUID VLANID WIPE_DISKS";
+const OTHER_TEXTS: &str = "ADMINISTRATOR ARCHIVE_URL BIOS CARGO_PKG_VERSION DEST_DISK DHCP FALSE IMG_URL IPMI_PASSWORD JSON LC_ALL \
+    OPERATOR OUT_DIR PATCH PATH POST RAKP SYSLOG TRUE UEFI UUID VLANID WIPE_DISKS";
 
 /// A reason in the sources.
 #[derive(Default)]

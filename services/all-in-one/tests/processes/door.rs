@@ -8,7 +8,7 @@ use super::process::{Place, Process, arguments, free_address, soon};
 const CONTROL: &str = "address,hardware,identity,instance,power,workflow";
 
 /// Runs the client with `words` as an admin of the site at `control`, which has to succeed. Returns its output.
-fn client_output(control: &Process, words: &[&str]) -> String {
+pub(super) fn client_output(control: &Process, words: &[&str]) -> String {
     let (server, secrets) = (format!("https://{}", control.place.grpc), control.place.secrets());
     let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
     command.args(words).args(["--server", &server]).arg("--secrets").arg(secrets);

@@ -192,7 +192,8 @@ impl<'a> Site<'a> {
         let mut changed = found.unwrap();
         changed.interfaces[0].mac = "52:54:00:00:00:02".into();
         let update_mask = Some(prost_types::FieldMask { paths: vec!["interfaces".into()] });
-        let update = hw::UpdateHardwareRequest { hardware: Some(changed), update_mask };
+        let update =
+            hw::UpdateHardwareRequest { hardware: Some(changed), update_mask, force: true };
         let refused = machines.update_hardware(update).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     }

@@ -70,7 +70,8 @@ impl Site {
         let labels = [("n".to_owned(), value.to_string())].into();
         let hardware = hw::Hardware { id: machine.id.clone(), labels, ..Default::default() };
         let update_mask = Some(prost_types::FieldMask { paths: vec!["labels".into()] });
-        let request = hw::UpdateHardwareRequest { hardware: Some(hardware), update_mask };
+        let request =
+            hw::UpdateHardwareRequest { hardware: Some(hardware), update_mask, force: false };
         self.hardware.update_hardware(request).await.map(drop)
     }
 

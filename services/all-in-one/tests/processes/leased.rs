@@ -165,7 +165,8 @@ fn what_wants_an_address_that_a_client_leases_is_refused_by_the_name_of_the_clie
             let mut own = found.hardware.unwrap();
             let reserved = machine(MAC, POOLED).hardware.unwrap().interfaces.remove(0).dhcp;
             own.interfaces[0].dhcp = reserved;
-            let update = hw::UpdateHardwareRequest { hardware: Some(own), update_mask: None };
+            let update =
+                hw::UpdateHardwareRequest { hardware: Some(own), update_mask: None, force: true };
             operator.hardware().update_hardware(update).await.unwrap();
             let refused = operator.create(Kind::Grant).await.unwrap_err();
             assert!(refused.message().contains("is reserved for machine"), "{refused}");

@@ -126,8 +126,11 @@ impl<'a> Site<'a> {
             self.hardware().get_hardware(request).await.unwrap().into_inner().hardware.unwrap();
         hardware.interfaces[0].dhcp.as_mut().unwrap().address = at(address);
         let mask = prost_types::FieldMask { paths: vec!["interfaces".into()] };
-        let request =
-            hw::UpdateHardwareRequest { hardware: Some(hardware), update_mask: Some(mask) };
+        let request = hw::UpdateHardwareRequest {
+            hardware: Some(hardware),
+            update_mask: Some(mask),
+            force: true,
+        };
         let stored = self.hardware().update_hardware(request).await?.into_inner().hardware;
         Ok(stored.unwrap().revision)
     }

@@ -155,7 +155,8 @@ impl Client {
         let mut wanted = made.clone();
         wanted.labels.insert("round".into(), "changed".into());
         let update_mask = Some(prost_types::FieldMask { paths: vec!["labels".into()] });
-        let request = hw::UpdateHardwareRequest { hardware: Some(wanted.clone()), update_mask };
+        let request =
+            hw::UpdateHardwareRequest { hardware: Some(wanted.clone()), update_mask, force: true };
         let changed =
             self.until_answered(request, |mut it, request| async move {
                 it.update_hardware(request).await

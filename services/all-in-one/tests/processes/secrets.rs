@@ -29,6 +29,8 @@ use super::process::{Place, Process, arguments, machine, soon};
 
 /// In each secret.
 const MARK: &str = "PlantedX7Q2";
+/// The first nine bytes of the mark in base64, which is how JSON has binary fields.
+const MARK_BASE64: &str = "UGxhbnRlZFg3";
 /// In a field that is stored in clear, to see that the search finds what is there.
 const CONTROL: &str = "ControlX7Q2";
 
@@ -48,6 +50,11 @@ tasks:
 
 fn secret(name: &str) -> String {
     format!("{MARK}-{name}")
+}
+
+/// Returns secret data that is not UTF-8. Its mark stands where base64 begins a new group.
+fn binary() -> Vec<u8> {
+    [&[0x1f, 0x8b, 0xff][..], secret("userdata-bytes").as_bytes()].concat()
 }
 
 /// Returns a response as JSON, with all of its fields.
@@ -76,7 +83,8 @@ impl Responses {
 
     fn assert_no_secret(&self) {
         for (name, bytes) in &self.0 {
-            assert!(!contains(bytes, MARK), "{name}: {}", String::from_utf8_lossy(bytes));
+            let has_secret = contains(bytes, MARK) || contains(bytes, MARK_BASE64);
+            assert!(!has_secret, "{name}: {}", String::from_utf8_lossy(bytes));
         }
     }
 }
@@ -228,6 +236,7 @@ impl Site {
         };
         let mut instances = InstanceServiceClient::new(self.admin.clone());
         let wrong = inst::Instance {
+            userdata_bytes: binary(),
             crypted_root_password: secret("plain password"),
             extra: secret("no JSON").into(),
             network_config: format!("[{{{}\n\t", secret("no YAML")),
@@ -238,7 +247,7 @@ impl Site {
             ..Default::default()
         };
         let refused = instances.create_instance(request(wrong)).await;
-        assert!(refused.is_err(), "three wrong fields");
+        assert!(refused.is_err(), "four wrong fields");
         self.responses.add("CreateInstance", json!(refused));
         let request = request(instance);
         self.responses.debug("a request for an instance", &request);
@@ -256,7 +265,22 @@ impl Site {
             }
         };
         soon(has_one).await;
+        self.replace_userdata(&made.id).await;
         made.id
+    }
+
+    /// Replaces the user data by data that is not text.
+    async fn replace_userdata(&mut self, instance: &str) {
+        let instance =
+            inst::Instance { id: instance.into(), userdata_bytes: binary(), ..Default::default() };
+        let request = inst::UpdateInstanceRequest {
+            instance: Some(instance),
+            update_mask: Some(prost_types::FieldMask { paths: vec!["userdata_bytes".into()] }),
+        };
+        self.responses.debug("a request for new user data", &request);
+        let mut instances = InstanceServiceClient::new(self.admin.clone());
+        let updated = instances.update_instance(request).await.unwrap().into_inner();
+        self.responses.debug("an instance with binary user data", &updated);
     }
 
     /// Creates an API key of a tenant.

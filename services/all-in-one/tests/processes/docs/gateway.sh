@@ -5,7 +5,7 @@ echo '{name: any, constraints: {architecture: x86_64}}' | tinwright model create
 tinwright template create -f docs/examples/debian.yaml
 echo password > pw
 for NAME in node-1 node-2 node-3; do
-    tinwright power bmc create --hardware $NAME --url https://198.51.100.2 --username admin --password-file pw --skip-login
+    tinwright power bmc create --hardware $NAME --url https://198.51.100.1${NAME#node-} --username admin --password-file pw --skip-login
 done
 cd /var/lib/tinwright
 block docs/gateway.md Clients 's/--role operator/& > key/; s/KEY=…/KEY=$(sed -n "s,.*: ,,p" key)/'

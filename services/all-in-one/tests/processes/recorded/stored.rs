@@ -172,7 +172,9 @@ impl Content {
 /// them.
 fn fields(debug: &str) -> Value {
     let (mut fields, mut name) = (serde_json::Map::new(), String::new());
-    for part in debug.split(['{', '}', ',']).map(str::trim).filter(|part| !part.is_empty()) {
+    // What closes a list or an option stands behind the last field, which a newer program may add.
+    let is_content = |part: &&str| !part.trim_matches([')', ']']).is_empty();
+    for part in debug.split(['{', '}', ',']).map(str::trim).filter(is_content) {
         let is_name = |text: &str| text.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
         let value = match part.split_once(": ") {
             Some((field, value)) if is_name(field) => {

@@ -69,6 +69,7 @@ impl Site<'_> {
         self.update("PowerService", "Bmc", changed, "username").await;
         let mut gone = create;
         gone["bmc"]["hardware_id"] = self.id("broken").into();
+        gone["bmc"]["ipmi"]["port"] = 2.into();
         self.create_and_delete("PowerService", "Bmc", gone).await;
     }
 
