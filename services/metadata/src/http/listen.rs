@@ -63,7 +63,9 @@ pub async fn serve_calls(
     router: Router,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let limits = service.connection_limits();
+    // A machine that subscribes has a connection for as long as it runs.
+    let limits =
+        ConnectionLimits { per_ipv6_network: MAX_CONNECTIONS, ..service.connection_limits() };
     let served = limited_tcp(listener, Transport::PlaintextCalls, limits, router, stop.clone());
     let stopped = async {
         stop.cancelled().await;
