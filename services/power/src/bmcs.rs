@@ -181,6 +181,11 @@ impl Bmcs {
         forget_address(&old, &mut new);
         if Address::of(&old) != Address::of(&new) {
             self.check_address_free(&new).await?;
+            if login != Login::Skip {
+                // It may be that of the machine at the former address: the login reads the new one.
+                // Without a login, the next job compares it.
+                new.system_uuid.clear();
+            }
         }
         let is_login_changed = (&new.username, &new.protocol) != (&old.username, &old.protocol);
         if is_login_changed || has_password || login == Login::AcceptMachine {
@@ -355,8 +360,6 @@ fn forget_address(old: &pb::Bmc, new: &mut pb::Bmc) {
     if Address::of(old) != Address::of(new) {
         new.warning.clear();
         new.shares_address = false;
-        // It may be that of the machine at the former address. The next login reads the new one.
-        new.system_uuid.clear();
     }
     let is_moved = host(old) != host(new);
     if is_moved {

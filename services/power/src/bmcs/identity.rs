@@ -108,8 +108,8 @@ impl Bmcs {
 
     /// Passes unless the machine that the BMC of the record `bmc` lists is known to be another one.
     /// The UUID of the record passes, also if it is that of another machine: somebody accepted it.
-    /// A record with a new address has no UUID, so that only records of machines and of other BMCs
-    /// decide.
+    /// At a new address the record has no UUID here, so that only records of machines and of other
+    /// BMCs decide.
     async fn check_listed(&self, bmc: &pb::Bmc, listed: &ListedMachine) -> Result<(), Error> {
         match compare(&listed.uuid, &bmc.system_uuid) {
             Comparison::Same => return Ok(()),

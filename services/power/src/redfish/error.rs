@@ -270,19 +270,19 @@ impl Error {
         self.verdict() == Some(Verdict::Never)
     }
 
-    /// True if it concerns the whole BMC, not only the requested resource: its connection, its
+    /// True if it concerns the whole BMC, not only the requested resource: its address, its
     /// certificate, or the login.
     pub(super) fn is_of_bmc(&self) -> bool {
         match self {
-            Self::Connection(_)
-            | Self::NoConnection
+            Self::NoConnection
             | Self::OldTls(_)
             | Self::Untrusted(_)
             | Self::CertificateChanged { .. }
             | Self::Denied(_)
             | Self::Tls(_)
             | Self::LegacyTls(_) => true,
-            Self::NoResponse
+            Self::Connection(_)
+            | Self::NoResponse
             | Self::Response(_)
             | Self::Task { .. }
             | Self::AmbiguousSystem(_)

@@ -19,6 +19,8 @@ const MAX_SYSTEMS: usize = 256;
 /// Timeout of the first slow system that is read to find one by its name. After it the others are
 /// read first.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of each later one.
+const LATER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The start of a system that is given by its path.
 const PATH_START: &str = "/redfish/";
 /// The properties that may have the name of a system.
@@ -72,50 +74,70 @@ impl Redfish {
         }
     }
 
-    /// Returns the URL of the system named `name`. Systems that cannot be read are left out. One that
-    /// does not answer soon is read after all others, which then have the time of any request: on a
-    /// slow BMC, to leave each of them would cost more time than to wait.
+    /// Returns the URL of the system named `name`. Systems that cannot be read are left out. Those
+    /// that do not answer soon are read after all others. On a slow BMC to leave each of them would
+    /// cost more time than to wait, so later ones have more time than the first.
     async fn find_by_name(&mut self, name: String, urls: Vec<Url>) -> Result<Url, Error> {
-        let mut unreadable = Unreadable::default();
-        let mut slow = None;
+        let mut search = NameSearch { name, ..NameSearch::default() };
+        let mut slow = Vec::new();
         for url in urls.into_iter().take(MAX_SYSTEMS) {
-            let limit = if slow.is_none() { FIRST_TIMEOUT } else { Duration::MAX };
-            let read = timeout(limit, self.has_name(&url, &name, &mut unreadable)).await;
-            let Ok(has_name) = read else {
-                slow = Some(url);
-                continue;
-            };
-            if has_name? {
+            let limit = if slow.is_empty() { FIRST_TIMEOUT } else { LATER_TIMEOUT };
+            match timeout(limit, self.has_name(&url, &mut search)).await {
+                Err(_elapsed) => slow.push(url),
+                Ok(has_name) => {
+                    if has_name? {
+                        return Ok(url);
+                    }
+                }
+            }
+        }
+        for url in slow {
+            if self.has_name(&url, &mut search).await? {
                 return Ok(url);
             }
         }
-        if let Some(url) = slow
-            && self.has_name(&url, &name, &mut unreadable).await?
-        {
-            return Ok(url);
-        }
-        Err(Error::NoSystem { name, unreadable })
+        Err(search.not_found())
     }
 
-    /// True if the system at `url` is named `name`. One that cannot be read is noted in
-    /// `unreadable`.
-    async fn has_name(
-        &mut self,
-        url: &Url,
-        name: &str,
-        unreadable: &mut Unreadable,
-    ) -> Result<bool, Error> {
+    /// True if the system at `url` has the name. One that cannot be read is noted in `search`.
+    async fn has_name(&mut self, url: &Url, search: &mut NameSearch) -> Result<bool, Error> {
         match self.get(url).await {
-            Ok(Response { body, .. }) => {
-                Ok(NAMES.iter().any(|key| body.get(key).is_some_and(|value| *value == *name)))
-            }
+            Ok(Response { body, .. }) => Ok(NAMES
+                .iter()
+                .any(|key| body.get(key).is_some_and(|value| *value == *search.name))),
             Err(error) if error.is_of_bmc() => Err(error),
             Err(error) => {
-                unreadable.is_transient |= error.is_transient();
-                unreadable.systems.push(format!("{}: {error}", last_segment(url)));
+                search.note(url, error);
                 Ok(false)
             }
         }
+    }
+}
+
+/// A search for a system by its name.
+#[derive(Default)]
+struct NameSearch {
+    name: String,
+    unreadable: Unreadable,
+    /// The first connection that broke: the fault may be that of the BMC.
+    broken: Option<Error>,
+}
+
+impl NameSearch {
+    /// Notes that the system at `url` was not read.
+    fn note(&mut self, url: &Url, error: Error) {
+        if matches!(error, Error::Connection(_)) {
+            self.broken.get_or_insert(error);
+            return;
+        }
+        self.unreadable.is_transient |= error.is_transient();
+        self.unreadable.systems.push(format!("{}: {error}", last_segment(url)));
+    }
+
+    /// Returns the error that no system has the name.
+    fn not_found(self) -> Error {
+        let Self { name, unreadable, broken } = self;
+        broken.unwrap_or(Error::NoSystem { name, unreadable })
     }
 }
 

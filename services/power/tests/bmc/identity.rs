@@ -187,19 +187,31 @@ async fn a_machine_that_is_accepted_without_a_uuid_may_list_another_one_later() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_address_forgets_the_uuid_of_the_bmc_at_the_former_one() {
-    for skip_login in [true, false] {
-        let mut rig = Rig::new(&[], "").await;
-        rig.create(false).await.unwrap();
-        let new = QuirkyBmc::start(BTreeSet::new()).await;
-        new.set_uuid("");
-        let moved = rig.move_to(&new.url, skip_login).await.unwrap();
-        assert_eq!(moved.system_uuid, "", "{skip_login}");
-        // The BMC at the former address is that of another machine.
-        let former = rig.bmc.url.clone();
-        let created = rig.create_other(HardwareId::new(), &former).await.unwrap();
-        assert_eq!(created.system_uuid, UUID);
-    }
+async fn a_login_at_a_new_address_forgets_the_uuid_of_the_bmc_at_the_former_one() {
+    let mut rig = Rig::new(&[], "").await;
+    rig.create(false).await.unwrap();
+    let new = QuirkyBmc::start(BTreeSet::new()).await;
+    new.set_uuid("");
+    let moved = rig.move_to(&new.url, false).await.unwrap();
+    assert_eq!(moved.system_uuid, "");
+    // The BMC at the former address is that of another machine.
+    let former = rig.bmc.url.clone();
+    let created = rig.create_other(HardwareId::new(), &former).await.unwrap();
+    assert_eq!(created.system_uuid, UUID);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_at_a_new_address_without_a_login_does_not_switch_another_machine() {
+    let mut rig = Rig::new(&[], "").await;
+    rig.create(false).await.unwrap();
+    let new = QuirkyBmc::start(BTreeSet::new()).await;
+    new.set_uuid(OTHER);
+    let moved = rig.move_to(&new.url, true).await.unwrap();
+    assert_eq!(moved.system_uuid, UUID);
+    let job = rig.job(Power::On).await;
+    assert_eq!(job.state(), State::Failed, "{}", job.state_reason);
+    assert!(!new.is_on());
+    assert!(rig.stored().await.warning.contains(OTHER));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -211,12 +211,11 @@ async fn the_systems_of_a_slow_bmc_are_not_all_read_twice() {
 #[tokio::test]
 async fn a_bmc_whose_connection_breaks_in_the_search_is_not_one_without_the_system() {
     let (_bmc, target) = with(&[Quirk::SecondSystemBreaks]).await;
-    for system in [target.system.clone(), "node8".to_owned()] {
-        let error = read(&Target { system, ..target.clone() }).await.unwrap_err();
-        let text = error.in_full();
-        assert!(text.starts_with("the BMC cannot be reached: "), "{text}");
-        assert!(error.is_transient(), "{text}");
-    }
+    read(&target).await.unwrap();
+    let error = read(&Target { system: "node8".into(), ..target }).await.unwrap_err();
+    let text = error.in_full();
+    assert!(text.starts_with("the BMC cannot be reached: "), "{text}");
+    assert!(error.is_transient(), "{text}");
 }
 
 #[tokio::test]
