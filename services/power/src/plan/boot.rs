@@ -160,6 +160,10 @@ fn effect(wanted: &Boot, read: &BootOverride, system: &System, choice: Choice<'_
             accepted(WITHOUT_MODE)
                 || choice.progress.accepted && choice.progress.request.contains(IN_FORMER_MODE)
                 || read.mode.is_empty() && accepted(IN_PRESENT_MODE)
+                // Neither the mode reads back, nor can a request leave it out.
+                || read.mode.is_empty()
+                    && choice.is_accepted(WITH_MODE)
+                    && !choice.is_usable(WITHOUT_MODE)
         }
         // Over IPMI there is no request without a mode.
         Protocol::Ipmi => accepted(WITH_MODE),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use reqwest::{StatusCode, Url};
 
 use super::messages::Messages;
 
@@ -86,6 +86,8 @@ pub enum Error {
 /// A response that is no success.
 #[derive(Clone, Debug)]
 pub struct RefusedRequest {
+    /// The URL that answered, after redirects.
+    pub url: Url,
     /// The HTTP status.
     pub status: StatusCode,
     /// Messages in the body.
@@ -349,6 +351,7 @@ mod tests {
         let message = json!({"MessageId": message_id, "Message": "x", "MessageArgs": ["a", "b"]});
         let body = json!({"error": {"@Message.ExtendedInfo": [message]}});
         Error::Response(Box::new(RefusedRequest {
+            url: "http://192.0.2.1/".parse().unwrap(),
             status: StatusCode::from_u16(status).unwrap(),
             messages: Messages::of_answer(&body),
             retry_after: None,

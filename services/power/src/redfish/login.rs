@@ -131,6 +131,8 @@ impl Attempt<'_> {
                 Err(Error::Denied(refusal))
             }
             Err(error) if error.is_answer() => {
+                // A redirect may have led to a place that is another way.
+                self.tried.extend(error.refusal().map(|refusal| refusal.url.clone()));
                 self.is_refused |= !error.is_missing() && !error.is_redirect();
                 self.note(error);
                 Ok(None)

@@ -73,8 +73,8 @@ impl Response {
         if self.status.is_success() {
             return Ok(self);
         }
-        let Self { status, messages, retry_after, .. } = self;
-        Err(Error::Response(Box::new(RefusedRequest { status, messages, retry_after })))
+        let Self { url, status, messages, retry_after, .. } = self;
+        Err(Error::Response(Box::new(RefusedRequest { url, status, messages, retry_after })))
     }
 }
 

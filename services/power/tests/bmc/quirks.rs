@@ -229,6 +229,18 @@ async fn a_thousand_bmcs_have_the_outcomes_of_the_table() {
     try_random(LONG_NUMBER).await;
 }
 
+/// Of two in a thousand: an accepted mode that does not read back and may not be left out, and a
+/// redirect to a login that is tried by itself, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn combinations_that_the_generator_found_have_success() {
+    let runs = [
+        (vec![Quirk::ModeRequired, Quirk::ModesListed, Quirk::ModeUnreported], Mode::Uefi),
+        (vec![Quirk::LoginMoved302, Quirk::NoSessions, Quirk::RootNeedsLogin], Mode::Unspecified),
+    ];
+    let runs = runs.map(|(quirks, mode)| (BTreeSet::from_iter(quirks), mode));
+    assert_eq!(failures(runs.into()).await, []);
+}
+
 #[test]
 fn the_generator_uses_every_quirk() {
     let mut random = Random(SEED);
