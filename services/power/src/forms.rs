@@ -1,5 +1,5 @@
-//! Forms of requests. BMCs differ in what they accept, so a request that one form of is refused is
-//! sent in the next form.
+//! Forms of requests. BMCs differ in what they accept: if one form of a request is refused, the next
+//! form is sent.
 //!
 //! Each part of a request that has several forms is an enum here, whose [`Form::TABLE`] has the
 //! forms in the order in which they are tried. A form that a BMC accepted is stored in its record,

@@ -4,6 +4,8 @@
 
 use serde_json::Value;
 
+use crate::forms::INSERT_PARAMETERS;
+
 /// Maximum length of a text of a BMC in an error.
 const MAX_TEXT_CHARS: usize = 300;
 /// Maximum number of messages of an answer that are read.
@@ -77,19 +79,9 @@ const UNWANTED_WORDS: [&str; 8] = [
     "read-only",
     "not allowed",
 ];
-/// Names that a text is searched for.
-const NAMES: [&str; 10] = [
-    "Inserted",
-    "WriteProtected",
-    "MediaType",
-    "TransferProtocolType",
-    "TransferMethod",
-    "UserName",
-    "Password",
-    "BootSourceOverrideEnabled",
-    "BootSourceOverrideTarget",
-    "BootSourceOverrideMode",
-];
+/// Properties of a boot override. A text is searched for them and for the parameters of an insertion.
+const BOOT_PROPERTIES: [&str; 3] =
+    ["BootSourceOverrideEnabled", "BootSourceOverrideTarget", "BootSourceOverrideMode"];
 
 /// Messages of an answer, and the names in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,9 +176,8 @@ impl Messages {
             (false, false) => return,
         };
         let parts: Vec<_> = text.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
-        names.extend(
-            NAMES.iter().filter(|name| parts.contains(name)).map(|name| (*name).to_owned()),
-        );
+        let known = INSERT_PARAMETERS.into_iter().chain(BOOT_PROPERTIES);
+        names.extend(known.filter(|name| parts.contains(name)).map(str::to_owned));
     }
 
     /// True if the request itself is what is wrong.
