@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 11] = [
+const LIBRARIES: [(&str, &[&str]); 12] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
@@ -19,11 +19,12 @@ const LIBRARIES: [(&str, &[&str]); 11] = [
     ("tftp", &[]),
     ("mounts", &[]),
     ("containers", &[]),
+    ("disk-images", &[]),
     ("yaml", &[]),
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 11] = [
+const SERVICE_LIBRARIES: [&str; 12] = [
     "actions",
     "fleet",
     "dhcp",
@@ -32,6 +33,7 @@ const SERVICE_LIBRARIES: [&str; 11] = [
     "imageapi",
     "mounts",
     "containers",
+    "disk-images",
     "machine",
     "pinned-tls",
     "yaml",

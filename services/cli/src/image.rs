@@ -5,28 +5,23 @@
 //! build: mmdebstrap ─▶ system's settings ─▶ boot loaders ─▶ partitions ─────────────┴─▶ NAME.raw.zst, NAME.raw.zst.sha256
 //! ```
 //!
-//! - [`catalogue`]: the images that can be fetched, and what their publishers call them.
-//! - [`fetch`], with [`checksums`] of publishers, and [`download`], which goes on after an interruption.
-//! - [`qcow2`]: raw images of those in QEMU's format; [`partitions`]: the root file system; [`cloud_init`]: the setting in it.
+//! - [`fetch`], by the library `disk-images`, which knows the publishers, their checksums and formats;
+//!   [`cloud_init`]: the setting in an image.
 //! - [`build`]: Debian from a mirror, for BIOS and UEFI.
 //! - [`stored`]: the files in the directory that boot HTTP serves; [`programs`]: programs of the host; [`interrupt`]: signals that end them.
 
 mod build;
-mod catalogue;
-mod checksums;
 mod cloud_init;
-mod download;
 mod fetch;
 mod interrupt;
-mod partitions;
 mod programs;
-mod qcow2;
 mod stored;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
+use disk_images::catalogue;
 use indicatif::HumanBytes;
 use reqwest::Url;
 

@@ -74,6 +74,7 @@ const PACKAGES: &[&str] = &[
     "open-iscsi",
     "openipmi",
     "prometheus",
+    "qemu-utils",
     "squashfs-tools",
     "swtpm",
     "swtpm-tools",
@@ -84,6 +85,7 @@ const PACKAGES: &[&str] = &[
     "uidmap",
     "xorriso",
     "xz-utils",
+    "zip",
 ];
 
 /// Debian packages of the long tests only: a Ceph cluster.

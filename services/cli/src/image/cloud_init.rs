@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use disk_images::partitions::{FileSystem, Partition};
 use serde_json::json;
 
-use super::partitions::{FileSystem, Partition};
 use super::programs;
 
 /// The link-local address of the metadata service.
@@ -105,7 +105,8 @@ pub(super) mod tests {
         image
     }
 
-    const ROOT: Partition = Partition { number: 1, offset: OFFSET, file_system: FileSystem::Ext4 };
+    const ROOT: Partition =
+        Partition { number: 1, offset: OFFSET, bytes: 6 << 20, file_system: FileSystem::Ext4 };
 
     /// Runs e2fsck and debugfs on the file system, as other programs see it.
     pub(in crate::image) fn listed(image: &Path) -> String {

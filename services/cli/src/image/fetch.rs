@@ -4,23 +4,26 @@
 //! Images keep their content except for the setting of cloud-init ([`super::cloud_init`]).
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use disk_images::catalogue::{self, PublishedImage};
+use disk_images::download::{Downloader, Observer, Part, Plaintext};
+use disk_images::partitions::{self, Partition};
+use disk_images::{Limits, checksums, qcow2};
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Url;
 
-use super::catalogue::{self, PublishedImage};
-use super::checksums;
-use super::download::{Downloader, Part, Plaintext};
-use super::partitions::{self, Partition};
 use super::stored::{DirectoryLock, StoredImage, Target, TemporaryFile};
-use super::{FetchOptions, cloud_init, programs, qcow2};
+use super::{FetchOptions, cloud_init, programs};
 use crate::failure::Failures;
 use crate::output::print_line;
 
 /// The most redraws of a progress bar in a second.
 const TICK: Duration = Duration::from_millis(200);
+/// The largest disk that is unpacked, in bytes. Images of distributions have some GiB.
+const MAX_DISK_BYTES: u64 = 256 << 30;
 
 /// Fetches the images in `options`, and prints a line for each. The others are fetched, too, if one fails.
 pub(super) async fn run(options: &FetchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -75,12 +78,13 @@ async fn fetch(
         return Ok(format!("unchanged {stored}"));
     }
     let downloading = bar(image.name, "downloading", source.as_str());
-    let part = Part::open(target.part(&checksum)?, checksum, downloading.clone())?;
+    let observer = Box::new(Bar(downloading.clone()));
+    let part = Part::open(target.part(&checksum)?, checksum, observer)?;
     let downloaded = downloader.file(&source, part).await?;
     downloading.finish_and_clear();
     let raw = target.raw();
     let unpacking = bar(image.name, "unpacking", &raw.0.display().to_string());
-    qcow2::to_raw(&downloaded, &raw.0, &unpacking)?;
+    unpack(&downloaded, &raw.0, &unpacking)?;
     unpacking.finish_and_clear();
     let root = partitions::root(&raw.0).context("reading the partition table")?;
     let done = prepare(options, &raw, root)?;
@@ -90,6 +94,24 @@ async fn fetch(
     // Not earlier: after an error, the next command does not download it again.
     std::fs::remove_file(&downloaded).with_context(|| downloaded.display().to_string())?;
     Ok(summary(&stored, root, &done))
+}
+
+/// Writes the raw image of the download at `from` to a new file at `to`.
+fn unpack(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<()> {
+    // Its checksum is the publisher's: it may expand as much as it does.
+    let limits = Limits { raw_bytes: MAX_DISK_BYTES, ratio: u64::MAX, ..Limits::default() };
+    let unpacked = qcow2::to_raw(from, to, &limits, &mut |written, total| {
+        bar.set_length(total);
+        bar.set_position(written);
+    });
+    const ADVICE: &str =
+        "the image cannot be read (convert it by qemu-img, and give the server the raw image)";
+    match unpacked {
+        Err(refusal) if refusal.is_fault_of_file() => {
+            Err(anyhow::Error::new(refusal).context(ADVICE))
+        }
+        unpacked => Ok(unpacked.map(drop)?),
+    }
 }
 
 /// Writes the setting of cloud-init into the raw image. Returns what people have to know about it.
@@ -144,4 +166,21 @@ fn bar(name: &str, step: &str, detail: &str) -> ProgressBar {
     bar.set_prefix(format!("{name}: {step}"));
     bar.enable_steady_tick(TICK);
     bar
+}
+
+/// A bar for a download.
+struct Bar(ProgressBar);
+
+impl Observer for Bar {
+    fn position(&self, bytes: u64) {
+        self.0.set_position(bytes);
+    }
+
+    fn total(&self, bytes: u64) {
+        self.0.set_length(bytes);
+    }
+
+    fn interrupted(&self, text: &str) {
+        self.0.suspend(|| eprintln!("{text}"));
+    }
 }

@@ -1,23 +1,23 @@
 //! Downloads from a publisher on loopback, whole and with failures.
 
+mod packed;
 mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use disk_images::download::{Downloader, Plaintext};
 use gptman::{GPT, GPTPartitionEntry};
-use runtime::retry::Backoff;
 use server::{Fault, Server};
 use sha2::{Digest as _, Sha256, Sha512};
 
-use super::download::{Downloader, Plaintext};
 use super::*;
 use crate::failure;
 
 const IMAGE: &str = "/bookworm/latest/debian-12-generic-amd64.qcow2";
 const CHECKSUMS: &str = "/bookworm/latest/SHA512SUMS";
 /// Delays in place of the seconds between attempts.
-const DELAYS: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(2));
+const DELAYS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(2));
 
 fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -63,7 +63,7 @@ impl Site {
     }
 
     fn publish(&self, disk: &[u8]) {
-        let image = qcow2::tests::packed(disk);
+        let image = packed::packed(disk);
         let sum = hex(&Sha512::digest(&image));
         let text = format!(
             "{}  debian-12-generic-amd64.json\n{sum}  debian-12-generic-amd64.qcow2\n",
@@ -101,7 +101,7 @@ impl Site {
         let words = line.split_whitespace().map(str::to_owned).chain([files]);
         let ImageCommand::Fetch(options) = parse(words) else { panic!("{line}") };
         let plaintext = if options.allow_http { Plaintext::Allowed } else { Plaintext::Refused };
-        let downloader = Downloader::new(plaintext, ca).unwrap().with_delays(DELAYS);
+        let downloader = Downloader::new(plaintext, ca).unwrap().with_delays(DELAYS.0, DELAYS.1);
         let mut out = Vec::new();
         let fetched = fetch::run_with(&downloader, &options, &mut out).await;
         let printed = String::from_utf8(out).unwrap();
@@ -271,7 +271,7 @@ async fn rocky_linux_is_stored_without_the_setting_which_its_xfs_does_not_take()
     add_table(file.as_file(), 2048, 8191);
     let mut disk = std::fs::read(file.path()).unwrap();
     disk[2048 * 512..2048 * 512 + 4].copy_from_slice(b"XFSB");
-    let image = qcow2::tests::packed(&disk);
+    let image = packed::packed(&disk);
     let name = "Rocky-9-GenericCloud-Base.latest.x86_64.qcow2";
     let sum = hex(&Sha256::digest(&image));
     let text = format!("# {name}: {} bytes\nSHA256 ({name}) = {sum}\n", image.len());
@@ -294,7 +294,7 @@ async fn a_complete_download_is_kept_if_it_cannot_be_unpacked() {
     std::fs::remove_dir(&obstacle).unwrap();
     site.server.requests();
     site.fetch("debian-12").await.unwrap();
-    let length = qcow2::tests::packed(&disk()).len();
+    let length = packed::packed(&disk()).len();
     assert_eq!(site.server.requests(), [CHECKSUMS, &format!("{IMAGE} from {length}")]);
 }
 

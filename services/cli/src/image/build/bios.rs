@@ -12,9 +12,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use disk_images::partitions::SECTOR;
 
 use super::disk::Layout;
-use crate::image::partitions::SECTOR;
 
 /// Bytes of a sector.
 const SECTOR_BYTES: usize = SECTOR as usize;

@@ -7,12 +7,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use disk_images::partitions::SECTOR;
 use gptman::{GPT, GPTPartitionEntry};
 use uuid::Uuid;
 
 use super::Ids;
 use crate::image::interrupt::Interrupt;
-use crate::image::partitions::SECTOR;
 use crate::image::programs;
 
 /// Sectors of a MiB.
@@ -177,8 +177,9 @@ impl DiskImage<'_> {
 mod tests {
     use std::path::PathBuf;
 
+    use disk_images::partitions;
+
     use super::*;
-    use crate::image::partitions;
 
     /// A directory with an empty system, and room for its image.
     struct Place {

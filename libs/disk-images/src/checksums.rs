@@ -1,7 +1,8 @@
 //! Checksums, and publishers' lists of them.
 //!
-//! Debian and Ubuntu write lines of sha512sum(1) and sha256sum(1): `HEX  NAME`, or `HEX *NAME` for a file that was read as binary.
-//! Rocky Linux writes lines in the form of BSD: `SHA256 (NAME) = HEX`, and comments that begin with `#`.
+//! Debian and Ubuntu write lines of sha512sum(1) and sha256sum(1): `HEX  NAME`, or `HEX *NAME` for
+//! a file that was read as binary. Rocky Linux writes lines in the form of BSD:
+//! `SHA256 (NAME) = HEX`, and comments that begin with `#`.
 
 use std::fmt;
 use std::fs::File;
@@ -14,20 +15,29 @@ use sha2::{Sha256, Sha512};
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A checksum of a file: hexadecimal digits in lower case, whose number tells the algorithm.
+/// A checksum of a file: hexadecimal digits in lower case. Their number depends on the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Checksum(String);
+pub struct Checksum(String);
 
 /// A checksum that is being computed.
-pub(super) struct Sum(Box<dyn DynDigest>);
+pub struct Sum(Box<dyn DynDigest + Send + Sync>);
 
-/// A checksum file does not give the checksum of a file.
+impl fmt::Debug for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sum").finish_non_exhaustive()
+    }
+}
+
+/// Reason why a checksum file does not give the checksum of a file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum Error {
+pub enum Error {
+    /// There is no line for the file.
     #[error("the checksum file has no line for {0}")]
     Missing(String),
+    /// Two lines for the file differ.
     #[error("the checksum file has different checksums of {0}")]
     Ambiguous(String),
+    /// The line has no checksum of a known algorithm.
     #[error("the checksum of {0} is neither SHA-256 nor SHA-512 in hexadecimal")]
     Invalid(String),
 }
@@ -46,12 +56,12 @@ impl Checksum {
     }
 
     /// Begins a sum with the same algorithm.
-    pub(super) fn sum(&self) -> Sum {
+    pub fn sum(&self) -> Sum {
         if self.0.len() == 64 { Sum::sha256() } else { Sum(Box::<Sha512>::default()) }
     }
 
     /// Returns the hexadecimal digits.
-    pub(super) fn hex(&self) -> &str {
+    pub fn hex(&self) -> &str {
         &self.0
     }
 }
@@ -64,31 +74,32 @@ impl fmt::Display for Checksum {
 
 impl Sum {
     /// Begins a sum with SHA-256.
-    pub(super) fn sha256() -> Self {
+    pub fn sha256() -> Self {
         Self(Box::<Sha256>::default())
     }
 
     /// Adds `bytes`.
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// Returns the checksum of all bytes.
-    pub(super) fn finish(self) -> Checksum {
+    pub fn finish(self) -> Checksum {
         Checksum(self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
 /// Returns the SHA-256 of the file at `path`.
-pub(super) fn sha256_of_file(path: &Path) -> std::io::Result<Checksum> {
-    let (mut sum, mut file) = (Sum::sha256(), File::open(path)?);
-    add(&mut sum, &mut file)?;
+pub fn sha256_of_file(path: &Path) -> std::io::Result<Checksum> {
+    let mut sum = Sum::sha256();
+    add(&mut sum, &mut File::open(path)?)?;
     Ok(sum.finish())
 }
 
 /// Adds the rest of `file` to `sum`. Returns its number of bytes.
-pub(super) fn add(sum: &mut Sum, file: &mut File) -> std::io::Result<u64> {
-    let (mut buffer, mut length) = (vec![0; BUFFER_BYTES], 0);
+pub fn add(sum: &mut Sum, file: &mut File) -> std::io::Result<u64> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut length = 0;
     loop {
         let read = file.read(&mut buffer)?;
         let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
@@ -100,7 +111,7 @@ pub(super) fn add(sum: &mut Sum, file: &mut File) -> std::io::Result<u64> {
 }
 
 /// Returns the checksum of `file` in the checksum file `text`.
-pub(super) fn find(text: &str, file: &str) -> Result<Checksum, Error> {
+pub fn find(text: &str, file: &str) -> Result<Checksum, Error> {
     let mut found: Option<Checksum> = None;
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     for (algorithm, name, hex) in lines.filter_map(parse_line) {
