@@ -12,13 +12,14 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 28] = [
+const OWN_CRATES: [&str; 29] = [
     "actions",
     "address",
     "all_in_one",
     "cli",
     "containers",
     "dhcp",
+    "disk_images",
     "fleet",
     "gateway",
     "hardware",
