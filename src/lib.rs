@@ -1,6 +1,6 @@
 //! The wire contract of Tinwright: types and clients generated from `proto/`, and code that servers and clients share.
 //!
-//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`netboot`], [`metadata`], [`node`], [`event`], [`common`]: one module a proto package.
+//! - [`hardware`], [`instance`], [`workflow`], [`power`], [`address`], [`identity`], [`image`], [`netboot`], [`metadata`], [`node`], [`event`], [`common`]: one module a proto package.
 //! - [`hegel`]: Tinkerbell's, as published.
 //! - [`id`], [`mac`]: ids and Ethernet addresses as types. [`machine_uuid`]: SMBIOS UUIDs of machines.
 //! - [`calls`]: who may make each call.
@@ -58,8 +58,8 @@ mod generated {
 }
 
 pub use generated::tinwright::{
-    address, common, event, hardware, identity, instance, metadata, netboot, node, power, store,
-    workflow,
+    address, common, event, hardware, identity, image, instance, metadata, netboot, node, power,
+    store, workflow,
 };
 
 /// Tinkerbell's metadata over gRPC.

@@ -7,6 +7,7 @@
 //! [`Caller`]. A service may make the calls that name it only, and an edge those that name one of
 //! [`EDGE_SERVICES`].
 
+mod http_calls;
 mod service_calls;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tinwright::calls::{self, Call};
 use tinwright::common::v1::{Audience, View};
 use tonic::Status;
 
+pub use self::http_calls::{call_path, is_http};
 pub use self::service_calls::{EDGE_SERVICES, service_subject};
 use crate::forwarding;
 use crate::identity::{Caller, MachinePurpose, Role};
@@ -78,7 +80,8 @@ const fn server_call(path: &'static str, audience: Audience) -> Call {
 
 /// Returns the call `path`. None: there is no such call, and so nobody may make it.
 fn find(path: &str) -> Option<&'static Call> {
-    calls::find(path).or_else(|| SERVER_CALLS.iter().find(|call| call.path == path))
+    let more = || SERVER_CALLS.iter().chain(&http_calls::HTTP_CALLS);
+    calls::find(path).or_else(|| more().find(|call| call.path == path))
 }
 
 /// Returns the audience of the call `path`. None: there is no such call.
@@ -99,7 +102,7 @@ pub fn is_change_request(path: &str) -> bool {
 
 /// True if a caller of this role, or one without a role, is in `audience`.
 fn admits_role(audience: Audience, caller: Option<Role>) -> bool {
-    use Column::{Admin, Door, Edge, Enrol, Node, Operator, Service, Viewer, Work};
+    use Column::{Admin, Builder, Door, Edge, Enrol, Node, Operator, Service, Viewer, Work};
     let columns: &[Column] = match audience {
         Audience::Unspecified => &[],
         Audience::Everyone => return true,
@@ -114,6 +117,7 @@ fn admits_role(audience: Audience, caller: Option<Role>) -> bool {
         Audience::Doors => &[Door, Service],
         Audience::Processes => &[Admin, Service, Edge, Door],
         Audience::Services => &[Admin, Service, Edge],
+        Audience::Builders => &[Builder],
     };
     columns.contains(&Column::of(caller))
 }
@@ -180,7 +184,7 @@ pub async fn check<F: Future<Output = Response>>(
 ) -> Response {
     let client = match forwarding::apply(&mut request) {
         Ok(client) => client,
-        Err(status) => return status.into_http(),
+        Err(status) => return http_calls::refuse(status, request).await,
     };
     let mut response = check_caller(request, next).await;
     client.map(|client| response.extensions_mut().insert(client));
@@ -192,8 +196,8 @@ async fn check_caller<F: Future<Output = Response>>(
     next: impl FnOnce(Request) -> F,
 ) -> Response {
     let caller = request.extensions().get::<Caller>();
-    if let Some(status) = refusal(request.uri().path(), caller) {
-        return status.into_http();
+    if let Some(status) = refusal(call_path(&request), caller) {
+        return http_calls::refuse(status, request).await;
     }
     let limit = time_limit(caller.map(Caller::role));
     let response = next(request);
@@ -260,7 +264,7 @@ mod tests {
 
     /// All calls, in the order of their paths.
     fn all_calls() -> impl Iterator<Item = &'static Call> {
-        SERVER_CALLS.iter().chain(calls::CALLS)
+        SERVER_CALLS.iter().chain(&http_calls::HTTP_CALLS).chain(calls::CALLS)
     }
 
     fn is_open_to_tenants(call: &Call) -> bool {
@@ -287,6 +291,7 @@ mod tests {
                 Audience::Doors => "door",
                 Audience::Processes => "admin, door",
                 Audience::Services => "admin",
+                Audience::Builders => "builder",
             };
             let is_edges = *audience != Audience::Everyone && service_calls::is_of_edges(call);
             let callers = if is_edges { format!("{callers}, edge") } else { callers.into() };
@@ -319,7 +324,9 @@ mod tests {
             "RotateAuthority",
             "RotateSiteKey",
         ];
+        let is_builders = method.parent_service().name() == "BuilderService";
         match caller {
+            _ if is_builders => caller == Some(Role::Builder),
             _ if method.name() == "Redeem" => true,
             _ if method.name() == "Authenticate" => {
                 matches!(caller, Some(Role::Door | Role::Service))

@@ -17,6 +17,7 @@ use strum::VariantArray;
 use tinwright::status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::access;
 use crate::identity::{Caller, Role};
 use crate::serve::ConnectionAddresses;
 
@@ -98,7 +99,7 @@ pub async fn admit<F: Future<Output = Response>>(
         return next(request).await;
     }
     let caller = Caller::role_in(request.extensions());
-    let group = Group::of(caller, request.uri().path());
+    let group = Group::of(caller, access::call_path(&request));
     let Some(_permit) = admission.permit(group) else {
         admission.refused.get_or_create(&[("group", group)]).inc();
         return status::overloaded("too many calls at a time", RETRY_DELAY).into_http();

@@ -139,6 +139,8 @@ fn code_name(code: Code) -> Cow<'static, str> {
 struct CountedBody {
     body: Body,
     call: Option<(RunningCall, Span)>,
+    /// The code of a response that ends without a status.
+    end: Code,
 }
 
 impl CountedBody {
@@ -165,8 +167,11 @@ impl HttpBody for CountedBody {
                     self.end(status.code());
                 }
             }
-            // Without a status the client reports this code.
-            Some(Err(_)) | None => self.end(Code::Unknown),
+            Some(Err(_)) => self.end(Code::Unknown),
+            None => {
+                let code = self.end;
+                self.end(code);
+            }
         }
         Poll::Ready(frame)
     }
@@ -186,8 +191,10 @@ pub async fn record<F: Future<Output = Response>>(
     request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let call = metrics.begin(request.uri().path());
+    let call = metrics.begin(access::call_path(&request));
     let span = span(&request);
+    // Without a status the client of a call reports this code.
+    let end = if access::is_http(&request) { Code::Ok } else { Code::Unknown };
     let response = next(request).instrument(span.clone()).await;
     // A call that fails at once has its status in the headers (gRPC over HTTP/2, Trailers-Only).
     match Status::from_header_map(response.headers()) {
@@ -195,13 +202,13 @@ pub async fn record<F: Future<Output = Response>>(
             span.in_scope(|| call.end(status.code()));
             response
         }
-        None => response.map(|body| Body::new(CountedBody { body, call: Some((call, span)) })),
+        None => response.map(|body| Body::new(CountedBody { body, call: Some((call, span)), end })),
     }
 }
 
 /// Returns the span of the call. In a forwarded call `via` is the sender, and access control adds the caller.
 fn span(request: &Request) -> Span {
-    let call = request.uri().path();
+    let call = access::call_path(request);
     let span = tracing::info_span!("call", call, caller = field::Empty, via = field::Empty);
     if let Some(caller) = request.extensions().get::<Caller>() {
         let is_forwarded = request.headers().contains_key(forwarding::KEY);

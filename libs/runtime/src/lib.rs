@@ -10,7 +10,7 @@
 //!
 //! Connections:
 //! - [`listen`]: sockets, bound or inherited; [`serve`]: connections over TLS, in clear, or inside the process.
-//! - [`connect`]: channels to other processes.
+//! - [`connect`]: channels to other processes. [`unread_body`]: bodies of requests that are answered early.
 //! - [`network`]: IP networks; [`client_address`]: the client behind a proxy.
 //! - [`neighbour`]: the check that the owner of an address on our link is its machine; [`netlink`]: routes and neighbours of the kernel.
 //! - [`feed`]: following another service's watch; [`phone_home`]: the phone-home call of an installed system.
@@ -65,6 +65,7 @@ pub mod telemetry;
 pub mod tenants;
 #[cfg(test)]
 mod test_layer;
+pub mod unread_body;
 pub mod work_queue;
 
 pub use channel::{Channel, LocalServices, RunningServices, call, find, list_all, response};

@@ -38,6 +38,11 @@ pub trait HostedService: Clone + Send + Sync + 'static {
     /// Adds its gRPC services to `routes`.
     fn add_routes(&self, routes: &mut RoutesBuilder);
 
+    /// Returns what it serves over plain HTTP, at paths of the table of calls.
+    fn http_routes(&self) -> Option<axum::Router> {
+        None
+    }
+
     /// Shows each kind of its records to `visitor`, once.
     fn visit(&self, visitor: &mut impl RecordVisitor);
 

@@ -45,8 +45,8 @@ use self::routes::Endpoint;
 use self::session::Session;
 use self::wrapper::{Credentials, Wrapper, auth_invalid};
 use crate::layers::Source;
-use crate::unread_body::{finish, read};
 use crate::{Door, Gateway, Refusal};
+use runtime::unread_body::{finish, read};
 
 /// The largest body of a request.
 const MAX_BODY_BYTES: usize = 1 << 20;

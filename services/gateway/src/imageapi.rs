@@ -32,8 +32,8 @@ use tonic::Status;
 
 use self::failure::failed;
 use self::target::NodeTarget;
-use crate::unread_body::{close, finish, read};
 use crate::{Door, Gateway, Refusal};
+use runtime::unread_body::{close, finish, read};
 
 /// The header that names the node.
 pub const NODE: HeaderName = HeaderName::from_static("tinwright-node");

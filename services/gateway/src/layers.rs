@@ -34,7 +34,8 @@ pub use self::access_log::REQUEST_ID;
 use self::access_log::StrangersLog;
 use self::places::{PlacedBody, Places};
 use crate::metrics::Metrics;
-use crate::{GatewaySettings, errors, unread_body};
+use crate::{GatewaySettings, errors};
+use runtime::unread_body;
 
 /// Maximum number of concurrent requests, without streams of events. A request counts until its
 /// response was sent.

@@ -29,7 +29,6 @@ pub mod routes;
 mod test_body;
 #[cfg(test)]
 mod test_log;
-mod unread_body;
 
 use std::fmt;
 use std::sync::Arc;

@@ -32,8 +32,8 @@ use self::transcode::Transcoder;
 use crate::errors::Problem;
 use crate::layers::Refusal;
 use crate::routes::{CallRoute, MatchedPath, Routes};
-use crate::unread_body::{close, finish, read};
 use crate::{Door, Gateway};
+use runtime::unread_body::{close, finish, read};
 
 /// The largest body of a request: that of a call over gRPC.
 const MAX_BODY_BYTES: usize = 4 << 20;

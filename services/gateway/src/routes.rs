@@ -102,6 +102,8 @@ pub enum Reason {
     Machines,
     /// Only doors make it, for themselves.
     Doors,
+    /// Only builders make it.
+    Builders,
     /// It streams bytes that only the command line reads.
     Bytes,
 }
@@ -113,6 +115,7 @@ impl Reason {
             Self::Internal => "Only services of the same site may make it.",
             Self::Machines => "Only machines make it.",
             Self::Doors => "Only doors make it, for themselves.",
+            Self::Builders => "Only builders make it.",
             Self::Bytes => "It streams bytes, for the command line.",
         }
     }
@@ -304,6 +307,7 @@ fn reason(call: &MethodDescriptor) -> Option<Reason> {
             Some(Reason::Machines)
         }
         To::Doors => Some(Reason::Doors),
+        To::Builders => Some(Reason::Builders),
         To::Viewers | To::ViewersAndDoors | To::Operators | To::Admins => {
             streams_bytes(call).then_some(Reason::Bytes)
         }

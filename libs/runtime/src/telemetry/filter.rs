@@ -12,10 +12,11 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 29] = [
+const OWN_CRATES: [&str; 33] = [
     "actions",
     "address",
     "all_in_one",
+    "builder",
     "cli",
     "containers",
     "dhcp",
@@ -24,6 +25,7 @@ const OWN_CRATES: [&str; 29] = [
     "gateway",
     "hardware",
     "identity",
+    "image",
     "imageapi",
     "instance",
     "machine",
@@ -35,7 +37,9 @@ const OWN_CRATES: [&str; 29] = [
     "pinned_tls",
     "power",
     "runtime",
+    "sandbox",
     "store",
+    "stored_image",
     "syslog",
     "tftp",
     "tinwright",

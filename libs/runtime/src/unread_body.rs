@@ -13,7 +13,7 @@ const MAX_DRAINED_BYTES: usize = 16 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Reads a `body` of at most `max` bytes, chunked or not, and leaves the rest of one that is larger. Its client may break it off.
-pub(crate) async fn read<E>(
+pub async fn read<E>(
     body: &mut Option<Body>,
     max: usize,
     too_large: impl FnOnce() -> E,
@@ -35,7 +35,7 @@ pub(crate) async fn read<E>(
 ///
 /// HTTP/1 ends a connection on which octets of a body may still arrive (RFC 9112 §9.3), and the response announces that. Without the header
 /// the client would send its next request there. [`drain`] reads the rest of the body.
-pub(crate) async fn finish(body: Option<Body>, version: Version, response: &mut Response) {
+pub async fn finish(body: Option<Body>, version: Version, response: &mut Response) {
     if let Some(body) = body.filter(|body| !body.is_end_stream()) {
         close(version, response);
         drain(body, version).await;
@@ -52,7 +52,7 @@ pub(crate) async fn finish(body: Option<Body>, version: Version, response: &mut 
 /// their whole body. So the body is read on after the response. hyper keeps the connection open for
 /// as long as the body is being read. It asks for no body that `Expect: 100-continue` holds back,
 /// because the response begins before this task can run.
-pub(crate) async fn drain(body: Body, version: Version) {
+pub async fn drain(body: Body, version: Version) {
     if version < Version::HTTP_2 {
         // Ends by itself: both its bytes and its time are limited.
         tokio::spawn(discard(body));
@@ -76,7 +76,7 @@ async fn discard(mut body: Body) {
 }
 
 /// Announces in `response` that the connection ends, if it is one of HTTP/1.
-pub(crate) fn close(version: Version, response: &mut Response) {
+pub fn close(version: Version, response: &mut Response) {
     if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
