@@ -53,6 +53,7 @@ const RACK_PACKAGES: &[&str] = &[
 /// Further Debian packages for tests: their peers.
 const PACKAGES: &[&str] = &[
     "atftp",
+    "bmap-tools",
     "bsdutils",
     "bzip2",
     "dhcping",
