@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::str::FromStr;
 
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha512};
@@ -63,6 +64,21 @@ impl Checksum {
     /// Returns the hexadecimal digits.
     pub fn hex(&self) -> &str {
         &self.0
+    }
+}
+
+/// A text that is not a checksum.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("not sha256:<64 hexadecimal digits> or sha512:<128 hexadecimal digits>")]
+pub struct InvalidChecksum;
+
+/// Parses the form that a checksum is displayed in: `sha256:DIGITS` or `sha512:DIGITS`.
+impl FromStr for Checksum {
+    type Err = InvalidChecksum;
+
+    fn from_str(text: &str) -> Result<Self, InvalidChecksum> {
+        let (name, hex) = text.split_once(':').ok_or(InvalidChecksum)?;
+        Self::parse(hex, Some(name)).ok_or(InvalidChecksum)
     }
 }
 
@@ -190,6 +206,17 @@ mod tests {
         }
         let two = format!("{}  b.img\n{}  b.img\n", hex("1", 64), hex("2", 64));
         assert_eq!(find(&two, "b.img"), Err(Error::Ambiguous("b.img".into())));
+    }
+
+    #[test]
+    fn the_displayed_form_is_parsed_and_others_are_refused() {
+        for (name, length) in [("sha256", 64), ("sha512", 128)] {
+            let text = format!("{name}:{}", hex("a", length));
+            assert_eq!(text.parse::<Checksum>().unwrap().to_string(), text);
+        }
+        for text in ["", "sha256:", "md5:00", &hex("a", 64), &format!("sha512:{}", hex("a", 64))] {
+            assert_eq!(text.parse::<Checksum>(), Err(InvalidChecksum), "{text}");
+        }
     }
 
     #[test]
