@@ -6,6 +6,8 @@ use runtime::Channel;
 use tinwright::TenantName;
 use tinwright::address::v1::grant_service_client::GrantServiceClient;
 use tinwright::address::v1::{GrantState, ListGrantsRequest};
+use tinwright::image::v1::ListImagesRequest;
+use tinwright::image::v1::image_service_client::ImageServiceClient;
 use tinwright::instance::v1::ListInstancesRequest;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::workflow::v1::ListTemplatesRequest;
@@ -27,6 +29,8 @@ pub struct TenantObjects {
     instance: InstanceServiceClient<Channel>,
     template: TemplateServiceClient<Channel>,
     grant: GrantServiceClient<Channel>,
+    /// None: the site has no images.
+    image: Option<ImageServiceClient<Channel>>,
 }
 
 /// Objects of one kind.
@@ -49,7 +53,13 @@ impl TenantObjects {
             instance: InstanceServiceClient::new(instance),
             template: TemplateServiceClient::new(workflow),
             grant: GrantServiceClient::new(address),
+            image: None,
         }
+    }
+
+    /// Also looks at the images of the service behind `image`, if the site has one.
+    pub fn with_images(self, image: Option<Channel>) -> Self {
+        Self { image: image.map(ImageServiceClient::new), ..self }
     }
 
     /// Returns the objects of `tenant`, by kind.
@@ -57,6 +67,7 @@ impl TenantObjects {
         let all = [
             self.instances(tenant).await?,
             self.templates(tenant).await?,
+            self.images(tenant).await?,
             self.grants(tenant, GrantState::Pending, "pending grant").await?,
             self.grants(tenant, GrantState::Active, "grant").await?,
         ];
@@ -87,6 +98,19 @@ impl TenantObjects {
             let page = response("workflow", client.list_templates(request)).await?;
             page_token = page.next_page_token;
             found.add(page.templates.into_iter().map(|it| it.id), !page_token.is_empty());
+        }
+        Ok(found)
+    }
+
+    async fn images(&self, tenant: &TenantName) -> Result<ObjectCount, Error> {
+        let (mut found, mut page_token) = (ObjectCount::new("image"), String::new());
+        let Some(mut client) = self.image.clone() else { return Ok(found) };
+        while !found.is_complete() {
+            let (page_size, tenant) = (PAGE_OBJECTS, tenant.to_string());
+            let request = ListImagesRequest { page_size, page_token, tenant, ..Default::default() };
+            let page = response("image", client.list_images(request)).await?;
+            page_token = page.next_page_token;
+            found.add(page.images.into_iter().map(|it| it.id), !page_token.is_empty());
         }
         Ok(found)
     }

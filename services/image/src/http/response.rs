@@ -1,0 +1,106 @@
+//! Errors over HTTP, and the bodies of requests.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use http::{StatusCode, Version, header};
+use runtime::unread_body;
+use store::records;
+use tonic::Status;
+
+use crate::error::Error;
+use crate::objects;
+
+/// Maximum time between two parts of a body.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The status of tus 1.0 for bytes with another checksum.
+const CHECKSUM_MISMATCH: u16 = 460;
+
+/// Returns the HTTP status of `error`.
+pub(super) fn http_status(error: &Error) -> StatusCode {
+    match error {
+        Error::Invalid(_) | Error::Digest { .. } | Error::Interrupted(_) => StatusCode::BAD_REQUEST,
+        Error::Checksum => {
+            StatusCode::from_u16(CHECKSUM_MISMATCH).unwrap_or(StatusCode::BAD_REQUEST)
+        }
+        Error::NotOwned(_) => StatusCode::FORBIDDEN,
+        Error::BlobMissing(_) | Error::Records(records::Error::Missing { .. }) => {
+            StatusCode::NOT_FOUND
+        }
+        Error::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Error::Records(records::Error::Quota { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+        Error::UploadBusy(_) => StatusCode::LOCKED,
+        Error::Precondition { .. } | Error::Offset { .. } | Error::Busy => StatusCode::CONFLICT,
+        Error::Objects(objects::Error::Full) => StatusCode::INSUFFICIENT_STORAGE,
+        Error::NoObjectStore | Error::Tenant(_) | Error::Objects(_) | Error::Records(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let http = http_status(&self);
+        let text = format!("{self}\n");
+        let mut response = (http, [(header::CONTENT_TYPE, "text/plain")], text).into_response();
+        // For the metrics of calls, which have the codes of gRPC.
+        let status = Status::from(self);
+        let status = Status::new(status.code(), status.message());
+        if let Err(error) = status.add_header(response.headers_mut()) {
+            tracing::debug!(error = runtime::cause(&error), "status not sent");
+        }
+        response
+    }
+}
+
+/// The body of a request.
+pub(super) struct RequestBody {
+    body: Option<Body>,
+    version: Version,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: Body, version: Version) -> Self {
+        Self { body: Some(body), version }
+    }
+
+    /// Takes the parts of the body. A client that sends nothing for a minute is given up.
+    pub(super) fn take(
+        &mut self,
+    ) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + use<> {
+        let body = self.body.take().unwrap_or_default().into_data_stream();
+        stream::unfold(Box::pin(body), |mut body| async move {
+            let next = tokio::time::timeout(IDLE_TIMEOUT, body.next()).await;
+            let late = || axum::Error::new("nothing arrived for a minute");
+            let next = next.unwrap_or_else(|_| Some(Err(late())))?;
+            Some((next, body))
+        })
+        .map_err(Error::Interrupted)
+        .boxed()
+    }
+
+    /// Answers the request with `outcome`, after a body that was not read.
+    pub(super) async fn answer<T: IntoResponse>(self, outcome: Result<T, Error>) -> Response {
+        let mut response = outcome.into_response();
+        unread_body::finish(self.body, self.version, &mut response).await;
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_object_store_is_told_apart_from_one_that_cannot_be_reached() {
+        for (error, expected) in [
+            (objects::Error::Full, StatusCode::INSUFFICIENT_STORAGE),
+            (objects::Error::Missing("x".into()), StatusCode::SERVICE_UNAVAILABLE),
+        ] {
+            assert_eq!(Error::from(error).into_response().status(), expected);
+        }
+    }
+}

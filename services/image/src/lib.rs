@@ -1,0 +1,65 @@
+//! Disk images: records, uploads, builds, and the content in an object store.
+//!
+//! ```text
+//! client ─CreateImage─▶ images, builds ◀─LeaseBuild, ReportBuild, FinishBuild─ builder
+//! client ─/uploads────▶ uploads ─────────────────/uploads─────────────────────▶ builder
+//!                        blobs ◀─────────────────/blobs─────────────────────── builder
+//! ```
+//!
+//! - [`api`]: the gRPC services, and [`http`]: content over HTTP; they decide nothing.
+//! - [`images`], [`builds`]: the records, of the [`kinds`]. [`lifecycle`]: their states as values; no I/O.
+//! - [`imports`]: uploads, until their build begins.
+//! - [`publish`]: the end of a build that makes its image READY.
+//! - [`blobs`]: content by its digest, and the records that name its objects.
+//! - [`objects`]: the object store. [`uploads`]: files of uploads.
+//! - [`collection`]: removes content that no image has. [`damage`]: finds images without theirs.
+//!   [`reconcile`]: what time ends.
+//!
+//! # No content is lost that an image has
+//!
+//! Content is an object with a name of its own, which is never used again. At each moment, a record
+//! of one of two kinds names an object that may be used:
+//!
+//! ```text
+//! (none) ─stage─▶ StagedObject ─publish─▶ Blob ─collect─▶ (none)
+//!                      └────────expire────────────────────▶ (none)
+//! ```
+//!
+//! Each arrow is one commit, and an object is removed only after the commit that leaves no record
+//! of it. So an object without a record is garbage whenever it is seen, and its removal cannot hit
+//! another object, however late it comes.
+//!
+//! A commit that makes an image READY writes the blobs that the image has. A commit that collects a
+//! blob expects it unchanged, and reads the images that have it after the blob. So one of the two
+//! fails if both happen at once.
+//!
+//! A restored store is the exception: its images may lack content that was collected since. They
+//! are DAMAGED until the same content is stored again.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+pub mod api;
+pub mod blobs;
+pub mod builds;
+pub mod collection;
+pub mod damage;
+mod error;
+pub mod http;
+pub mod images;
+pub mod imports;
+pub mod kinds;
+pub mod lifecycle;
+pub mod objects;
+mod owner;
+pub mod publish;
+pub mod reconcile;
+mod settings;
+mod source;
+mod stored;
+#[cfg(test)]
+mod tests;
+pub mod uploads;
+
+pub use api::Api;
+pub use error::Error;
+pub use settings::Settings;

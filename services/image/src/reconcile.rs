@@ -1,0 +1,152 @@
+//! Ends what its time has ended: leases of builders, uploads, and unused content. Marks images with
+//! missing content.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nouns::Noun as _;
+use runtime::Clock;
+use store::records::Records;
+use tinwright::image::v1 as pb;
+use tinwright::image::v1::ImageState;
+use tokio_util::sync::CancellationToken;
+
+use crate::blobs::is_older;
+use crate::builds::Builds;
+use crate::collection::Collector;
+use crate::damage::DamageCheck;
+use crate::error::Error;
+use crate::images::Images;
+use crate::imports::Imports;
+use crate::kinds::ImageKind;
+use crate::uploads::{UploadFile, Uploads};
+
+/// Interval between two looks at leases and uploads.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between two collections.
+const COLLECTION_INTERVAL: Duration = Duration::from_mins(15);
+/// Images of one page.
+const PAGE_RECORDS: usize = 200;
+
+/// Ends what its time has ended.
+#[derive(Clone, Debug)]
+pub struct Reconciler {
+    images: Records<ImageKind>,
+    imports: Imports,
+    builds: Builds,
+    uploads: Uploads,
+    damage: DamageCheck,
+    collector: Collector,
+    retention: Duration,
+    clock: Clock,
+}
+
+impl Reconciler {
+    /// Looks after `images`, `builds` and `uploads`. An upload without a new byte fails after
+    /// `retention`.
+    pub fn new(
+        images: &Images,
+        imports: Imports,
+        builds: Builds,
+        uploads: Uploads,
+        collector: Collector,
+        retention: Duration,
+        clock: Clock,
+    ) -> Self {
+        let damage = DamageCheck::new(images, clock.clone());
+        let images = images.records().clone();
+        Self { images, imports, builds, uploads, damage, collector, retention, clock }
+    }
+
+    /// Works until `stop`.
+    pub async fn run(&self, stop: CancellationToken) {
+        let look = async {
+            let mut interval = tokio::time::interval(INTERVAL);
+            loop {
+                interval.tick().await;
+                log("leases and uploads not looked at", self.look().await);
+            }
+        };
+        let collect = async {
+            let mut interval = tokio::time::interval(COLLECTION_INTERVAL);
+            loop {
+                interval.tick().await;
+                match self.check_damage().await {
+                    Err(Error::NoObjectStore) => return,
+                    outcome => log("content not checked", outcome),
+                }
+                match self.collector.collect().await {
+                    Err(Error::NoObjectStore) => return,
+                    outcome => log("content not collected", outcome.map(drop)),
+                }
+            }
+        };
+        let work = async { tokio::join!(look, collect) };
+        stop.run_until_cancelled(Box::pin(work)).await;
+    }
+
+    /// Marks images with missing content, and those that have it again.
+    pub async fn check_damage(&self) -> Result<(), Error> {
+        self.damage.check().await.map(drop)
+    }
+
+    /// Ends expired leases and uploads, and begins the builds of complete uploads.
+    pub async fn look(&self) -> Result<(), Error> {
+        self.builds.end_expired().await?;
+        let files = self.uploads.list().await?;
+        for file in &files {
+            self.look_at_file(file).await?;
+        }
+        let files = files.into_iter().map(|file| (file.image_id.clone(), file)).collect();
+        self.look_at_images(&files).await
+    }
+
+    /// Removes a file that no image needs any more.
+    async fn look_at_file(&self, file: &UploadFile) -> Result<(), Error> {
+        let image = match file.image_id.parse::<tinwright::ImageId>() {
+            Ok(id) => self.images.get(&id.to_string()).await?,
+            Err(_) => None,
+        };
+        let is_needed = image.is_some_and(|image| {
+            matches!(image.state(), ImageState::Uploading | ImageState::Processing)
+        });
+        if is_needed { Ok(()) } else { self.uploads.remove(&file.image_id).await }
+    }
+
+    async fn look_at_images(&self, files: &BTreeMap<String, UploadFile>) -> Result<(), Error> {
+        let is_uploading = |image: &pb::Image| image.state() == ImageState::Uploading;
+        let mut after = String::new();
+        loop {
+            let page = self.images.list(&after, PAGE_RECORDS, is_uploading).await?;
+            for image in &page.records {
+                self.look_at_upload(image, files.get(&image.id)).await?;
+            }
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Begins the build of a complete upload, and ends one without a new byte.
+    async fn look_at_upload(
+        &self,
+        image: &pb::Image,
+        file: Option<&UploadFile>,
+    ) -> Result<(), Error> {
+        if image.stored_bytes > 0 && file.is_some_and(|file| file.size == image.stored_bytes) {
+            return self.imports.begin_if_complete(&image.id, image.stored_bytes).await;
+        }
+        let now = self.clock.wall();
+        let last_byte = file.map(|file| file.modified.into());
+        let is_late = is_older(image.update_time, self.retention, now)
+            && is_older(last_byte, self.retention, now);
+        if is_late { self.imports.expire(&image.id, self.retention).await } else { Ok(()) }
+    }
+}
+
+fn log(text: &'static str, outcome: Result<(), Error>) {
+    if let Err(error) = outcome {
+        tracing::warn!(error = &error as &dyn std::error::Error, "{text}; trying again");
+    }
+}

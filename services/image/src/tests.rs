@@ -1,0 +1,9 @@
+//! Tests of the service as a whole.
+
+mod blobs;
+mod damage;
+mod images;
+mod interleavings;
+mod lifecycle;
+mod site;
+mod uploads;
