@@ -90,7 +90,7 @@ const STORAGE: &[Variable] = &[
 ];
 
 const ARCHIVE2DISK: &[Variable] = &[
-    required("ARCHIVE_URL", "URL of the archive, `http` or `https`"),
+    required("ARCHIVE_URL", "URL of the archive: `http`, `https`, or a path on the boot server"),
     required(
         "ARCHIVE_TYPE",
         "`targz`: the archive must be compressed; `tar`: it is decompressed if its first bytes show a known format",
@@ -147,7 +147,13 @@ const GRUB2DISK: &[Variable] = &[
 ];
 
 const IMAGE2DISK: &[Variable] = &[
-    required("IMG_URL", "URL of the image, `http` or `https`"),
+    required("IMG_URL", "URL of the image: `http`, `https`, or a path on the boot server"),
+    optional(
+        "IMG_MAP",
+        "",
+        "URL of the map of the image in `IMG_URL`, or a path on the boot server: only blocks that the disk lacks are downloaded",
+    ),
+    optional("IMG_MAP_SHA256", "", "SHA-256 of the map; required with `IMG_MAP`"),
     required("DEST_DISK", "disk, partition or file to which it is written; it must exist"),
     optional(
         "COMPRESSED",

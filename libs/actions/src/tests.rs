@@ -134,7 +134,7 @@ fn the_command_selects_the_step_of_rootio_and_no_other_action_has_one() {
 fn missing_and_unknown_variables_are_named() {
     let found = wrong("image2disk", &[], &[("IMG_ULR", "http://a/b"), ("DEST_DISK", "")]);
     let wanted = [
-        "image2disk needs IMG_URL: URL of the image, `http` or `https`",
+        "image2disk needs IMG_URL: URL of the image: `http`, `https`, or a path on the boot server",
         "image2disk needs DEST_DISK: disk, partition or file to which it is written; it must exist",
         "image2disk has no variable IMG_ULR: did you mean IMG_URL?",
     ];

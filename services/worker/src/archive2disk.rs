@@ -93,7 +93,8 @@ struct ArchiveOptions {
 }
 
 impl ArchiveOptions {
-    fn parse(environment: &Environment, retry: &RetryPolicy) -> Result<Self, environment::Error> {
+    fn parse(environment: &Environment, context: &Context) -> Result<Self, environment::Error> {
+        let retry = &context.retry_policy;
         let give_up_after = match environment.minutes("HTTP_CLIENT_TIMEOUT_MINUTES")? {
             None => retry.give_up_after,
             Some(Duration::ZERO) => Duration::MAX,
@@ -107,7 +108,7 @@ impl ArchiveOptions {
         };
         let path = environment.optional("DEST_PATH").unwrap_or_default();
         Ok(Self {
-            url: download::url(environment, "ARCHIVE_URL")?,
+            url: download::url(environment, "ARCHIVE_URL", context.boot_server.as_ref())?,
             decompress: decompress?,
             filesystem: TargetFilesystem::parse(environment, "DEST_DISK")?,
             path: PathBuf::from("/").join(path),
@@ -129,7 +130,7 @@ fn checksum(environment: &Environment) -> Result<Option<Checksum>, environment::
 
 /// Extracts the tar. After a cancellation, it returns when nothing writes to the disk any more.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), error::Error> {
-    let options = ArchiveOptions::parse(environment, &context.retry_policy)?;
+    let options = ArchiveOptions::parse(environment, context)?;
     let meter = Meter::new(context.progress.clone(), Duration::ZERO);
     let (url, retry) = (options.url.clone(), options.retry.clone());
     let file = fetch::open(url, retry, &meter, context).await?;

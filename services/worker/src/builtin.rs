@@ -159,7 +159,7 @@ mod tests {
             ("archive2disk", "", include_str!("archive2disk.rs")),
             ("cexec", "", include_str!("cexec.rs")),
             ("grub2disk", "", include_str!("grub2disk.rs")),
-            ("image2disk", "", include_str!("image2disk.rs")),
+            ("image2disk", "", include_str!("image2disk/options.rs")),
             ("kexec", "", include_str!("kexec.rs")),
             ("rootio", "partition", include_str!("rootio.rs")),
             ("rootio", "partition", include_str!("rootio/metadata.rs")),

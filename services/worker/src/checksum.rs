@@ -42,9 +42,18 @@ impl Checksum {
         }
     }
 
+    /// Returns the checksum with the SHA-256 `digest`.
+    pub(crate) fn sha256(digest: [u8; 32]) -> Self {
+        Self(hex(&digest))
+    }
+
     /// Compares this checksum with `sum`, taken over `bytes`.
     pub(crate) fn check(&self, sum: Sum, bytes: &'static str) -> Result<(), Mismatch> {
-        let actual = sum.finish();
+        self.require(sum.finish(), bytes)
+    }
+
+    /// Compares this checksum with the `actual` one of `bytes`.
+    pub(crate) fn require(&self, actual: Self, bytes: &'static str) -> Result<(), Mismatch> {
         let expected = self.clone();
         if actual == expected { Ok(()) } else { Err(Mismatch { bytes, actual, expected }) }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
 use crate::download::RetryPolicy;
@@ -42,6 +43,8 @@ pub struct Context {
     /// Certificate authorities trusted for downloads, as PEM bundles. No others are trusted: if this is empty, only plain
     /// `http` works.
     pub roots: Vec<Vec<u8>>,
+    /// The server that this machine was booted from. URLs in variables may be paths on it.
+    pub boot_server: Option<Url>,
     /// Default retry policy of downloads. Variables may override it.
     pub retry_policy: RetryPolicy,
 }

@@ -98,6 +98,11 @@ impl Disk {
         self.capacity
     }
 
+    /// True if whole aligned blocks are read from the disk, not from the page cache.
+    pub(crate) fn bypasses_cache(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// Returns an error if this is a file and not a block device.
     pub(crate) fn require_block_device(self) -> Result<Self, Error> {
         if self.capacity.is_some() { Ok(self) } else { Err(Error::NotADisk(self.path)) }

@@ -8,57 +8,40 @@
 //!
 //! After a disconnect, the rest is requested with Range and If-Range. If the server sends the whole file again, the bytes
 //! that the reader already has are compared and skipped. If the file has changed meanwhile, the download fails; [`resume`]
-//! has the rules.
+//! has the rules. [`ranges`] downloads parts of a file.
 
+mod attempts;
+mod client;
 mod error;
+mod ranges;
 mod resume;
 mod retry_policy;
-
-use std::time::Instant;
+mod url;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
-use reqwest::{Certificate, Client, Response, StatusCode, Url};
-use runtime::Clock;
+use reqwest::{Client, Response, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
-use crate::environment::{self, Environment};
+use attempts::Attempts;
+pub(crate) use attempts::OnWait;
+use client::client;
 pub(crate) use error::{AttemptError, Error};
+pub(crate) use ranges::{Caches, RangeReader, RangeSource};
 use resume::{FileVersion, Resume};
 pub use retry_policy::RetryPolicy;
-
-/// Creates a client that trusts only the certificate authorities in the PEM bundles `roots`. Without any, only `http` works.
-fn client(roots: &[Vec<u8>], retry: &RetryPolicy) -> Result<Client, Error> {
-    let bundles: Result<Vec<_>, _> =
-        roots.iter().map(|pem| Certificate::from_pem_bundle(pem)).collect();
-    let timeout = retry.stall_timeout;
-    let client = bundles.and_then(|bundles| {
-        let client = Client::builder().tls_certs_only(bundles.into_iter().flatten()).no_proxy();
-        client.connect_timeout(timeout).read_timeout(timeout).build()
-    });
-    client.map_err(|error| Error {
-        request: "certificate roots".into(),
-        source: AttemptError::from(error),
-    })
-}
-
-/// Called before each retry, with the error and the position in bytes.
-pub(crate) type OnWait = Box<dyn Fn(&AttemptError, u64) + Send + Sync>;
+pub(crate) use url::{redacted, url};
 
 /// A download in progress.
 pub(crate) struct Download {
     client: Client,
-    url: Url,
-    retry: RetryPolicy,
-    on_wait: OnWait,
+    attempts: Attempts,
     version: Option<FileVersion>,
     /// Bytes returned to the reader.
     position: u64,
     /// The digest of these bytes, to compare them if the server sends them again. Only used if it sends no validator.
     digest: Option<Sha256>,
     body: Option<Body>,
-    failures: u32,
-    last_progress: Instant,
 }
 
 /// A response body, and the number of bytes to skip at its beginning.
@@ -78,15 +61,11 @@ impl Download {
     ) -> Result<Self, Error> {
         let mut download = Self {
             client: client(roots, &retry)?,
-            url,
-            retry,
-            on_wait,
+            attempts: Attempts::new(url, retry, on_wait),
             version: None,
             position: 0,
             digest: None,
             body: None,
-            failures: 0,
-            last_progress: Clock::system().monotonic(),
         };
         while let Err(error) = download.connect().await {
             download.wait_or_fail(error).await?;
@@ -151,7 +130,7 @@ impl Download {
         if let Some(digest) = &mut self.digest {
             digest.update(&bytes);
         }
-        (self.failures, self.last_progress) = (0, Clock::system().monotonic());
+        self.attempts.progressed();
         Ok(Some(bytes))
     }
 
@@ -167,7 +146,8 @@ impl Download {
 
     async fn connect(&mut self) -> Result<(), AttemptError> {
         // No content coding: checksums and ranges are those of the file as it is stored.
-        let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
+        let mut request =
+            self.client.get(self.attempts.url.clone()).header(ACCEPT_ENCODING, "identity");
         let validator = self.version.as_ref().and_then(|version| version.validator.as_deref());
         if let Some(validator) = validator.filter(|_| self.position > 0) {
             request = request
@@ -206,68 +186,7 @@ impl Download {
     /// Waits before the next attempt, or fails.
     async fn wait_or_fail(&mut self, error: AttemptError) -> Result<(), Error> {
         self.body = None;
-        if error.is_final() {
-            return Err(self.failed(error));
-        }
-        self.failures += 1;
-        let idle = Clock::system().monotonic() - self.last_progress;
-        let Some(delay) = self.retry.delay(self.failures, idle, error.retry_after()) else {
-            let is_tried_once = self.retry.give_up_after.is_zero();
-            return Err(self.failed(if is_tried_once { error } else { self.gave_up(error) }));
-        };
-        tracing::warn!(url = redacted(&self.url), position = self.position, %error, "download interrupted");
-        (self.on_wait)(&error, self.position);
-        tokio::time::sleep(delay).await;
-        Ok(())
-    }
-
-    fn gave_up(&self, last: AttemptError) -> AttemptError {
-        let length = self.length().map_or(String::new(), |length| format!(" of {length}"));
-        let progress = format!("{}{length}", self.position);
-        let seconds = self.retry.give_up_after.as_secs_f64();
-        AttemptError::GaveUp { seconds, progress, source: Box::new(last) }
-    }
-
-    fn failed(&self, error: AttemptError) -> Error {
-        Error { request: format!("GET {}", redacted(&self.url)), source: error }
-    }
-}
-
-/// Parses the variable `name` as a required URL.
-pub(crate) fn url(
-    environment: &Environment,
-    name: &'static str,
-) -> Result<Url, environment::Error> {
-    const EXPECTED: &str = "an http or https URL";
-    let url: Url = environment.parsed(name, EXPECTED)?.ok_or(environment::Error::Missing(name))?;
-    if matches!(url.scheme(), "http" | "https") {
-        return Ok(url);
-    }
-    Err(environment::Error::invalid(name, &redacted(&url), EXPECTED))
-}
-
-/// Returns `url` without parts that may be secret: user, password, and the query, which may contain a signature.
-pub(crate) fn redacted(url: &Url) -> String {
-    let mut url = url.clone();
-    // Both calls fail only for URLs that cannot contain a password.
-    let _unchanged = url.set_username("").and_then(|()| url.set_password(None));
-    if url.query().is_some() {
-        url.set_query(Some("…"));
-    }
-    url.to_string().replace("%E2%80%A6", "…")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_redacted_url_has_no_password_and_no_query() {
-        for (url, safe) in [
-            ("http://user:secret@images/os.img?X-Amz-Signature=abc", "http://images/os.img?…"),
-            ("https://images:8443/os.img.zst", "https://images:8443/os.img.zst"),
-        ] {
-            assert_eq!(redacted(&url.parse().unwrap()), safe);
-        }
+        let length = self.length();
+        self.attempts.wait_or_fail(error, self.position, length).await
     }
 }

@@ -14,7 +14,8 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `IMG_URL` | required; `http` or `https` |
+//! | `IMG_URL` | required; `http` or `https`, or a path on the boot server |
+//! | `IMG_MAP`, `IMG_MAP_SHA256` | URL of the image's map, and its checksum: [`mapped`] writes the image instead |
 //! | `DEST_DISK` | required; an existing disk, partition or file |
 //! | `COMPRESSED` | true: must be compressed; false: written as it is; default: decompressed if its first bytes show a known format |
 //! | `IMG_SHA256`, `IMG_CHECKSUM` | `sha256:…` or `sha512:…` of the **downloaded** file, before decompression |
@@ -27,47 +28,33 @@
 //!
 //! `TEXT_LOGGING` is accepted and has no effect: progress is not part of the log.
 
+mod destination;
+mod mapped;
+mod options;
+mod runs;
 mod table;
 mod unpack;
 mod write;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::Url;
 use tokio::sync::mpsc;
 
-use crate::checksum::Checksum;
-use crate::contents::Destination;
 use crate::context::Context;
 use crate::disk::Disk;
 use crate::disk::block::Block;
-use crate::download::{self, Download, RetryPolicy};
-use crate::environment::{self, Environment};
+use crate::download::{self, Download};
+use crate::environment::Environment;
 use crate::error::{Error, joined};
 use crate::fetch;
 use crate::progress::Meter;
-use crate::unpack::{Decompress, Unpacker};
+use crate::unpack::Unpacker;
+use options::ImageOptions;
 
 /// Blocks in circulation: one being filled, one being written, and two queued.
 const BLOCK_COUNT: usize = 4;
-
-/// The parsed variables of the action.
-struct ImageOptions {
-    url: Url,
-    disk: PathBuf,
-    decompress: Decompress,
-    checksum: Option<Checksum>,
-    /// True if the image may be anything.
-    is_any: bool,
-    force: bool,
-    verify: bool,
-    retry: RetryPolicy,
-    interval: Duration,
-}
 
 /// A filled block, its offset on the disk, and the bytes downloaded so far.
 struct FilledBlock {
@@ -76,40 +63,16 @@ struct FilledBlock {
     downloaded: u64,
 }
 
-impl ImageOptions {
-    fn parse(environment: &Environment, retry: &RetryPolicy) -> Result<Self, environment::Error> {
-        const CHECKSUM: &str = "`sha256:` or `sha512:` and hexadecimal digits";
-        let minutes = environment.minutes("RETRY_DURATION_MINUTES")?;
-        let give_up_after = match environment.choice("RETRY_ENABLED") {
-            Some(false) => Duration::ZERO,
-            Some(true) | None => minutes.unwrap_or(retry.give_up_after),
-        };
-        let sha256 = environment.parsed("IMG_SHA256", CHECKSUM)?;
-        Ok(Self {
-            url: download::url(environment, "IMG_URL")?,
-            disk: environment.required("DEST_DISK")?.into(),
-            decompress: match environment.choice("COMPRESSED") {
-                Some(true) => Decompress::Required("COMPRESSED is true"),
-                Some(false) => Decompress::Never,
-                None => Decompress::IfCompressed,
-            },
-            checksum: environment.parsed("IMG_CHECKSUM", CHECKSUM)?.or(sha256),
-            is_any: environment.boolean("IMG_ANY_CONTENT")?.unwrap_or_default(),
-            force: environment.flag("IMG_FORCE"),
-            verify: environment.choice("IMG_VERIFY") != Some(false),
-            retry: RetryPolicy { give_up_after, ..retry.clone() },
-            interval: environment.progress_interval()?,
-        })
-    }
-}
-
 /// Writes the image. After a cancellation, it returns when nothing writes to the disk any more.
 pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<(), Error> {
-    let options = ImageOptions::parse(environment, &context.retry_policy)?;
+    let options = ImageOptions::parse(environment, context)?;
     let (path, force) = (options.disk.clone(), options.force);
     let disk = joined(tokio::task::spawn_blocking(move || Disk::open(&path, force))).await??;
 
     let meter = Meter::new(context.progress.clone(), options.interval);
+    if let Some(map) = &options.map {
+        return mapped::run(&options, map, disk, &meter, context).await;
+    }
     let (url, retry) = (options.url.clone(), options.retry.clone());
     let file = fetch::open(url, retry, &meter, context).await?;
     run_stages(&options, context, file, disk, &meter).await
@@ -128,7 +91,7 @@ async fn run_stages(
         check_size(options, &disk, &download)?;
     }
     let length = download.length().filter(|_| !unpacker.is_compressed());
-    let target = if options.is_any { None } else { Some(target(&mut disk, length)?) };
+    let target = if options.is_any { None } else { Some(destination::of(&mut disk, length)?) };
     let (chunks_in, chunks_out) = mpsc::channel(fetch::MAX_QUEUED_CHUNKS);
     let (filled_in, filled_out) = mpsc::channel(BLOCK_COUNT);
     let (empty_in, empty_out) = mpsc::channel(BLOCK_COUNT);
@@ -157,13 +120,6 @@ async fn run_stages(
     finish(options, context, writer, written).await?;
     let url = download::redacted(&options.url);
     sum.check(options.checksum.as_ref()).map_err(|source| Error::Checksum { url, source })
-}
-
-/// Returns the description of `disk` as the target of an image of `length` bytes.
-fn target(disk: &mut Disk, length: Option<u64>) -> Result<Destination, Error> {
-    let capacity = disk.capacity();
-    let sector = capacity.is_some().then(|| disk.sector_size()).transpose()?;
-    Ok(Destination { kind: disk.kind(), sector, capacity, image: length })
 }
 
 fn writer(

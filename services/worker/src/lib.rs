@@ -5,6 +5,7 @@
 //! Builtin::find(image reference, command) ── run(environment, context) ──▶ ActionOutcome
 //!
 //! image2disk   download ─▶ decompress ─▶ disk, then read back        (three stages, overlapping)
+//!   with a map compare the disk ─▶ download the blocks that it lacks ─▶ disk, read back behind
 //! archive2disk download ─▶ decompress ─▶ tar ─┐
 //! writefile                                   ├ a thread with its own mount namespace: mount, chroot, work, unmount
 //! cexec, grub2disk                            │

@@ -42,6 +42,9 @@ const ZFS_UBERBLOCKS: usize = 128 << 10;
 const ZFS_UBERBLOCK_BYTES: usize = 1 << 10;
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
+/// Names of what was erased.
+type Names = Vec<&'static str>;
+
 /// The geometry of a device.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
@@ -70,10 +73,11 @@ struct Leftover {
     is_of_device: bool,
 }
 
-/// Erases what a former system left on `disk` behind its first `covered` bytes: tables and
-/// superblocks. Verifies that they are gone, and returns their names.
-pub(crate) fn erase(disk: &mut Disk, covered: u64) -> Result<Vec<&'static str>, Error> {
-    let found = search(disk, covered)?;
+/// Erases what a former system left on `disk` behind its first `covered` bytes: superblocks, and
+/// tables outside of its `own` ranges. Verifies that they are gone, and returns their names.
+pub(crate) fn erase(disk: &mut Disk, covered: u64, own: &[Range<u64>]) -> Result<Names, Error> {
+    let mut found = search(disk, covered)?;
+    found.retain(|it| !it.is_table || !it.overlaps(own));
     erase_found(disk, found)
 }
 
@@ -83,7 +87,7 @@ pub(crate) fn erase_tables(
     disk: &mut Disk,
     covered: u64,
     preserved: &[Range<u64>],
-) -> Result<Vec<&'static str>, Error> {
+) -> Result<Names, Error> {
     let mut found = search(disk, covered)?;
     found.retain(|it| it.is_table && !it.overlaps(preserved));
     erase_found(disk, found)
@@ -92,10 +96,7 @@ pub(crate) fn erase_tables(
 /// Erases the superblocks that a former system left at the end of `disk`, which gets a new
 /// partition table or file system. In the `preserved` ranges of bytes, only superblocks of the
 /// whole device are erased. Verifies that they are gone, and returns their names.
-pub(crate) fn erase_superblocks(
-    disk: &mut Disk,
-    preserved: &[Range<u64>],
-) -> Result<Vec<&'static str>, Error> {
+pub(crate) fn erase_superblocks(disk: &mut Disk, preserved: &[Range<u64>]) -> Result<Names, Error> {
     let mut found = search(disk, 0)?;
     found.retain(|it| !it.is_table && (it.is_of_device || !it.overlaps(preserved)));
     erase_found(disk, found)
@@ -135,7 +136,7 @@ fn search(disk: &mut Disk, covered: u64) -> Result<Vec<Leftover>, Error> {
     Ok(found)
 }
 
-fn erase_found(disk: &Disk, mut found: Vec<Leftover>) -> Result<Vec<&'static str>, Error> {
+fn erase_found(disk: &Disk, mut found: Vec<Leftover>) -> Result<Names, Error> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
@@ -334,7 +335,7 @@ mod tests {
             let at = (END / 512 - 1) * 512;
             file.as_file().write_all_at(b"EFI PART", at).unwrap();
             let mut disk = Disk::open(file.path(), false).unwrap();
-            let erased = erase(&mut disk, covered).unwrap();
+            let erased = erase(&mut disk, covered, &[]).unwrap();
             assert_eq!(erased.is_empty(), left == b"EFI PART");
             let mut bytes = [0; 8];
             file.as_file().read_exact_at(&mut bytes, at).unwrap();
@@ -353,7 +354,7 @@ mod tests {
             let mut disk = Disk::open(file.path(), false).unwrap();
             let preserved = std::slice::from_ref(&preserved);
             assert_eq!(erase_superblocks(&mut disk, preserved).unwrap().is_empty(), stays);
-            assert_eq!(erase(&mut disk, 0).unwrap().is_empty(), !stays);
+            assert_eq!(erase(&mut disk, 0, &[]).unwrap().is_empty(), !stays);
         }
     }
 
@@ -391,7 +392,7 @@ mod tests {
             let file = NamedTempFile::new().unwrap();
             file.as_file().set_len(length).unwrap();
             let mut disk = Disk::open(file.path(), false).unwrap();
-            assert!(erase(&mut disk, 0).unwrap().is_empty(), "{length}");
+            assert!(erase(&mut disk, 0, &[]).unwrap().is_empty(), "{length}");
         }
     }
 }

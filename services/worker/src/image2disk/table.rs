@@ -6,6 +6,8 @@
 //! the primary header that points to it: a power cut between both leaves a table that is as valid
 //! as the image's.
 
+use std::ops::Range;
+
 use crate::contents::{self, Destination, UnusableContent};
 use crate::disk::{DeviceKind, Disk, leftovers};
 use crate::error::Error;
@@ -25,6 +27,8 @@ pub(super) struct OnDisk {
     pub(super) bytes: u64,
     /// True if the image may be anything: a table that firmware would reject stays as it is.
     pub(super) is_any: bool,
+    /// True if its table may have been completed by an earlier installation.
+    pub(super) may_be_completed: bool,
 }
 
 /// A partition table on the disk, with its protective MBR.
@@ -56,7 +60,8 @@ pub(super) fn complete(disk: &mut Disk, image: &OnDisk) -> Result<Vec<String>, E
 fn erase_leftovers(disk: &mut Disk, image: &OnDisk) -> Result<Vec<&'static str>, Error> {
     let sizes = disk.sector_sizes()?;
     let Some(sector) = sizes.into_iter().find(|sector| image.bytes < 2 * *sector) else {
-        return Ok(leftovers::erase(disk, image.bytes)?);
+        let preserved = own_backup(disk, image)?;
+        return Ok(leftovers::erase(disk, image.bytes, &preserved)?);
     };
     let end = disk.end()?;
     let length = usize::try_from(end).map_or(mbr::BYTES, |end| end.min(mbr::BYTES));
@@ -68,6 +73,23 @@ fn erase_leftovers(disk: &mut Disk, image: &OnDisk) -> Result<Vec<&'static str>,
     let partitions = record.map_or_else(Vec::new, |record| record.partitions());
     let preserved: Vec<_> = partitions.iter().map(|it| it.range(sector)).collect();
     Ok(leftovers::erase_tables(disk, image.bytes, &preserved)?)
+}
+
+/// Returns the ranges of bytes of the backup that an earlier installation of `image` made at the end
+/// of the disk, if the table is still completed.
+fn own_backup(disk: &mut Disk, image: &OnDisk) -> Result<Vec<Range<u64>>, Error> {
+    if !image.may_be_completed || disk.kind() == DeviceKind::Partition {
+        return Ok(Vec::new());
+    }
+    for sector in disk.sector_sizes()? {
+        let Some(table) = Table::read(disk, sector, image)? else { continue };
+        let last = (disk.end()? / sector).saturating_sub(1);
+        if let Some(backup) = table.backup_at(disk, last)? {
+            let entries = backup.entries_offset()..backup.entries_end();
+            return Ok(vec![entries, last * sector..(last + 1) * sector]);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// Returns a line if the image ends with the footer of a virtual disk.
@@ -101,7 +123,7 @@ fn move_backup(disk: &mut Disk, image: &OnDisk) -> Result<Option<String>, Error>
         let Some(table) = Table::read(disk, sector, image)? else { continue };
         let end = disk.end()?;
         let last = (end / sector).saturating_sub(1);
-        if table.has_backup_at(disk, last)? {
+        if table.backup_at(disk, last)?.is_some() {
             return Ok(None);
         }
         if has_implanted_checksum(disk, image)? {
@@ -172,21 +194,23 @@ impl Table {
         Ok(Some(Self { sector, record, header, entries, partitions }))
     }
 
-    /// True if the sector `last` has the backup of this table, and this table points to it.
-    fn has_backup_at(&self, disk: &Disk, last: u64) -> Result<bool, Error> {
+    /// Returns the backup of this table in the sector `last`, if it is there, and this table points
+    /// to it.
+    fn backup_at(&self, disk: &Disk, last: u64) -> Result<Option<Header>, Error> {
         if self.header.alternate() != last {
-            return Ok(false);
+            return Ok(None);
         }
         let bytes = disk.bytes(last * self.sector, self.header.sector().len())?;
         let backup = Header::parse(&bytes, last);
         let Some(backup) = backup.ok().filter(|backup| self.header.is_paired_with(backup)) else {
-            return Ok(false);
+            return Ok(None);
         };
         let at = backup.entries_offset();
         if at.saturating_add(self.entries.len() as u64) > last * self.sector {
-            return Ok(false);
+            return Ok(None);
         }
-        Ok(disk.bytes(at, self.entries.len())? == self.entries)
+        let has_entries = disk.bytes(at, self.entries.len())? == self.entries;
+        Ok(has_entries.then_some(backup))
     }
 
     /// Returns the size in bytes of the smallest disk for this table.

@@ -5,9 +5,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::table::{self, OnDisk};
-use super::{BLOCK_COUNT, FilledBlock};
+use super::{BLOCK_COUNT, FilledBlock, runs};
 use crate::disk::Disk;
-use crate::disk::block::{Block, Run, SIZE, fingerprint, runs};
+use crate::disk::block::{Block, SIZE, fingerprint};
 use crate::error::Error;
 use crate::progress::{Meter, Phase, Report};
 
@@ -52,7 +52,7 @@ impl Writer {
                 return Err(Error::Cancelled);
             }
             self.truncate_to_disk(&mut piece)?;
-            self.write(piece.at, piece.block.content())?;
+            runs::write(&self.disk, piece.at, piece.block.content())?;
             written.bytes += piece.block.content().len() as u64;
             written.fingerprints.push(fingerprint(piece.block.content()));
             let (done, total) = (piece.downloaded, self.total);
@@ -75,20 +75,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `bytes` at the offset `at`. Long runs of zeroes are discarded or zeroed by a command
-    /// to the disk, if it supports that: the old content is erased in either case.
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        for Run { range, zero } in runs(bytes) {
-            let offset = at + range.start as u64;
-            if zero && self.disk.capacity().is_some() {
-                self.disk.zero(offset, range.len() as u64)?;
-            } else {
-                self.disk.write(offset, bytes.get(range).unwrap_or_default())?;
-            }
-        }
-        Ok(())
-    }
-
     /// Flushes the disk, verifies it if `verify` is true, completes the partition table, and makes
     /// the kernel re-read it. Returns lines for the log.
     pub(super) fn finish(
@@ -100,7 +86,8 @@ impl Writer {
         if verify {
             self.verify(written)?;
         }
-        let image = OnDisk { url: self.url, bytes: written.bytes, is_any: self.is_any };
+        let (url, bytes, is_any) = (self.url, written.bytes, self.is_any);
+        let image = OnDisk { url, bytes, is_any, may_be_completed: false };
         let lines = table::complete(&mut self.disk, &image)?;
         self.disk.reread_partitions();
         Ok(lines)

@@ -8,12 +8,16 @@ mod file_server;
 mod former_system;
 mod grub2disk;
 mod image2disk;
+mod image_server;
 mod installed;
 mod kexec;
+mod mapped;
+mod mapped_faults;
 mod random_images;
 mod refusals;
 mod resuming;
 mod rootio;
+mod site;
 mod tables;
 mod trailing;
 mod trust;
@@ -59,6 +63,7 @@ fn context() -> (Context, Arc<Recorder>) {
         progress: recorder.clone(),
         stop: CancellationToken::new(),
         roots: Vec::new(),
+        boot_server: None,
         retry_policy: retry_policy(),
     };
     (context, recorder)

@@ -128,7 +128,7 @@ async fn every_mistake_in_an_action_is_named() {
     assert!(found.iter().all(|(field, _)| *field == "template.data"));
     let wanted = [
         "action \"a\": no action imagetodisk: did you mean image2disk?; actions: archive2disk, cexec, grub2disk, image2disk, kexec, poweroff, reboot, rootio, wipe, writefile",
-        "action \"b\": image2disk needs IMG_URL: URL of the image, `http` or `https`",
+        "action \"b\": image2disk needs IMG_URL: URL of the image: `http`, `https`, or a path on the boot server",
         "action \"b\": image2disk has no variable IMG_ULR: did you mean IMG_URL?",
         "action \"e\": cexec takes no command, and has \"sh\": containers are not supported",
     ];

@@ -161,8 +161,16 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
         return Ok(power.end_boot(Terminal::PowerOff)?);
     }
     let (client, pages) = (link.clone(), journal.clone());
-    let session =
-        Session { link: client, journal: pages, holder, hardware_id, roots, power, machine };
+    let session = Session {
+        link: client,
+        journal: pages,
+        holder,
+        hardware_id,
+        roots,
+        boot_server: boot.boot_url.clone(),
+        power,
+        machine,
+    };
     let mut actions = pin!(session.run());
     tokio::select! {
         () = &mut actions => return Ok(()),

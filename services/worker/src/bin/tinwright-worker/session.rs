@@ -26,6 +26,7 @@ use std::time::Duration;
 use machine::control_plane::ControlPlaneClient;
 use machine::journal::Journal;
 use machine::retry_policy::REFUSED_RETRY_DELAY;
+use reqwest::Url;
 use runtime::Clock;
 use tinwright::workflow::v1::{Holder, NextActionRequest, NextActionResponse};
 use worker::Terminal;
@@ -53,6 +54,8 @@ pub(crate) struct Session {
     pub(crate) hardware_id: String,
     /// Certificate authorities trusted for image servers, as PEM bundles.
     pub(crate) roots: Vec<Vec<u8>>,
+    /// The server that this machine was booted from.
+    pub(crate) boot_server: Url,
     /// Ends the boot, or prints that it would.
     pub(crate) power: Power,
     /// Files that describe this machine.

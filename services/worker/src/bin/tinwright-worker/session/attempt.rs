@@ -177,7 +177,9 @@ impl Session {
     /// Returns the context of an action, or of its reaction.
     pub(super) fn context(&self, attempt: &ActionAttempt) -> Context {
         let (progress, stop) = (attempt.recorder.clone(), CancellationToken::new());
-        Context { progress, stop, roots: self.roots.clone(), retry_policy: RetryPolicy::default() }
+        let boot_server = Some(self.boot_server.clone());
+        let roots = self.roots.clone();
+        Context { progress, stop, roots, boot_server, retry_policy: RetryPolicy::default() }
     }
 
     /// Reports a result. If it is refused, reports it without its output, which may be too large for the workflow's record. If
