@@ -6,10 +6,12 @@
 //!
 //! - `middleware`: the path of every request: its client, and its limits.
 //! - `scripts`, `file`: responses.
+//! - `images`: files of public images.
 //! - `platform`: the private files of outside platforms.
 //! - [`phone_home`]: reports of installed systems and installers.
 
 mod file;
+mod images;
 mod middleware;
 pub mod phone_home;
 mod platform;
@@ -26,6 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use hyper::body::Incoming;
+use runtime::Channel;
 use runtime::serve::App;
 use tokio::sync::mpsc;
 
@@ -62,6 +65,8 @@ pub struct Http {
     pub tftp: Arc<dyn FileSource>,
     /// Images for virtual media; none where the site has none.
     pub images: Option<Arc<Images>>,
+    /// The image service; none where the site has none.
+    pub content: Option<Channel>,
     /// Receiver of phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
     /// Receiver of reports about scripts.
@@ -149,6 +154,7 @@ fn routes() -> Router<Arc<Http>> {
     Router::new()
         .merge(scripts::routes())
         .merge(phone_home::routes())
+        .merge(images::routes())
         .merge(platform::routes())
         .route("/ipxe/{*path}", get(loader))
         .route("/v1/boot/{token}/{file}", get(boot_file))

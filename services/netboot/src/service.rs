@@ -81,12 +81,14 @@ pub struct Peers {
     pub instance: Channel,
     /// The workflow service, which takes new boots.
     pub workflow: Channel,
+    /// The image service, for the files of public images; none where the site has none.
+    pub image: Option<Channel>,
     /// The address service. Addresses of its grants are not leased.
     pub address: Channel,
 }
 
-/// Receivers of reports from machines.
-#[derive(Debug)]
+/// Receivers of reports from machines, and the source of images.
+#[derive(Clone, Debug)]
 pub struct Reports {
     /// Receives the id of a machine when its firmware begins a new boot.
     pub firmware: mpsc::Sender<String>,
@@ -94,6 +96,8 @@ pub struct Reports {
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
     /// Receives phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
+    /// The image service.
+    pub content: Option<Channel>,
 }
 
 /// Network boot on one or more links, with bound sockets.
@@ -245,7 +249,8 @@ impl Netboot {
             history: self.boots().history.clone(),
         };
         tasks.spawn_until_stop(script_reports::run(report_peers, script_reports));
-        let reports = Reports { firmware, scripts, home: Arc::new(peers.instance) };
+        let reports =
+            Reports { firmware, scripts, home: Arc::new(peers.instance), content: peers.image };
         tasks.set.spawn(self.serve(reports, stop));
         tasks.join().await
     }

@@ -141,6 +141,7 @@ fn route(path: &str) -> &'static str {
     match path {
         path if path.starts_with("/v1/boot/") => "boot",
         path if path.starts_with("/files/") => "files",
+        path if path.starts_with("/images/") => "images",
         path if path.starts_with("/iso/") => "iso",
         path if path.starts_with(PRIVATE_FILES) => "platform",
         path if path.ends_with("/autoexec.ipxe") => "autoexec",

@@ -312,10 +312,21 @@ fn serve_http(
         ..ConnectionLimits::default()
     };
     let Served { loaders, tftp: _, images, osie, files, platform_files } = shared.served.clone();
-    let Reports { firmware: _, scripts, home } = reports;
-    let (scripts, home, metrics) = (scripts.clone(), home.clone(), shared.metrics.clone());
-    let http =
-        Http { boots, loaders, osie, files, platform_files, tftp, images, home, scripts, metrics };
+    let Reports { firmware: _, scripts, home, content } = reports.clone();
+    let metrics = shared.metrics.clone();
+    let http = Http {
+        boots,
+        loaders,
+        osie,
+        files,
+        platform_files,
+        tftp,
+        images,
+        content,
+        home,
+        scripts,
+        metrics,
+    };
     let service = http.into_service();
     for (listener, transport) in listeners {
         let (limits, service, stop) = (limits.clone(), service.clone(), tasks.stop.clone());

@@ -145,7 +145,7 @@ impl Lab {
                 let (scripts, _reports) = tokio::sync::mpsc::unbounded_channel();
                 // No machine phones home here.
                 let home = Arc::new(runtime::Channel::unconnected());
-                let reports = Reports { firmware, scripts, home };
+                let reports = Reports { firmware, scripts, home, content: None };
                 netboot.serve(reports, until).await.expect("to serve");
             };
             let mut runtime = tokio::runtime::Builder::new_current_thread();

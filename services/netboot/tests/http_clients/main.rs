@@ -6,6 +6,7 @@ mod images;
 mod limits;
 mod platform;
 mod site;
+mod stored_images;
 mod trust;
 
 use site::{MACHINE, OTHER, Site, loader};

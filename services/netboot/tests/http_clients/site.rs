@@ -167,6 +167,14 @@ impl Site {
 
     /// Starts a site with changed settings.
     pub(crate) async fn with(change: impl FnOnce(&mut netboot::Site)) -> Self {
+        Self::with_content(None, change).await
+    }
+
+    /// Starts a site with the image service behind `content`, and changed settings.
+    pub(crate) async fn with_content(
+        content: Option<runtime::Channel>,
+        change: impl FnOnce(&mut netboot::Site),
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut site = settings(listener.local_addr().unwrap().port());
         change(&mut site);
@@ -198,6 +206,7 @@ impl Site {
             platform_files,
             tftp: Arc::new(Scripts(boots.clone())),
             images,
+            content,
             home: phone_home.clone(),
             scripts,
             metrics: Metrics::default(),

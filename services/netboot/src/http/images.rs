@@ -1,0 +1,89 @@
+//! `/images/…`: files of public images, as the image service sends them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, Request, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use runtime::Channel;
+use tower::{Service as _, ServiceExt as _};
+
+use super::{Http, HttpState};
+
+/// Maximum length of the name of a file in bytes.
+const MAX_NAME_BYTES: usize = 128;
+/// Delay after which a client repeats a request, in seconds.
+const RETRY_SECONDS: &str = "5";
+/// Headers of responses that are passed on.
+const PASSED: [HeaderName; 5] = [
+    header::ACCEPT_RANGES,
+    header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
+    header::CONTENT_TYPE,
+    header::ETAG,
+];
+
+pub(super) fn routes() -> Router<Arc<Http>> {
+    Router::new().route("/images/{name}", get(image))
+}
+
+async fn image(http: HttpState, Path(name): Path<String>, request: Parts) -> Response {
+    let Some(channel) = http.content.clone().filter(|_| is_name(&name)) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    match send(channel, &name, &request).await {
+        Ok(response) if is_answer(response.status()) => passed_on(response),
+        Ok(response) if response.status() == StatusCode::NOT_FOUND => {
+            StatusCode::NOT_FOUND.into_response()
+        }
+        Ok(response) => {
+            tracing::warn!(file = name, status = response.status().as_u16(), "image not served");
+            later()
+        }
+        Err(error) => {
+            tracing::warn!(error = &*error, file = name, "image service not reached");
+            later()
+        }
+    }
+}
+
+/// Sends the request for the file `name` to the image service.
+async fn send(
+    mut channel: Channel,
+    name: &str,
+    request: &Parts,
+) -> Result<Response<tonic::body::Body>, tower::BoxError> {
+    let mut sent = Request::builder().method(&request.method).uri(format!("/images/{name}"));
+    if let Some(range) = request.headers.get(header::RANGE) {
+        sent = sent.header(header::RANGE, range);
+    }
+    let sent = sent.body(tonic::body::Body::empty())?;
+    channel.ready().await?.call(sent).await
+}
+
+/// True if the status is one that a client of files understands.
+fn is_answer(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE
+}
+
+fn passed_on(response: Response<tonic::body::Body>) -> Response {
+    let (mut head, body) = response.into_parts();
+    let mut headers = std::mem::take(&mut head.headers);
+    let values = PASSED.into_iter().filter_map(|name| Some((headers.remove(&name)?, name)));
+    let headers: HeaderMap = values.map(|(value, name)| (name, value)).collect();
+    (head.status, headers, Body::new(body)).into_response()
+}
+
+fn later() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, RETRY_SECONDS)]).into_response()
+}
+
+/// True if `name` has the form of a file's name: nothing else reaches the image service.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.';
+    name.len() <= MAX_NAME_BYTES && name.bytes().all(is_allowed)
+}
