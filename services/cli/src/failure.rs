@@ -140,9 +140,9 @@ fn hint(status: &Status) -> Option<String> {
 
 /// Returns the command that lists the objects that messages call `noun`.
 fn list_command(noun: &str) -> Option<String> {
-    const LISTS: [&str; 13] = [
+    const LISTS: [&str; 14] = [
         "hardware", "location", "model", "instance", "template", "workflow", "node", "stack",
-        "subnet", "range", "lease", "boot", "tenant",
+        "subnet", "range", "lease", "boot", "tenant", "image",
     ];
     let command = match noun {
         "machine" => "hardware list",

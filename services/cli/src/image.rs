@@ -1,4 +1,7 @@
-//! Disk images for the action `image2disk`: fetched from their publishers, or built from a Debian mirror.
+//! Disk images: those of the server, and files for the action `image2disk` without a server.
+//!
+//! [`server`] has the commands on images of the server. The others write files: fetched from their publishers, or built from a
+//! Debian mirror.
 //!
 //! ```text
 //! fetch: checksum file ─▶ download, verify ─▶ raw image ─▶ setting for cloud-init ──┐
@@ -9,12 +12,15 @@
 //!   [`cloud_init`]: the setting in an image.
 //! - [`build`]: Debian from a mirror, for BIOS and UEFI.
 //! - [`stored`]: the files in the directory that boot HTTP serves; [`programs`]: programs of the host; [`interrupt`]: signals that end them.
+//! - [`bar`]: progress bars.
 
+mod bar;
 mod build;
 mod cloud_init;
 mod fetch;
 mod interrupt;
 mod programs;
+pub mod server;
 mod stored;
 
 use std::io::Write;
@@ -25,22 +31,34 @@ use disk_images::catalogue;
 use indicatif::HumanBytes;
 use reqwest::Url;
 
+use crate::connected_command::ConnectedCommand;
 use crate::output::{Table, print_line};
 
 /// Commands for disk images.
 #[derive(Debug, clap::Subcommand)]
 pub enum ImageCommand {
-    /// List the images that can be fetched, and which of them a directory has
-    List(ListOptions),
+    /// Commands on images of a server
+    #[command(flatten)]
+    Server(ConnectedCommand<server::ServerImageCommand>),
+    /// Commands without a server
+    #[command(flatten)]
+    Local(LocalImageCommand),
+}
+
+/// Commands for files with disk images, without a server.
+#[derive(Debug, clap::Subcommand)]
+pub enum LocalImageCommand {
+    /// List the images of publishers, and which of them a directory has
+    Published(PublishedOptions),
     /// Download images from their publishers, verify their checksums, and store them for image2disk
     Fetch(FetchOptions),
     /// Build an image of Debian from a mirror; needs root, mmdebstrap, mtools and e2fsprogs
     Build(BuildOptions),
 }
 
-/// Options of a list.
+/// Options of the list of published images.
 #[derive(Debug, clap::Args)]
-pub struct ListOptions {
+pub struct PublishedOptions {
     /// Show which images are stored in this directory
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
@@ -49,7 +67,7 @@ pub struct ListOptions {
 /// Options of a download.
 #[derive(Debug, clap::Args)]
 pub struct FetchOptions {
-    /// The images, by their names in `tinwright image list`
+    /// The images, by their names in `tinwright image published`
     #[arg(value_name = "IMAGE", required = true, value_parser = PossibleValuesParser::new(catalogue::names()))]
     images: Vec<String>,
     /// Write IMAGE.raw.zst and IMAGE.raw.zst.sha256 to this directory, which the server serves by --files
@@ -112,16 +130,16 @@ pub struct BuildOptions {
 }
 
 /// Runs `command`, and prints the images that it stored or found.
-pub async fn run(command: ImageCommand, out: &mut dyn Write) -> anyhow::Result<()> {
+pub async fn run(command: LocalImageCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
-        ImageCommand::List(options) => print_line(out, &list(&options)?),
-        ImageCommand::Fetch(options) => fetch::run(&options, out).await,
-        ImageCommand::Build(options) => build::run(&options, out).await,
+        LocalImageCommand::Published(options) => print_line(out, &published(&options)?),
+        LocalImageCommand::Fetch(options) => fetch::run(&options, out).await,
+        LocalImageCommand::Build(options) => build::run(&options, out).await,
     }
 }
 
-/// Renders the table of the images that can be fetched.
-fn list(options: &ListOptions) -> anyhow::Result<String> {
+/// Renders the table of the published images.
+fn published(options: &PublishedOptions) -> anyhow::Result<String> {
     let row = |image: &catalogue::PublishedImage| {
         let publisher = image.base.trim_start_matches("https://").split('/').next();
         let file = stored::file_name(image.name);

@@ -1,6 +1,7 @@
 //! The client commands of `tinwright`.
 //!
 //! - [`connect`]: finding the server, and the identity of the caller; [`context`]: several sites.
+//!   [`connected_command`]: commands that connect, beside others that do not.
 //! - [`resource`]: commands that every resource has; [`follow`]: watching objects.
 //! - [`hardware`], [`instance`], [`template`], [`workflow`], [`power`], [`tenant`]: the calls of each resource, and its own commands.
 //! - [`enrol`]: machines that are known by their BMC only.
@@ -16,8 +17,8 @@
 //! - [`selector`]: selectors of labels. `confirm`: questions before data is lost.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
 //! - [`store`]: backups of a server's store.
-//! - [`osie`]: building the installation environment; [`image`]: images to install, fetched or built; with `context` the only
-//!   commands without a server.
+//! - [`osie`]: building the installation environment; [`image`]: images of the server, and images that are fetched or built without one. With
+//!   `context` these are the only commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod address;
@@ -27,6 +28,7 @@ pub mod boot;
 mod bundle;
 mod confirm;
 pub mod connect;
+pub mod connected_command;
 pub mod context;
 mod csv;
 pub mod enrol;
@@ -66,6 +68,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 pub use clap_complete::Shell;
 use connect::{Connection, Io};
+use image::{ImageCommand, server as image_server};
 use resource::ResourceCommand;
 use tinwright::node::v1::Node;
 
@@ -117,9 +120,9 @@ pub enum Command {
     /// Build the installation environment
     #[command(subcommand)]
     Osie(osie::OsieCommand),
-    /// Fetch or build images of operating systems
+    /// Fetch or build disk images, and manage those of a server
     #[command(subcommand)]
-    Image(image::ImageCommand),
+    Image(ImageCommand),
 }
 
 /// A command that is sent to a server.
@@ -197,7 +200,8 @@ pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Resul
         Command::Metadata(it) => connected!(it, metadata),
         Command::Context(command) => context::run(command, out),
         Command::Osie(command) => osie::run(command),
-        Command::Image(command) => image::run(command, out).await,
+        Command::Image(ImageCommand::Server(it)) => connected!(it, image_server),
+        Command::Image(ImageCommand::Local(command)) => image::run(command, out).await,
     }
 }
 

@@ -6,6 +6,7 @@ mod apply;
 mod confirmations;
 mod hardware;
 mod identities;
+mod images;
 mod nodes;
 mod places;
 mod templates;

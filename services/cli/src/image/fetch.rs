@@ -5,23 +5,21 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use disk_images::catalogue::{self, PublishedImage};
 use disk_images::download::{Downloader, Observer, Part, Plaintext};
 use disk_images::partitions::{self, Partition};
 use disk_images::{Limits, checksums, qcow2};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use reqwest::Url;
 
+use super::bar::bar;
 use super::stored::{DirectoryLock, StoredImage, Target, TemporaryFile};
 use super::{FetchOptions, cloud_init, programs};
 use crate::failure::Failures;
 use crate::output::print_line;
 
-/// The most redraws of a progress bar in a second.
-const TICK: Duration = Duration::from_millis(200);
 /// The largest disk that is unpacked, in bytes. Images of distributions have some GiB.
 const MAX_DISK_BYTES: u64 = 256 << 30;
 
@@ -150,22 +148,6 @@ fn url(options: &FetchOptions, image: &PublishedImage, file: &str) -> anyhow::Re
     let is_allowed = options.allow_http || url.scheme() == "https";
     anyhow::ensure!(is_allowed, "{url}: give --allow-http for a mirror without TLS");
     Ok(url)
-}
-
-/// Returns a bar for a step, which is only shown at a terminal. Elsewhere a line says that the step begins.
-fn bar(name: &str, step: &str, detail: &str) -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    if bar.is_hidden() {
-        eprintln!("{name}: {step} {detail}");
-        return bar;
-    }
-    const TEMPLATE: &str = "{prefix} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
-    // The template is constant: the default is never used.
-    let style = ProgressStyle::with_template(TEMPLATE);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-    bar.set_prefix(format!("{name}: {step}"));
-    bar.enable_steady_tick(TICK);
-    bar
 }
 
 /// A bar for a download.

@@ -99,7 +99,7 @@ impl Site {
         let files = self.files().display().to_string();
         let line = format!("image fetch {words} --base-url {} --files", self.server.url);
         let words = line.split_whitespace().map(str::to_owned).chain([files]);
-        let ImageCommand::Fetch(options) = parse(words) else { panic!("{line}") };
+        let LocalImageCommand::Fetch(options) = parse(words) else { panic!("{line}") };
         let plaintext = if options.allow_http { Plaintext::Allowed } else { Plaintext::Refused };
         let downloader = Downloader::new(plaintext, ca).unwrap().with_delays(DELAYS.0, DELAYS.1);
         let mut out = Vec::new();
@@ -112,11 +112,11 @@ impl Site {
     }
 }
 
-fn parse(words: impl Iterator<Item = String>) -> ImageCommand {
+fn parse(words: impl Iterator<Item = String>) -> LocalImageCommand {
     #[derive(clap::Parser)]
     struct Line {
         #[command(subcommand)]
-        command: ImageCommand,
+        command: LocalImageCommand,
     }
     <Line as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).command
 }
@@ -331,7 +331,7 @@ async fn the_list_shows_what_can_be_fetched_and_what_is_stored() {
     let site = Site::with(&disk()).await;
     site.fetch("debian-12").await.unwrap();
     let list = async |words: &[&str]| {
-        let words = ["image", "list"].iter().chain(words).map(|word| (*word).to_owned());
+        let words = ["image", "published"].iter().chain(words).map(|word| (*word).to_owned());
         let mut out = Vec::new();
         run(parse(words), &mut out).await.unwrap();
         String::from_utf8(out).unwrap()
