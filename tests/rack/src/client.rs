@@ -22,6 +22,9 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 #[derive(Debug)]
 pub struct Client {
     name: String,
+    /// The bridge's namespace, and the end of the link in it.
+    bridge: String,
+    link: String,
 }
 
 impl Client {
@@ -29,12 +32,11 @@ impl Client {
     pub fn new(lab: &Lab, number: u8, mac: &str) -> anyhow::Result<Self> {
         let name = format!("{}c{number}", lab.name());
         run(Command::new("ip").args(["netns", "add", &name]))?;
-        let client = Self { name };
-        let (ours, bridge) = (format!("v{number}"), lab.name());
-        let link =
-            ["link", "add", &ours, "type", "veth", "peer", "name", "eth0", "netns", &client.name];
+        let client = Self { name, bridge: lab.name().into(), link: format!("v{number}") };
+        let Self { name, bridge, link: ours } = &client;
+        let link = ["link", "add", ours, "type", "veth", "peer", "name", "eth0", "netns", name];
         run(Command::new("ip").args(["-n", bridge]).args(link))?;
-        run(Command::new("ip").args(["-n", bridge, "link", "set", &ours, "master", "br0", "up"]))?;
+        run(Command::new("ip").args(["-n", bridge, "link", "set", ours, "master", "br0", "up"]))?;
         client.ip(&format!("link set eth0 address {mac} up"))?;
         client.ip("link set lo up")?;
         Ok(client)
@@ -134,8 +136,12 @@ impl Client {
 }
 
 impl Drop for Client {
+    /// The kernel removes a deleted namespace's links later, so that the next client with the same
+    /// number could still find its link: it is removed first.
     fn drop(&mut self) {
-        if let Err(error) = run(Command::new("ip").args(["netns", "del", &self.name])) {
+        let link = run(Command::new("ip").args(["-n", &self.bridge, "link", "del", &self.link]));
+        let namespace = run(Command::new("ip").args(["netns", "del", &self.name]));
+        for error in [link, namespace].into_iter().filter_map(Result::err) {
             eprintln!("rack: {error:#}");
         }
     }
