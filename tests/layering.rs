@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 12] = [
+const LIBRARIES: [(&str, &[&str]); 13] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
@@ -20,11 +20,12 @@ const LIBRARIES: [(&str, &[&str]); 12] = [
     ("mounts", &[]),
     ("containers", &[]),
     ("disk-images", &[]),
+    ("sandbox", &["containers"]),
     ("yaml", &[]),
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 12] = [
+const SERVICE_LIBRARIES: [&str; 14] = [
     "actions",
     "fleet",
     "dhcp",
@@ -36,6 +37,8 @@ const SERVICE_LIBRARIES: [&str; 12] = [
     "disk-images",
     "machine",
     "pinned-tls",
+    "sandbox",
+    "stored-image",
     "yaml",
 ];
 /// The crates that name services: the program, what drives it from outside, and what feeds its codecs.

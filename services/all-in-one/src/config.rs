@@ -4,7 +4,7 @@
 //! the file is an error, because a misspelt key must not silently become a default.
 //!
 //! - [`command_line`]: merges all sources. [`Options`]: the options that are not in a section of the file.
-//! - `boot_http`, `dhcp`, `etcd`, `gateway`, `links`, `metadata`, `pools`: check the options of these subjects.
+//! - `boot_http`, `dhcp`, `etcd`, `gateway`, `images`, `links`, `metadata`, `pools`: check the options of these subjects.
 //! - `help`: groups of options in the help. `split`: the services of this process, and the addresses of the others.
 
 mod boot_http;
@@ -13,6 +13,7 @@ mod dhcp;
 mod etcd;
 mod gateway;
 mod help;
+mod images;
 mod links;
 mod metadata;
 mod pools;
@@ -34,6 +35,7 @@ use workflow::lifecycle::WorkerTimeouts;
 
 pub use self::command_line::{CommandLine, StoreOptions, full_help};
 pub use self::gateway::{Gateway, GatewayTransport};
+pub use self::images::Images;
 pub use self::links::NetbootLink;
 pub use self::metadata::{Metadata, Paths, Source};
 pub use self::split::{Peer, Service, Split};
@@ -125,6 +127,9 @@ pub struct Options {
     /// DHCP.
     #[arg(skip)]
     pub dhcp: dhcp::DhcpSection,
+    /// Images.
+    #[arg(skip)]
+    pub images: images::ImagesSection,
     /// Several interfaces with machines, in place of `netboot_interface`; in the file only.
     #[arg(skip)]
     pub links: Option<Vec<links::LinkOptions>>,
@@ -280,6 +285,8 @@ pub struct Config {
     pub metadata_listen: Vec<SocketAddr>,
     /// Further settings of the metadata service.
     pub metadata: Metadata,
+    /// Settings of images.
+    pub images: Images,
     /// The gateway, if it is served.
     pub gateway: Option<Gateway>,
     /// True if requests of machines, and those of the gateway, are limited.
@@ -345,6 +352,7 @@ impl Config {
             worker_timeouts: options.boot.worker_timeouts()?,
             boot_source_check: options.boot.source_check.into(),
             metadata: Metadata::new(&options, &split)?,
+            images: options.images.clone().checked(&data, options.store)?,
             gateway: Gateway::new(&options, &split)?,
             store: match options.store {
                 Engine::Sled => Storage::Sled,

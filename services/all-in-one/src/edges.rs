@@ -167,6 +167,7 @@ impl Edges {
                 instance: to(Service::Instance),
                 workflow: to(Service::Workflow),
                 address: to(Service::Address),
+                image: endpoints.find(Service::Netboot, Service::Image),
             };
             vitals.register(|registry| netboot.metrics().register(registry));
             report_environments(&netboot, vitals);

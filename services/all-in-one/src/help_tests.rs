@@ -18,9 +18,9 @@ const QUESTIONS: [&str; 9] =
     ["What", "How", "Whether", "Where", "Why", "Which", "Who", "Whose", "When"];
 
 /// Names of values that say the unit or the kind of a number.
-const UNITS: [&str; 12] = [
-    "BITS", "BYTES", "COUNT", "DAYS", "DURATION", "MIB", "MINUTES", "NODES", "NUMBER", "PORT",
-    "SECONDS", "TIMES",
+const UNITS: [&str; 13] = [
+    "BITS", "BYTES", "COUNT", "DAYS", "DURATION", "GIB", "MIB", "MINUTES", "NODES", "NUMBER",
+    "PORT", "SECONDS", "TIMES",
 ];
 
 /// The option that no help shows.

@@ -22,6 +22,9 @@ pub(crate) trait Hosted: Send + Sync {
     /// Adds its gRPC services to `routes`.
     fn add_routes(&self, routes: &mut RoutesBuilder);
 
+    /// Returns what it serves over plain HTTP.
+    fn http_routes(&self) -> Option<axum::Router>;
+
     /// Starts its work.
     fn start(&self, tier: &mut Tier);
 
@@ -49,6 +52,10 @@ impl<S: HostedService> Hosted for S {
 
     fn add_routes(&self, routes: &mut RoutesBuilder) {
         HostedService::add_routes(self, routes);
+    }
+
+    fn http_routes(&self) -> Option<axum::Router> {
+        HostedService::http_routes(self)
     }
 
     fn start(&self, tier: &mut Tier) {

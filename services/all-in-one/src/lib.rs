@@ -55,7 +55,7 @@ use runtime::revocation::Revocations;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, MachineNames, Readiness};
-use runtime::{Clock, LocalServices};
+use runtime::{Caller, Clock, LocalServices, Role};
 use store::Store;
 use store::deferred::DeferredStore;
 use store::fence::FencedStore;
@@ -63,7 +63,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificates::Certificates;
-use crate::config::{Config, Service, Storage};
+use crate::config::{Config, Images, Service, Storage};
 use crate::edges::{EdgeReadiness, Edges, Metadata};
 use crate::endpoints::Endpoints;
 use crate::events::refusals::Refusals;
@@ -103,7 +103,7 @@ impl Server {
     /// Binds every port, then opens the content of the data directory, or creates it.
     pub async fn open(config: Config) -> anyhow::Result<Self> {
         let explained = config.clone();
-        Self::open_all(config).await.map_err(|error| {
+        Box::pin(Self::open_all(config)).await.map_err(|error| {
             // Another server with the same data mostly has the ports, too, which are opened first.
             let other = error.is::<runtime::listen::Error>().then(|| in_use(&explained)).flatten();
             other.unwrap_or_else(|| capabilities::explain(error, &explained))
@@ -132,6 +132,14 @@ impl Server {
     #[must_use]
     pub fn with_machine_names(self, names: MachineNames) -> Self {
         Self { names, ..self }
+    }
+
+    /// Builds images in this process, if it serves them. The program has to call
+    /// [`builder::run_if_sandboxed`] first.
+    #[must_use]
+    pub fn with_builder(mut self) -> Self {
+        self.config.images.builds = true;
+        self
     }
 
     /// Returns the addresses of the API.
@@ -166,7 +174,6 @@ impl Server {
         let (mut edges, mut inner) = (Tier::default(), Tier::default());
         // Edges serve machines while their store is out of reach.
         let followed_store = store.clone().filter(|_| config.split.owns_records());
-
         let store = store.map(|store| measured(store, &vitals));
         let certificates = Certificates::open(&config, &site)?;
         register_metrics(&config, &certificates, store.is_some(), &vitals);
@@ -184,6 +191,7 @@ impl Server {
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations);
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
+        start_builder(&config, &local, &mut edges)?;
         subnet_import::start(&config, store.as_ref(), &vitals, &mut inner);
         follow_records(&services, &names, &vitals, &mut inner);
         let (cache, cache_store) = cache.unzip();
@@ -252,6 +260,16 @@ fn register_metrics(
         let directory = config.data.join("store");
         vitals.register(|registry| StoreSize::register(directory, registry));
     }
+}
+
+/// Starts the builder, if images are built here. It ends before the services that it calls.
+fn start_builder(config: &Config, local: &LocalServices, edges: &mut Tier) -> anyhow::Result<()> {
+    let Images { builder, builds, .. } = config.images.clone();
+    let is_here = builds && config.split.serves(Service::Image);
+    let Some(settings) = builder.filter(|_| is_here) else { return Ok(()) };
+    let channel = local.channel(Caller::new(Role::Builder, "service:builder")?);
+    edges.spawn(builder::run(channel, settings, edges.stop.clone()));
+    Ok(())
 }
 
 /// Starts what follows the records of `services`: metrics, alarms, and the names of machines.

@@ -89,6 +89,8 @@ enum StoreCommand {
 }
 
 fn main() -> ExitCode {
+    // This process may be a sandbox of a builder, which runs this program.
+    builder::run_if_sandboxed();
     let mut program = without_empty_variables(examples::with_examples(Arguments::command()));
     let arguments = cli::connect::move_options(std::env::args_os());
     let matches = program
@@ -196,7 +198,7 @@ async fn run(config: Config, names: MachineNames) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(cancel_on_signal(stop.clone()));
     let max_open_files = open_files::raise();
-    let server = Server::open(config).await?.with_machine_names(names);
+    let server = Server::open(config).await?.with_machine_names(names).with_builder();
     let (api, gateway) = (list(&server.grpc()?), list(&server.gateway()?));
     let metrics = server.vitals()?;
     tracing::info!(target: "tinwright", api, gateway, %metrics, max_open_files, "listening");

@@ -60,6 +60,7 @@ struct ServiceSettings {
     has_replicas: bool,
     /// URLs below which this process serves public files.
     own_files: Vec<String>,
+    images: image::Settings,
 }
 
 impl ServiceSettings {
@@ -69,6 +70,7 @@ impl ServiceSettings {
             worker_timeouts: config.worker_timeouts,
             source_check: Some(config.boot_source_check),
             has_replicas: matches!(config.store, Storage::Etcd(_)),
+            images: config.images.service.clone(),
             own_files: config.netboot.as_ref().map(Netboot::files_urls).unwrap_or_default(),
         }
     }
@@ -89,10 +91,11 @@ type Made = anyhow::Result<Box<dyn Hosted>>;
 type Make = fn(&Parts<'_>) -> Made;
 
 /// The services that own records.
-const TABLE: [(Service, Make); 7] = [
+const TABLE: [(Service, Make); 8] = [
     (Service::Address, address),
     (Service::Hardware, hardware),
     (Service::Identity, identity),
+    (Service::Image, image),
     (Service::Instance, instance),
     (Service::Node, node),
     (Service::Power, power),
@@ -121,10 +124,18 @@ fn identity(parts: &Parts<'_>) -> Made {
     let resealer = Arc::new(KeyRotation::new(parts.site.clone(), Some(parts.store())));
     let objects =
         TenantObjects::new(to(Service::Instance), to(Service::Workflow), to(Service::Address));
+    let objects = objects.with_images(parts.endpoints.find(Service::Identity, Service::Image));
     let site = parts.site.clone();
     let clock = Clock::system();
     let api = identity::Api::new(parts.store(), objects, site, resealer, clock, parts.stop());
     Ok(Box::new(api))
+}
+
+fn image(parts: &Parts<'_>) -> Made {
+    let identity = parts.endpoints.channel(Service::Image, Service::Identity);
+    let settings = &parts.settings.images;
+    let (clock, stop) = (Clock::system(), parts.stop());
+    Ok(Box::new(image::Api::open(parts.store(), identity, settings, clock, stop)?))
 }
 
 fn instance(parts: &Parts<'_>) -> Made {
@@ -294,6 +305,7 @@ impl Services {
         metadata.map(|it| routes.add_service(it.into_service()));
         let descriptors = [tinwright::DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET];
         let app = with_reflection(routes.routes().into_axum_router(), descriptors);
+        let app = self.hosted.iter().filter_map(|it| it.http_routes()).fold(app, Router::merge);
         let metrics = vitals.register_common(CallMetrics::new);
         let admission = vitals.register(Admission::new);
         let (refusals, revocations) = (refusals.clone(), revocations.clone());

@@ -19,6 +19,7 @@ pub struct Customer {
     pub workflow: String,
     pub action: String,
     pub grant: String,
+    pub image: String,
     /// An admin of the tenant.
     pub admin: Client,
 }
@@ -83,6 +84,12 @@ impl Customer {
         let instance = create(site, "InstanceService/CreateInstance", instance).await;
         let wanted = json!({"block": format!("203.0.113.10{n}"), "key": mark, "labels": labels});
         let grant = create(&admin, "GrantService/CreateGrant", json!({"grant": wanted})).await;
+        let source = json!({"url": {"url": format!("https://images.example/{mark}.raw")}});
+        let image = json!({
+            "name": format!("{mark}-image"), "family": mark, "labels": labels, "description": mark,
+            "source": source,
+        });
+        let image = create(&admin, "ImageService/CreateImage", json!({"image": image})).await;
         let (workflow, action) = (String::new(), String::new());
         let new = Self {
             mark,
@@ -94,6 +101,7 @@ impl Customer {
             workflow,
             action,
             grant,
+            image,
             admin,
         };
         new.run_a_workflow(server, site).await
@@ -148,7 +156,7 @@ impl Customer {
     /// Returns the values that belong to this tenant only, each with one of the same form that nobody has.
     pub fn values(&self) -> Vec<(&str, String)> {
         let ids = [&self.machine, &self.template, &self.instance, &self.workflow, &self.action];
-        let ids = ids.into_iter().chain([&self.grant]);
+        let ids = ids.into_iter().chain([&self.grant, &self.image]);
         let ids = ids.map(|id| (id.as_str(), format!("{}00000000", &id[..28])));
         let mark = "mark0123456789ab";
         let mut values: Vec<_> = ids.collect();

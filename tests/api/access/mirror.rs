@@ -210,6 +210,8 @@ const OBJECTS: &[(&str, &str)] = &[
     ("credentials", "credential"),
     ("grants", "grant"),
     ("hardware", "occupied"),
+    ("builds", "build"),
+    ("images", "image"),
     ("instances", "instance"),
     ("location-bindings", "location binding"),
     ("locations", "location"),

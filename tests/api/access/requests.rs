@@ -52,6 +52,7 @@ pub fn changing(site: &Site) -> Vec<(&'static str, Value)> {
         workflows(site),
         power(site),
         stacks(site),
+        builds(site),
         identities(site),
     ]
     .concat()
@@ -183,6 +184,18 @@ fn stacks(site: &Site) -> Vec<(&'static str, Value)> {
         ("StackService/UpdateStack", json!({"stack": changed, "update_mask": "containers"})),
         ("StackService/RollBackStack", json!({"id": id})),
         ("StackService/DeleteStack", json!({"id": id})),
+    ]
+}
+
+fn builds(site: &Site) -> Vec<(&'static str, Value)> {
+    let of_attempt = json!({"build_id": site.id("build"), "holder": "b", "attempt": 1});
+    let mut failed = of_attempt.clone();
+    failed["failure"] = json!({"reason": "x", "may_retry": true});
+    vec![
+        ("BuilderService/LeaseBuild", json!({"holder": "b"})),
+        ("BuilderService/ReportBuild", of_attempt),
+        ("BuilderService/FinishBuild", failed),
+        ("BuildService/CancelBuild", json!({"id": site.id("build")})),
     ]
 }
 

@@ -80,6 +80,12 @@ impl Site {
         site.create(&admin, "tenant", "TenantService/CreateTenant", tenant).await;
         let stack = json!({"stack": {"name": "lab", "containers": containers("/sbin/init")}});
         site.create(&admin, "stack", "StackService/CreateStack", stack).await;
+        let source = json!({"url": {"url": "https://images.example/disk.raw"}});
+        let imported = json!({"image": {"name": "imported", "source": source}});
+        site.create(&admin, "imported image", "ImageService/CreateImage", imported).await;
+        let get = json!({"id": site.id("imported image")});
+        let imported = admin.call("ImageService/GetImage", get).await.unwrap();
+        site.ids.insert("build", imported["image"]["build_id"].as_str().unwrap().to_owned());
         let credential = json!({"credential": {"role": "ROLE_VIEWER"}});
         site.create(&admin, "credential", "IdentityService/CreateCredential", credential).await;
         site

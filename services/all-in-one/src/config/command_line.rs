@@ -16,7 +16,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use toml::{Table, Value};
 
-use super::{Options, boot_http, dhcp, help};
+use super::{Options, boot_http, dhcp, help, images};
 
 /// The file that is read if none is named. It may be absent.
 const DEFAULT_FILE: &str = "/etc/tinwright/tinwright.toml";
@@ -154,6 +154,7 @@ fn arguments() -> Vec<OptionArgument> {
     section("", Options::augment_args(command()))
         .chain(section("boot", boot_http::BootSection::augment_args(command())))
         .chain(section("dhcp", dhcp::DhcpSection::augment_args(command())))
+        .chain(section("images", images::ImagesSection::augment_args(command())))
         .collect()
 }
 

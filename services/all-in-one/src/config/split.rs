@@ -27,6 +27,8 @@ pub enum Service {
     Hardware,
     /// Tenants, and the identities of callers.
     Identity,
+    /// Disk images.
+    Image,
     /// Instances on the hardware.
     Instance,
     /// Workflows on the hardware.
@@ -45,10 +47,11 @@ pub enum Service {
 
 impl Service {
     /// The services that own objects, and so events.
-    pub const OWNERS: [Self; 8] = [
+    pub const OWNERS: [Self; 9] = [
         Self::Address,
         Self::Hardware,
         Self::Identity,
+        Self::Image,
         Self::Instance,
         Self::Workflow,
         Self::Power,
@@ -57,7 +60,8 @@ impl Service {
     ];
 
     /// The services that a site can be without.
-    const OPTIONAL: [Self; 4] = [Self::Node, Self::Netboot, Self::Metadata, Self::Gateway];
+    const OPTIONAL: [Self; 5] =
+        [Self::Image, Self::Node, Self::Netboot, Self::Metadata, Self::Gateway];
 
     /// Returns the services that this one always calls, as the contract says. Those of
     /// [`OPTIONAL`](Self::OPTIONAL) are called, too, if they are here or their addresses are

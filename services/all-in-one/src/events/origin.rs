@@ -15,7 +15,7 @@ pub(crate) async fn record<F: Future<Output = Response>>(
     request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let origin = Arc::new(of_call(request.uri().path(), request.extensions().get()));
+    let origin = Arc::new(of_call(access::call_path(&request), request.extensions().get()));
     let response = with_origin(Some(origin.clone()), next(request)).await;
     if origin.is_change_request {
         log_change(&origin, &response);

@@ -98,7 +98,7 @@ pub(crate) async fn record<F: Future<Output = Response>>(
     request: Request,
     next: impl FnOnce(Request) -> F,
 ) -> Response {
-    let path = access::known_path(request.uri().path());
+    let path = access::known_path(access::call_path(&request));
     let caller = request.extensions().get::<Caller>().cloned();
     let response = next(request).await;
     // A refused call has no message, so its status is in the header.

@@ -34,7 +34,9 @@ const NOT_IN_MEMORY: [(&str, &str); 3] = [
     ("credential", "found by digest, never watched"),
 ];
 /// Nouns of which files have no objects, and the reasons.
-const NOT_APPLIED: [(&str, &str); 9] = [
+const NOT_APPLIED: [(&str, &str); 11] = [
+    ("build", "made with its image"),
+    ("image", "its content is uploaded or imported, and does not change"),
     ("certificate", "issued for a key"),
     ("claim", "only services make them"),
     ("credential", "its fields are secrets that are shown once"),

@@ -79,6 +79,8 @@ const REASONS: &[(&str, &str)] = &[
         "no block of the range, subnet or location is free; the metadata has `taken` and `total`",
     ),
     ("ADDRESS_IN_USE", "another object has the address; the metadata names it"),
+    ("BLOB_MISSING", "the content is not stored: store it, and repeat the call"),
+    ("BUILD_ENDED", "the build has ended, or was deleted with its image"),
     ("CREDENTIAL_EXPIRED", "the credential has expired"),
     ("CREDENTIAL_UNKNOWN", "no credential has these fields"),
     ("DRAINING", "the location or subnet is being deleted"),
@@ -94,6 +96,7 @@ const REASONS: &[(&str, &str)] = &[
     ("KEY_IN_USE", "a server still uses the former key"),
     ("KNOWN_MACHINE", "another machine has the UUID or a MAC"),
     ("LEASE", "the attempt at the action was replaced by a later one"),
+    ("LEASE_LOST", "another attempt at the build has begun"),
     ("LOCATION_IN_USE", "machines stand there"),
     ("NAME_NOT_UNIQUE", "several nodes have the name: give the id"),
     ("NODE_CONNECTED", "the node is connected"),
@@ -109,6 +112,7 @@ const REASONS: &[(&str, &str)] = &[
         "NO_MACHINE_FITS",
         "no free machine fits the order; the metadata counts the machines by what is in the way",
     ),
+    ("NO_OBJECT_STORE", "the site has no store for the content of images"),
     ("OCCUPANT", "the named instance does not occupy the machine"),
     ("OCCUPIED", "an instance occupies the machine"),
     ("OTHER_MACHINE", "the BMC lists another machine than that of its record"),
@@ -126,6 +130,7 @@ const REASONS: &[(&str, &str)] = &[
     ("SEVERAL_NODES", "no node is named, and there are several"),
     ("STACK_IN_USE", "it is the desired stack of a node"),
     ("STATE", "the state of the object forbids it; the text names the state"),
+    ("STORAGE_FULL", "the store for the content of images is full"),
     ("SUBNET_IN_USE", "addresses of the subnet are granted"),
     ("TEMPLATE", "the template cannot be rendered for the machine"),
     ("TENANT_DELETED", "a tenant of this name was deleted; the name is not used again"),
@@ -136,10 +141,11 @@ const REASONS: &[(&str, &str)] = &[
     ("ZONE_IN_USE", "machines stand in the zone"),
 ];
 /// The services, and the folder of the contract's own errors.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "services/address",
     "services/hardware",
     "services/identity",
+    "services/image",
     "services/instance",
     "services/metadata",
     "services/netboot",
@@ -149,7 +155,7 @@ const FOLDERS: [&str; 10] = [
     ".",
 ];
 /// Texts in capitals in their sources that are no reasons.
-const OTHER_TEXTS: &str = "ADMINISTRATOR ARCHIVE_URL BIOS CARGO_PKG_VERSION DEST_DISK DHCP FALSE IMG_URL IPMI_PASSWORD JSON LC_ALL \
+const OTHER_TEXTS: &str = "ADMINISTRATOR ARCHIVE_URL BIOS CARGO_PKG_VERSION DEST_DISK DHCP FALSE IMAGE_STATE IMG_URL IPMI_PASSWORD JSON LC_ALL \
     OPERATOR OUT_DIR PATCH PATH POST RAKP SYSLOG TRUE UEFI UUID VLANID WIPE_DISKS";
 
 /// A reason in the sources.

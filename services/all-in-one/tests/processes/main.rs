@@ -24,6 +24,7 @@ mod granted;
 mod hegel;
 mod history;
 mod image_build;
+mod images;
 mod kills;
 mod leased;
 mod lent;

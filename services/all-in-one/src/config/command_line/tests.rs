@@ -42,7 +42,7 @@ fn each_number_names_its_unit_and_no_text_has_a_number_as_its_default() {
         let (id, names) = (argument.get_id(), argument.get_value_names().unwrap_or_default());
         if matches!(kind, ValueKind::Number) {
             count += 1;
-            let is_unit = |name: &str| ["MINUTES", "PORT", "SECONDS"].contains(&name);
+            let is_unit = |name: &str| ["GIB", "MINUTES", "PORT", "SECONDS"].contains(&name);
             assert!(names.iter().any(|name| is_unit(name)), "{id}: {names:?} names no unit");
         } else {
             let defaults = argument.get_default_values().iter();
@@ -50,7 +50,7 @@ fn each_number_names_its_unit_and_no_text_has_a_number_as_its_default() {
             assert_eq!(numbers.next(), None, "{id} is not declared as a number");
         }
     }
-    assert_eq!(count, 7);
+    assert_eq!(count, 8);
 }
 
 #[test]
