@@ -56,6 +56,10 @@ impl Served for ImageKind {
     fn is_visible(viewer: &Viewer, image: &pb::Image) -> bool {
         owner::is_visible(image, viewer.tenant.as_ref())
     }
+
+    fn show(viewer: &Viewer, image: pb::Image) -> pb::Image {
+        owner::shown(image, viewer.tenant.as_ref())
+    }
 }
 
 /// Returns the digests of the blobs that `image` has.

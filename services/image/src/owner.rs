@@ -11,6 +11,15 @@ pub(crate) fn is_visible(image: &pb::Image, tenant: Option<&TenantName>) -> bool
     image.public || image.is_visible_to(tenant)
 }
 
+/// Returns what callers limited to `tenant` see of `image`. The source of an image of others is left
+/// out: a URL can hold a token in its query.
+pub(crate) fn shown(image: pb::Image, tenant: Option<&TenantName>) -> pb::Image {
+    match tenant {
+        Some(tenant) if tenant.as_str() != image.tenant => pb::Image { source: None, ..image },
+        Some(_) | None => image,
+    }
+}
+
 /// Passes if callers limited to `tenant` may change `image`, which they see.
 pub(crate) fn check_owned(image: &pb::Image, tenant: Option<&TenantName>) -> Result<(), Error> {
     match tenant {

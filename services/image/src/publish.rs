@@ -10,8 +10,7 @@ use tinwright::status::Violations;
 
 use crate::blobs::{Blobs, is_digest};
 use crate::error::Error;
-use crate::kinds::BuildKind;
-use crate::kinds::{ImageKind, blobs_of};
+use crate::kinds::{BuildKind, ImageKind, blobs_of};
 use crate::lifecycle::{self, Attempt};
 use crate::stored::DiskContent;
 use crate::uploads::Uploads;

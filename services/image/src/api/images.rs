@@ -41,7 +41,8 @@ impl ImageService for Api {
         let tenant = access::tenant(&request).cloned();
         let selector = selector(request.into_inner().by)?;
         let image = self.images.find(&selector, tenant.as_ref()).await?;
-        Ok(Response::new(pb::GetImageResponse { image: Some(image) }))
+        let image = Some(owner::shown(image, tenant.as_ref()));
+        Ok(Response::new(pb::GetImageResponse { image }))
     }
 
     async fn list_images(

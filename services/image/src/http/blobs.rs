@@ -68,12 +68,15 @@ pub(super) async fn write(
     request: Request,
 ) -> Response {
     let version = request.version();
-    let mut body = response::RequestBody::new(request.into_body(), version);
-    let outcome = match is_digest(&digest) {
-        true => doors.content.blobs.write(&digest, body.take(), MAX_BLOB_BYTES).await,
-        false => Err(Error::BlobMissing(digest)),
-    };
-    body.answer(outcome.map(|()| StatusCode::NO_CONTENT)).await
+    response::to_the_end(async move {
+        let mut body = response::RequestBody::new(request.into_body(), version);
+        let outcome = match is_digest(&digest) {
+            true => doors.content.blobs.write(&digest, body.take(), MAX_BLOB_BYTES).await,
+            false => Err(Error::BlobMissing(digest)),
+        };
+        body.answer(outcome.map(|()| StatusCode::NO_CONTENT)).await
+    })
+    .await
 }
 
 /// Returns the requested range of content with `size` bytes, empty if there is none of it (RFC 9110

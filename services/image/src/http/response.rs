@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use http::{StatusCode, Version, header};
 use runtime::unread_body;
-use store::records;
+use store::{records, serving};
 use tonic::Status;
 
 use crate::error::Error;
@@ -54,6 +54,16 @@ impl IntoResponse for Error {
         }
         response
     }
+}
+
+/// Runs the work of a request to its end. A client that goes away ends the body early, which the
+/// work sees: so what arrived becomes durable, or is removed, before another request may write.
+pub(super) async fn to_the_end(work: impl Future<Output = Response> + Send + 'static) -> Response {
+    let work = Box::pin(async { Ok(work.await) });
+    serving::to_the_end(work).await.unwrap_or_else(|status| {
+        let text = format!("{}\n", status.message());
+        (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+    })
 }
 
 /// The body of a request.

@@ -181,14 +181,17 @@ pub(super) async fn patch(
         return refused;
     }
     let (parts, body) = request.into_parts();
-    let mut body = response::RequestBody::new(body, parts.version);
-    let stored = async {
-        let image = doors.uploading(&id, parts.extensions.get()).await?;
-        let Some(_slot) = doors.slot(&image) else { return Ok(too_many()) };
-        doors.append(&image, &parts.headers, &mut body).await
-    };
-    let stored = Box::pin(stored).await;
-    body.answer(stored).await
+    response::to_the_end(async move {
+        let mut body = response::RequestBody::new(body, parts.version);
+        let stored = async {
+            let image = doors.uploading(&id, parts.extensions.get()).await?;
+            let Some(_slot) = doors.slot(&image) else { return Ok(too_many()) };
+            doors.append(&image, &parts.headers, &mut body).await
+        };
+        let stored = stored.await;
+        body.answer(stored).await
+    })
+    .await
 }
 
 /// Stores a whole upload.
@@ -198,14 +201,17 @@ pub(super) async fn put(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let mut body = response::RequestBody::new(body, parts.version);
-    let stored = async {
-        let image = doors.uploading(&id, parts.extensions.get()).await?;
-        let Some(_slot) = doors.slot(&image) else { return Ok(too_many()) };
-        doors.replace(&image, &parts.headers, &mut body).await
-    };
-    let stored = Box::pin(stored).await;
-    body.answer(stored).await
+    response::to_the_end(async move {
+        let mut body = response::RequestBody::new(body, parts.version);
+        let stored = async {
+            let image = doors.uploading(&id, parts.extensions.get()).await?;
+            let Some(_slot) = doors.slot(&image) else { return Ok(too_many()) };
+            doors.replace(&image, &parts.headers, &mut body).await
+        };
+        let stored = stored.await;
+        body.answer(stored).await
+    })
+    .await
 }
 
 /// The answer while there are too many uploads.

@@ -97,6 +97,21 @@ async fn images_of_others_are_not_found() {
 }
 
 #[tokio::test]
+async fn the_source_of_an_image_is_shown_to_its_tenant_and_to_the_site_only() {
+    let site = Site::new();
+    let public = pb::Image { public: true, ..download("acme", "debian") };
+    let image = site.create(public).await.unwrap();
+    for (tenant, sees) in [("", true), ("acme", true), ("other", false)] {
+        let found = site.find(tenant, By::Id(image.id.clone())).await.unwrap();
+        assert_eq!(found.source.is_some(), sees, "get: {tenant}");
+        let request = pb::ListImagesRequest::default();
+        let listed = site.images(tenant).list_images(request).await.unwrap().into_inner().images;
+        assert_eq!(listed.len(), 1, "{tenant}");
+        assert_eq!(listed[0].source.is_some(), sees, "list: {tenant}");
+    }
+}
+
+#[tokio::test]
 async fn images_of_the_site_and_public_ones_are_seen_and_not_changed() {
     let site = Site::new();
     let of_site = site.create(upload("", "debian")).await.unwrap();

@@ -81,7 +81,7 @@ pub(super) struct Site {
     pub(super) clock: Clock,
     pub(super) directory: TempDir,
     services: LocalServices,
-    http: Router,
+    pub(super) http: Router,
     _tasks: JoinSet<()>,
     _stop: DropGuard,
 }

@@ -1,12 +1,17 @@
 //! Uploads over HTTP: tus 1.0 and one `PUT`; and what time does to them.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{Method, StatusCode};
+use futures_util::stream;
+use http::{Method, Request, StatusCode};
 use sha2::{Digest as _, Sha256};
 use tinwright::image::v1::{Image, ImageState};
+use tokio::sync::mpsc;
+use tower::ServiceExt as _;
 
 use super::site::{Answer, BUILDER, Site, content, operator, upload};
 
@@ -199,6 +204,41 @@ async fn a_build_does_not_begin_while_a_request_writes() {
     drop(turn);
     site.pass(Duration::ZERO).await;
     assert_eq!(site.image(&image.id).await.state(), ImageState::Processing);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_what_arrived_to_one_writer() {
+    let (site, image) = site().await;
+    assert_eq!(create(&site, &image, 6).await.status, StatusCode::CREATED);
+    let (parts, received) = mpsc::channel::<Result<Bytes, Infallible>>(1);
+    let next =
+        |mut received: mpsc::Receiver<_>| async move { Some((received.recv().await?, received)) };
+    let headers = [VERSION, PART, ("upload-offset", "0")];
+    let mut request = Request::patch(format!("/uploads/{}", image.id));
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let mut request = request.body(Body::from_stream(stream::unfold(received, next))).unwrap();
+    request.extensions_mut().insert(operator("acme"));
+    let response = tokio::spawn(site.http.clone().oneshot(request));
+    parts.send(Ok(Bytes::from_static(b"abc"))).await.unwrap();
+    let arrived = async {
+        while file(&site, &image).is_none_or(|text| text != "abc") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), arrived).await.unwrap();
+    response.abort();
+    assert!(response.await.unwrap_err().is_cancelled());
+    assert_eq!(patch(&site, &image, 3, "def", "def").await.status, StatusCode::LOCKED);
+    drop(parts);
+    let goes_on = async {
+        while patch(&site, &image, 3, "def", "def").await.status != StatusCode::NO_CONTENT {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), goes_on).await.unwrap();
+    assert_eq!(file(&site, &image).as_deref(), Some("abcdef"));
 }
 
 #[tokio::test]
