@@ -110,6 +110,7 @@ fn wanting_workflow(workflow: &Workflow) -> Option<Workflow> {
         state: workflow.state,
         wants_machine: true,
         prepared: workflow.prepared,
+        image: workflow.image.clone(),
         ..Workflow::default()
     })
 }

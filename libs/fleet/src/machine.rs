@@ -36,6 +36,8 @@ pub struct FleetWorkflow {
     pub is_unprepared: bool,
     /// The boot epoch of the machine that it began; 0 if it has not.
     pub boot_epoch: u64,
+    /// SHA-256 of the stored file of its image, in hexadecimal digits. None: it has no image.
+    pub image_file: Option<Box<str>>,
 }
 
 impl From<&Workflow> for FleetWorkflow {
@@ -45,7 +47,9 @@ impl From<&Workflow> for FleetWorkflow {
         let is_unprepared = prepares && waits && !workflow.prepared;
         let wants_machine = workflow.wants_machine && !is_unprepared;
         let boot_epoch = workflow.boot_epoch;
-        Self { id: workflow.id.clone(), wants_machine, is_unprepared, boot_epoch }
+        let image = workflow.image.as_ref().map(|image| image.stored_sha256.as_str().into());
+        let id = workflow.id.clone();
+        Self { id, wants_machine, is_unprepared, boot_epoch, image_file: image }
     }
 }
 

@@ -45,6 +45,7 @@ pub mod edge;
 pub mod feed;
 pub mod forwarding;
 pub mod identity;
+pub mod images;
 pub mod listen;
 pub mod neighbour;
 pub mod netlink;

@@ -132,10 +132,15 @@ fn identity(parts: &Parts<'_>) -> Made {
 }
 
 fn image(parts: &Parts<'_>) -> Made {
-    let identity = parts.endpoints.channel(Service::Image, Service::Identity);
+    let to = |service| parts.endpoints.channel(Service::Image, service);
+    let called = image::CalledServices {
+        identity: to(Service::Identity),
+        instance: to(Service::Instance),
+        workflow: to(Service::Workflow),
+    };
     let settings = &parts.settings.images;
     let (clock, stop) = (Clock::system(), parts.stop());
-    Ok(Box::new(image::Api::open(parts.store(), identity, settings, clock, stop)?))
+    Ok(Box::new(image::Api::open(parts.store(), called, settings, clock, stop)?))
 }
 
 fn instance(parts: &Parts<'_>) -> Made {
@@ -144,6 +149,7 @@ fn instance(parts: &Parts<'_>) -> Made {
         address: to(Service::Address),
         hardware: to(Service::Hardware),
         identity: to(Service::Identity),
+        image: parts.endpoints.find(Service::Instance, Service::Image),
         workflow: to(Service::Workflow),
         power: to(Service::Power),
     };
@@ -184,6 +190,7 @@ fn workflow(parts: &Parts<'_>) -> Made {
         hardware: to(Service::Hardware),
         identity: to(Service::Identity),
         instance: to(Service::Instance),
+        image: parts.endpoints.find(Service::Workflow, Service::Image),
         power: to(Service::Power),
         node: parts.endpoints.find(Service::Workflow, Service::Node),
     };

@@ -31,6 +31,8 @@ use disk_images::catalogue;
 use indicatif::HumanBytes;
 use reqwest::Url;
 
+use crate::connect::{Connection, Io};
+use crate::connected;
 use crate::connected_command::ConnectedCommand;
 use crate::output::{Table, print_line};
 
@@ -39,7 +41,9 @@ use crate::output::{Table, print_line};
 pub enum ImageCommand {
     /// Commands on images of a server
     #[command(flatten)]
-    Server(ConnectedCommand<server::ServerImageCommand>),
+    Server(Box<ConnectedCommand<server::ServerImageCommand>>),
+    /// Fetch images from their publishers: to the server, or as files with --files
+    Fetch(Box<FetchCommand>),
     /// Commands without a server
     #[command(flatten)]
     Local(LocalImageCommand),
@@ -50,10 +54,8 @@ pub enum ImageCommand {
 pub enum LocalImageCommand {
     /// List the images of publishers, and which of them a directory has
     Published(PublishedOptions),
-    /// Download images from their publishers, verify their checksums, and store them for image2disk
-    Fetch(FetchOptions),
     /// Build an image of Debian from a mirror; needs root, mmdebstrap, mtools and e2fsprogs
-    Build(BuildOptions),
+    Build(Box<BuildOptions>),
 }
 
 /// Options of the list of published images.
@@ -64,15 +66,30 @@ pub struct PublishedOptions {
     files: Option<PathBuf>,
 }
 
-/// Options of a download.
+/// Options of a fetch.
 #[derive(Debug, clap::Args)]
-pub struct FetchOptions {
+pub struct FetchCommand {
+    /// The server, and the identity of the caller
+    #[command(flatten)]
+    connection: Connection,
     /// The images, by their names in `tinwright image published`
     #[arg(value_name = "IMAGE", required = true, value_parser = PossibleValuesParser::new(catalogue::names()))]
     images: Vec<String>,
-    /// Write IMAGE.raw.zst and IMAGE.raw.zst.sha256 to this directory, which the server serves by --files
-    #[arg(long, value_name = "DIR")]
-    files: PathBuf,
+    /// Write IMAGE.raw.zst and IMAGE.raw.zst.sha256 to this directory, which boot HTTP serves by --files, in place of an image of the server
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["fetched_image", "image_settings"])]
+    files: Option<PathBuf>,
+    /// Options of the images of the server
+    #[command(flatten)]
+    fetched: server::fetch::FetchedImage,
+    /// Options of the files
+    #[command(flatten)]
+    download: FetchOptions,
+}
+
+/// Options of files that are downloaded.
+#[derive(Debug, clap::Args)]
+#[group(id = "fetched_files", multiple = true, requires = "files")]
+pub struct FetchOptions {
     /// Download from a mirror with the publisher's directories below this URL
     #[arg(long, value_name = "URL", value_parser = web_url)]
     base_url: Option<Url>,
@@ -88,6 +105,18 @@ pub struct FetchOptions {
     /// Store the image as it is published, without the setting for cloud-init
     #[arg(long, conflicts_with = "metadata_url")]
     as_published: bool,
+}
+
+impl FetchCommand {
+    /// Fetches the images, and prints them.
+    pub async fn run(self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let Self { connection, images, files, fetched, download } = self;
+        if let Some(files) = files {
+            return fetch::run(&images, &files, &download, out).await;
+        }
+        let run = async |io: &mut Io<'_>| fetched.run(&images, io).await;
+        connected(&connection, out, run).await
+    }
 }
 
 /// Options of a build.
@@ -133,7 +162,6 @@ pub struct BuildOptions {
 pub async fn run(command: LocalImageCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         LocalImageCommand::Published(options) => print_line(out, &published(&options)?),
-        LocalImageCommand::Fetch(options) => fetch::run(&options, out).await,
         LocalImageCommand::Build(options) => build::run(&options, out).await,
     }
 }

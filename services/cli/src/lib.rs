@@ -200,7 +200,11 @@ pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Resul
         Command::Metadata(it) => connected!(it, metadata),
         Command::Context(command) => context::run(command, out),
         Command::Osie(command) => osie::run(command),
-        Command::Image(ImageCommand::Server(it)) => connected!(it, image_server),
+        Command::Image(ImageCommand::Server(it)) => {
+            let it = *it;
+            connected!(it, image_server)
+        }
+        Command::Image(ImageCommand::Fetch(fetch)) => fetch.run(out).await,
         Command::Image(ImageCommand::Local(command)) => image::run(command, out).await,
     }
 }

@@ -57,8 +57,11 @@ pub enum WorkflowCommand {
 #[derive(Debug, clap::Args)]
 pub struct CreateWorkflow {
     /// Create it from this template
+    #[arg(long, value_name = "NAME|ID", required_unless_present = "image")]
+    template: Option<String>,
+    /// Give the template this image as `.image`; without a template it is written to the root disk, and booted
     #[arg(long, value_name = "NAME|ID")]
-    template: String,
+    image: Option<String>,
     /// Run it on this machine
     #[arg(long, value_name = "NAME|MAC|ADDRESS|ID")]
     hardware: String,
@@ -166,19 +169,24 @@ pub async fn run(command: WorkflowCommand, io: &mut Io<'_>) -> anyhow::Result<()
 }
 
 async fn create(options: CreateWorkflow, io: &mut Io<'_>) -> anyhow::Result<()> {
-    let CreateWorkflow { template, hardware, values, labels, occupied_by, netboot, yes, output } =
-        options;
+    let CreateWorkflow { template, hardware, values, labels, occupied_by, netboot, .. } = options;
+    let (image, yes, output) = (options.image, options.yes, options.output);
     let mode = if netboot { pb::boot_options::Mode::Netboot } else { Default::default() };
     let occupied_by = match occupied_by {
         Some(name) => Instance::find(io.channel, &name, View::Basic).await?.id,
         None => String::new(),
     };
+    let template_id = match template {
+        Some(name) => Template::find_id(io.channel, &name).await?,
+        None => String::new(),
+    };
     let request = pb::CreateWorkflowRequest {
-        template_id: Template::find_id(io.channel, &template).await?,
+        template_id,
         hardware_id: Hardware::find_id(io.channel, &hardware).await?,
         values: values.into_iter().collect(),
         labels: labels.into_iter().collect(),
         occupied_by,
+        image_id: image.unwrap_or_default(),
         boot_options: Some(pb::BootOptions { mode: mode.into(), power_off_after: false }),
         ..pb::CreateWorkflowRequest::default()
     };
@@ -219,6 +227,7 @@ fn rendering(request: &pb::CreateWorkflowRequest) -> pb::RenderTemplateRequest {
         hardware_id: request.hardware_id.clone(),
         values: request.values.clone(),
         occupied_by: request.occupied_by.clone(),
+        image_id: request.image_id.clone(),
     }
 }
 

@@ -23,6 +23,7 @@ use tonic::service::RoutesBuilder;
 use crate::blobs::Blobs;
 use crate::builds::Builds;
 use crate::collection::Collector;
+use crate::holders::Holders;
 use crate::http;
 use crate::images::Images;
 use crate::imports::Imports;
@@ -33,6 +34,17 @@ use crate::publish::Publisher;
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
 use crate::uploads::Uploads;
+
+/// The services that this one calls.
+#[derive(Clone, Debug)]
+pub struct CalledServices {
+    /// The identity service, which has the tenants.
+    pub identity: Channel,
+    /// The instance service, whose objects name images.
+    pub instance: Channel,
+    /// The workflow service, whose objects name images.
+    pub workflow: Channel,
+}
 
 /// Serves images over gRPC, and their content over HTTP.
 #[derive(Clone, Debug)]
@@ -54,12 +66,11 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves the images in `store`, of tenants that the service behind `identity` has. The times in
-    /// records are those of `clock`. Watches end at `stop`. Fails if the directory of `settings`
-    /// cannot be used.
+    /// Serves the images in `store`, and calls `peers`. The times in records are those of `clock`.
+    /// Watches end at `stop`. Fails if the directory of `settings` cannot be used.
     pub fn open(
         store: Arc<dyn Store>,
-        identity: Channel,
+        peers: CalledServices,
         settings: &Settings,
         clock: Clock,
         stop: CancellationToken,
@@ -67,7 +78,9 @@ impl Api {
         let store = ScopedStore::new(store, Self::NAME);
         let (objects, uploads) = open_content(settings)?;
         let blobs = Blobs::new(store.clone(), objects, clock.clone());
-        let images = Images::new(store.clone(), blobs.clone(), clock.clone());
+        let CalledServices { identity, instance, workflow } = peers;
+        let holders = Holders { instance, workflow };
+        let images = Images::new(store.clone(), blobs.clone(), holders, clock.clone());
         let builds = Builds::new(store.clone(), clock.clone(), settings.lease);
         let retention = settings.retention;
         let collector = Collector::new(store.clone(), blobs.clone(), retention, clock.clone());

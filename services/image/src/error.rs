@@ -70,6 +70,15 @@ pub enum Error {
     /// The tenant or the directory of tenants refused.
     #[error(transparent)]
     Tenant(#[from] runtime::tenants::Error),
+    /// Another service did not answer.
+    #[error("the {service} service did not answer")]
+    Unanswered {
+        /// The service.
+        service: &'static str,
+        /// The status received.
+        #[source]
+        status: Box<Status>,
+    },
     /// The object store failed.
     #[error("object store")]
     Objects(#[from] objects::Error),
@@ -131,6 +140,7 @@ impl From<Error> for Status {
             Error::Offset { .. } | Error::UploadBusy(_) | Error::Busy => Self::aborted(text),
             Error::Interrupted(_) => Self::cancelled(text),
             Error::Tenant(error) => error.into(),
+            Error::Unanswered { .. } => Self::unavailable(text),
             Error::Objects(objects::Error::Full) => status::exhausted(
                 "STORAGE_FULL",
                 std::collections::HashMap::new(),

@@ -1,6 +1,7 @@
 //! The images in the store.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use nouns::{Edit, Noun};
 use runtime::Clock;
@@ -11,9 +12,10 @@ use tinwright::image::v1::ImageState;
 use tinwright::status::Violations;
 use tinwright::{ImageId, TenantName, check};
 
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, is_older};
 use crate::builds;
 use crate::error::Error;
+use crate::holders::Holders;
 use crate::kinds::{
     BLOB_INDEX, BuildKind, FAMILY_INDEX, ImageKind, NAME_INDEX, blobs_of, of_tenant,
 };
@@ -32,13 +34,15 @@ pub struct Images {
     records: Records<ImageKind>,
     builds: Records<BuildKind>,
     blobs: Blobs,
+    holders: Holders,
     clock: Clock,
 }
 
 impl Images {
-    /// The images in `store`, with their content in `blobs`.
-    pub fn new(store: ScopedStore, blobs: Blobs, clock: Clock) -> Self {
-        Self { records: Records::new(store.clone()), builds: Records::new(store), blobs, clock }
+    /// The images in `store`, with their content in `blobs`. Those that `holders` has are not deleted.
+    pub fn new(store: ScopedStore, blobs: Blobs, holders: Holders, clock: Clock) -> Self {
+        let (records, builds) = (Records::new(store.clone()), Records::new(store));
+        Self { records, builds, blobs, holders, clock }
     }
 
     /// Returns their content.
@@ -96,11 +100,25 @@ impl Images {
         family: &str,
         keep: impl Fn(&pb::Image) -> bool,
     ) -> Result<Option<pb::Image>, Error> {
-        let keep = |image: &pb::Image| image.state() == ImageState::Ready && keep(image);
+        let is_usable = |it: &pb::Image| it.state() == ImageState::Ready && !it.deleting;
+        let keep = |image: &pb::Image| is_usable(image) && keep(image);
         let found =
             self.records.list_indexed(FAMILY_INDEX, family, "", MAX_FAMILY_IMAGES, keep).await?;
         let created = |image: &pb::Image| image.create_time.map(|time| (time.seconds, time.nanos));
         Ok(found.records.into_iter().min_by_key(|image| Reverse(created(image))))
+    }
+
+    /// Returns the image whose stored file is `digest`, for the machine of the live `workflow` that
+    /// names it.
+    pub(crate) async fn of_workflow(
+        &self,
+        workflow: &str,
+        digest: &str,
+    ) -> Result<Option<pb::Image>, Error> {
+        match self.holders.image_of_workflow(workflow, digest).await? {
+            Some(id) => Ok(self.records.get(&id).await?),
+            None => Ok(None),
+        }
     }
 
     /// Returns a READY image of the site that is public and has the stored file `digest`.
@@ -121,7 +139,8 @@ impl Images {
         }
     }
 
-    /// Deletes an image that a caller limited to `tenant` owns, with its build.
+    /// Deletes an image that a caller limited to `tenant` owns, with its build, unless it is in use. It
+    /// must not be cancelled, which would leave the mark: a caller that may go away spawns it.
     pub async fn delete_owned(
         &self,
         id: ImageId,
@@ -132,7 +151,7 @@ impl Images {
             let image = self.find(&Selector::Id(id.to_string()), tenant).await?;
             owner::check_owned(&image, tenant)?;
             let image = self.records.at(&image.id, revision).await?;
-            match self.delete_once(&image).await {
+            match self.delete_unused(&image, tenant).await {
                 Err(error) if error.is_conflict() && revision == 0 => {}
                 outcome => return outcome,
             }
@@ -140,11 +159,64 @@ impl Images {
         Err(Error::Busy)
     }
 
-    async fn delete_once(&self, image: &pb::Image) -> Result<(), Error> {
+    /// Deletes `image`, unless something is about to use it (`runtime::images`).
+    async fn delete_unused(
+        &self,
+        image: &pb::Image,
+        tenant: Option<&TenantName>,
+    ) -> Result<(), Error> {
         if image.protect {
             let text = format!("image {} is protected", image.name);
             return Err(Error::precondition("PROTECTED", "image", &image.id, text));
         }
+        if !matches!(image.state(), ImageState::Ready | ImageState::Damaged) {
+            return self.delete_once(image).await;
+        }
+        let update_time = Some(self.clock.wall().into());
+        let marked = pb::Image { deleting: true, update_time, ..image.clone() };
+        let marked = self.records.replace(image, marked).await?;
+        let outcome = match self.holders.check_none(&marked, tenant).await {
+            Ok(()) => self.delete_once(&marked).await,
+            refused => refused,
+        };
+        if outcome.is_err()
+            && let Err(error) = self.remove_mark(&marked.id).await
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, image.id = marked.id, "deletion not taken back; trying again");
+        }
+        outcome
+    }
+
+    /// Removes the mark of a deletion from the image `id`, if it is still there and has one.
+    async fn remove_mark(&self, id: &str) -> Result<(), Error> {
+        for _ in 0..MAX_REPETITIONS {
+            let Some(image) = self.records.get(id).await?.filter(|it| it.deleting) else {
+                return Ok(());
+            };
+            let unmarked = pb::Image { deleting: false, ..image.clone() };
+            match self.records.replace(&image, unmarked).await.map_err(Error::from) {
+                Err(error) if error.is_conflict() => {}
+                outcome => return outcome.map(drop),
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// Removes the mark of a deletion that was begun more than `age` ago: its process ended before it
+    /// did.
+    pub(crate) async fn remove_old_mark(
+        &self,
+        image: &pb::Image,
+        age: Duration,
+    ) -> Result<(), Error> {
+        match is_older(image.update_time, age, self.clock.wall()) {
+            true => self.remove_mark(&image.id).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn delete_once(&self, image: &pb::Image) -> Result<(), Error> {
         let build = match image.build_id.as_str() {
             "" => None,
             id => self.builds.get(id).await?,
@@ -170,6 +242,7 @@ impl Images {
             public,
             protect,
             description: image.description,
+            keep_data_source: image.keep_data_source,
             kind: image.kind,
             source: image.source,
             create_time: image.create_time,

@@ -9,6 +9,7 @@
 //! - [`api`]: the gRPC services, and [`http`]: content over HTTP; they decide nothing.
 //! - [`images`], [`builds`]: the records, of the [`kinds`]. [`lifecycle`]: their states as values; no I/O.
 //! - [`imports`]: uploads, until their build begins.
+//! - [`holders`]: what is about to use an image, so that it cannot be deleted.
 //! - [`publish`]: the end of a build that makes its image READY.
 //! - [`blobs`]: content by its digest, and the records that name its objects.
 //! - [`objects`]: the object store. [`uploads`]: files of uploads.
@@ -44,6 +45,7 @@ pub mod builds;
 pub mod collection;
 pub mod damage;
 mod error;
+pub mod holders;
 pub mod http;
 pub mod images;
 pub mod imports;
@@ -60,6 +62,6 @@ mod stored;
 mod tests;
 pub mod uploads;
 
-pub use api::Api;
+pub use api::{Api, CalledServices};
 pub use error::Error;
 pub use settings::Settings;

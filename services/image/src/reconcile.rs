@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use nouns::Noun as _;
 use runtime::Clock;
-use store::records::Records;
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::ImageState;
 use tokio_util::sync::CancellationToken;
@@ -18,20 +17,21 @@ use crate::damage::DamageCheck;
 use crate::error::Error;
 use crate::images::Images;
 use crate::imports::Imports;
-use crate::kinds::ImageKind;
 use crate::uploads::{UploadFile, Uploads};
 
 /// Interval between two looks at leases and uploads.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between two collections.
 const COLLECTION_INTERVAL: Duration = Duration::from_mins(15);
+/// Duration after which a deletion that has not ended was interrupted.
+const MAX_DELETION: Duration = Duration::from_mins(5);
 /// Images of one page.
 const PAGE_RECORDS: usize = 200;
 
 /// Ends what its time has ended.
 #[derive(Clone, Debug)]
 pub struct Reconciler {
-    images: Records<ImageKind>,
+    images: Images,
     imports: Imports,
     builds: Builds,
     uploads: Uploads,
@@ -54,8 +54,16 @@ impl Reconciler {
         clock: Clock,
     ) -> Self {
         let damage = DamageCheck::new(images, clock.clone());
-        let images = images.records().clone();
-        Self { images, imports, builds, uploads, damage, collector, retention, clock }
+        Self {
+            images: images.clone(),
+            imports,
+            builds,
+            uploads,
+            damage,
+            collector,
+            retention,
+            clock,
+        }
     }
 
     /// Works until `stop`.
@@ -104,7 +112,7 @@ impl Reconciler {
     /// Removes a file that no image needs any more.
     async fn look_at_file(&self, file: &UploadFile) -> Result<(), Error> {
         let image = match file.image_id.parse::<tinwright::ImageId>() {
-            Ok(id) => self.images.get(&id.to_string()).await?,
+            Ok(id) => self.images.records().get(&id.to_string()).await?,
             Err(_) => None,
         };
         let is_needed = image.is_some_and(|image| {
@@ -114,11 +122,16 @@ impl Reconciler {
     }
 
     async fn look_at_images(&self, files: &BTreeMap<String, UploadFile>) -> Result<(), Error> {
-        let is_uploading = |image: &pb::Image| image.state() == ImageState::Uploading;
+        let is_looked_at =
+            |image: &pb::Image| image.state() == ImageState::Uploading || image.deleting;
         let mut after = String::new();
         loop {
-            let page = self.images.list(&after, PAGE_RECORDS, is_uploading).await?;
+            let page = self.images.records().list(&after, PAGE_RECORDS, is_looked_at).await?;
             for image in &page.records {
+                if image.deleting {
+                    self.images.remove_old_mark(image, MAX_DELETION).await?;
+                    continue;
+                }
                 self.look_at_upload(image, files.get(&image.id)).await?;
             }
             match page.next {

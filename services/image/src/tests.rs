@@ -2,6 +2,7 @@
 
 mod blobs;
 mod damage;
+mod holders;
 mod images;
 mod interleavings;
 mod lifecycle;

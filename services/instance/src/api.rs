@@ -116,6 +116,29 @@ impl Api {
         }
     }
 
+    /// Returns `update` with the image that it gives the instance `id`, as the instance's tenant sees
+    /// it. One that `is_installed` with it needs the content of the image that it has then.
+    async fn with_image(
+        &self,
+        id: InstanceId,
+        mut update: pb::Instance,
+        paths: &[String],
+        is_installed: bool,
+    ) -> Result<pb::Instance, Status> {
+        let is_named = paths.iter().any(|path| path == "image_id");
+        let is_set = is_named || paths.is_empty() && !is_installed;
+        let old = self.instances.records.get(&id.to_string()).await?.unwrap_or_default();
+        let wanted = if is_set { &update.image_id } else { &old.image_id };
+        if wanted.is_empty() || (*wanted == old.image_id && !is_installed) {
+            return Ok(update);
+        }
+        let image = self.peers.images.usable(wanted, &old.tenant).await?;
+        if is_set {
+            (update.image_id, update.image_sha256) = (image.id, image.sha256);
+        }
+        Ok(update)
+    }
+
     /// Records `call` from the machine `hardware`, occupied by `instance` if that is given.
     async fn record_phone_home(
         &self,
@@ -199,12 +222,18 @@ impl InstanceService for Api {
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
         if !request.get_ref().show_deleted {
-            return nouns::list(&self.mirror, request).await;
+            let has_image = |request: &pb::ListInstancesRequest, it: &pb::Instance| {
+                request.image_id.is_empty() || request.image_id == it.image_id
+            };
+            return nouns::list_where(&self.mirror, request, has_image).await;
         }
         let viewer = Viewer::of(&request, request.get_ref().view())?;
         let request = request.into_inner();
         nouns::check_filter(&request)?;
-        let keep = |it: &pb::Instance| nouns::passes::<InstanceKind>(&viewer, &request, it);
+        let keep = |it: &pb::Instance| {
+            let has_image = request.image_id.is_empty() || request.image_id == it.image_id;
+            has_image && nouns::passes::<InstanceKind>(&viewer, &request, it)
+        };
         let size = serving::page_size(request.page_size)?;
         let found = self.instances.list_with_deleted(&request.page_token, size, keep).await?;
         let objects = found.records.into_iter().map(|it| InstanceKind::show(&viewer, it)).collect();
@@ -223,6 +252,7 @@ impl InstanceService for Api {
         update.id = id.to_string();
         let paths = update_mask.unwrap_or_default().paths;
         self.check_change(id, Some((&update, &paths)), tenant.as_ref()).await?;
+        let update = self.with_image(id, update, &paths, false).await?;
         let updated = Box::pin(self.instances.update(update, &paths)).await;
         let instance = shown(updated, tenant.as_ref())?;
         Ok(Response::new(pb::UpdateInstanceResponse { instance }))
@@ -269,6 +299,7 @@ impl InstanceService for Api {
         let (update, paths) = (instance.unwrap_or_default(), update_mask.unwrap_or_default().paths);
         let changes = (!paths.is_empty()).then_some((&update, paths.as_slice()));
         self.check_change(id, changes, tenant.as_ref()).await?;
+        let update = self.with_image(id, update, &paths, true).await?;
         if validate_only {
             let tenant = tenant.as_ref();
             let plan = self.plan_reinstallation(id, revision, update, &paths, tenant).await?;
@@ -424,6 +455,8 @@ fn check_site_fields(
     Ok(())
 }
 
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tenant_tests;
 #[cfg(test)]

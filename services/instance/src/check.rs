@@ -17,9 +17,9 @@ use tinwright::check::{self, InvalidValue};
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::{Os, PowerManagement};
 use tinwright::status::Violations;
-use tinwright::{HardwareId, TemplateId, TenantName, disk_hint};
+use tinwright::{HardwareId, ImageId, TemplateId, TenantName, disk_hint};
 
-pub(crate) use self::system::{is_node, is_platform};
+pub(crate) use self::system::{is_installed_by_workflow, is_node, is_platform};
 
 /// The longest user data, vendor data and network configuration.
 const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
@@ -57,15 +57,7 @@ pub fn normalize(mut instance: pb::Instance) -> Result<pb::Instance, Violations>
     if let Some(os) = &instance.os {
         system::check(os, &instance.tenant, &mut wrong);
     }
-    if instance.reserve_only && (instance.os.is_some() || !instance.template_id.is_empty()) {
-        wrong.add("reserve_only", "excludes an operating system, a custom script and a template");
-    }
-    if is_platform(&instance) && !instance.template_id.is_empty() {
-        wrong.add("template_id", "is set together with platform, of which nothing is installed");
-    }
-    if is_node(&instance) && !instance.template_id.is_empty() {
-        wrong.add("template_id", "is set together with image_stack, of which nothing is installed");
-    }
+    what_is_installed(&instance, &mut wrong);
     wrong.take("annotations", check::annotations(&instance.annotations));
     wrong.take("hostname_scope", check::length(&instance.hostname_scope, MAX_SCOPE_BYTES));
     wrong.take("power_management", power_management(instance.power_management));
@@ -107,8 +99,8 @@ pub fn check_order(instance: &pb::Instance) -> Result<(), Violations> {
         return Err(Violations::single("boot_gate", "is set by the server if os is platform"));
     }
     let installs_nothing = matches!(instance.os, None | Some(Os::OperatingSystem(_)));
-    if installs_nothing && instance.template_id.is_empty() && !instance.reserve_only {
-        let text = "is missing, so nothing would be installed: set it, a custom script, a platform's system or an image stack (os), \
+    if installs_nothing && !is_installed_by_workflow(instance) && !instance.reserve_only {
+        let text = "is missing, so nothing would be installed: set it, image_id, a custom script, a platform's system or an image stack (os), \
                     or reserve_only to keep the machine as it is";
         return Err(Violations::single("template_id", text));
     }
@@ -123,14 +115,35 @@ pub fn check_order(instance: &pb::Instance) -> Result<(), Violations> {
     }
 }
 
+/// Adds violations unless at most one thing installs the machine, or nothing does.
+fn what_is_installed(instance: &pb::Instance, wrong: &mut Violations) {
+    let has_workflow = is_installed_by_workflow(instance);
+    if instance.reserve_only && (instance.os.is_some() || has_workflow) {
+        let text = "excludes an operating system, a custom script, a template and an image";
+        wrong.add("reserve_only", text);
+    }
+    let system = match &instance.os {
+        Some(Os::Platform(_)) => "platform",
+        Some(Os::ImageStack(_)) => "image_stack",
+        Some(Os::CustomIpxe(_) | Os::OperatingSystem(_)) | None => return,
+    };
+    for (field, id) in [("template_id", &instance.template_id), ("image_id", &instance.image_id)] {
+        if !id.is_empty() {
+            let text = format!("is set together with {system}, of which nothing is installed");
+            wrong.add(field, text);
+        }
+    }
+}
+
 /// Normalizes the ids of other objects.
 fn references(instance: &mut pb::Instance, wrong: &mut Violations) {
-    let pb::Instance { hardware_id, template_id, deprovision_template_id, .. } = instance;
+    let pb::Instance { hardware_id, template_id, deprovision_template_id, image_id, .. } = instance;
     // Of an order by placement, until its machine is chosen.
     if !hardware_id.is_empty() || instance.placement.is_none() {
         wrong.normalize("hardware_id", hardware_id, str::parse::<HardwareId>);
     }
     wrong.normalize_optional("template_id", template_id, str::parse::<TemplateId>);
+    wrong.normalize_optional("image_id", image_id, str::parse::<ImageId>);
     let field = "deprovision_template_id";
     wrong.normalize_optional(field, deprovision_template_id, str::parse::<TemplateId>);
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use runtime::images;
 use runtime::tenants::{self, IfUnanswered};
 use store::records::requests::IdempotentRequest;
 use tinwright::instance::v1 as pb;
 
-use crate::check;
+use crate::check::{self, is_installed_by_workflow};
 use crate::instances::{self, Instances};
 use crate::order_check;
 use crate::peers::Peers;
@@ -24,6 +25,9 @@ pub(crate) enum Error {
     /// It could not be stored.
     #[error(transparent)]
     Instances(#[from] instances::Error),
+    /// Its image cannot be used.
+    #[error(transparent)]
+    Image(#[from] images::Error),
     /// It would fail.
     #[error(transparent)]
     Order(#[from] order_check::Error),
@@ -43,13 +47,16 @@ pub(crate) async fn create(
     if let Some(created) = instances.previous_result(request.as_ref()).await? {
         return Ok(created);
     }
-    let instance = checked(instance)?;
+    let instance = checked(pin_image(&peers, instance).await?)?;
     let tenant = instance.tenant.clone();
     if let Err(refused) = check(&instances, &peers, &instance).await {
         // The same request may have been carried out meanwhile.
         return instances.previous_result(request.as_ref()).await?.ok_or(refused);
     }
-    let first = claim(&instances, &peers, instance, request.as_ref());
+    let first = async {
+        let created = claim(&instances, &peers, instance, request.as_ref()).await?;
+        keep_with_image(&instances, &peers, created, request.as_ref()).await
+    };
     let (instances, request) = (&instances, request.as_ref());
     let take_back = |created: pb::Instance| async move {
         // The reconciler begins only after it has found the tenant, which then has this instance.
@@ -62,13 +69,45 @@ pub(crate) async fn create(
     Box::pin(creation).await
 }
 
+/// Returns `instance` with the id of the image that it names, whose content can be used.
+pub(crate) async fn pin_image(
+    peers: &Peers,
+    mut instance: pb::Instance,
+) -> Result<pb::Instance, images::Error> {
+    instance.image_sha256.clear();
+    if !instance.image_id.is_empty() {
+        let image = peers.images.usable(&instance.image_id, &instance.tenant).await?;
+        (instance.image_id, instance.image_sha256) = (image.id, image.sha256);
+    }
+    Ok(instance)
+}
+
+/// Returns `created`, unless its image was deleted while it was created: then it is taken back.
+async fn keep_with_image(
+    instances: &Instances,
+    peers: &Peers,
+    created: pb::Instance,
+    request: Option<&IdempotentRequest>,
+) -> Result<pb::Instance, Error> {
+    if created.image_id.is_empty() {
+        return Ok(created);
+    }
+    match peers.images.find(&created.image_id, &created.tenant).await {
+        Err(missing @ images::Error::Missing(_)) => {
+            instances.take_back(&created, request).await?.ok_or_else(|| missing.into())
+        }
+        // Without an answer: its workflow cannot be created without the image.
+        Ok(_) | Err(_) => Ok(created),
+    }
+}
+
 /// Passes unless it is known that the template of `instance` cannot be rendered for the machine that is chosen first.
 async fn check_template(
     peers: &Peers,
     instance: &pb::Instance,
     choice: &mut Choice<'_>,
 ) -> Result<(), Error> {
-    if instance.template_id.is_empty() {
+    if !is_installed_by_workflow(instance) {
         return Ok(());
     }
     let candidate = match choice.next().await {

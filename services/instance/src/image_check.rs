@@ -53,6 +53,9 @@ impl ImageCheck {
     }
 
     async fn check_one(&self, mut image: PlannedImage, is_of_site: bool) -> PlannedImage {
+        if image.url.starts_with('/') {
+            return self.check_own(image).await;
+        }
         // Taken first: no path returns the URL as it was, with its credentials and query.
         let Ok(url) = std::mem::take(&mut image.url).parse::<Url>() else {
             return failed(image, "not a URL".to_owned());
@@ -62,6 +65,17 @@ impl ImageCheck {
         match &self.client {
             Some(client) if is_of_site || is_own => look(client, url, image).await,
             Some(_) | None => image,
+        }
+    }
+
+    /// Looks for a file of the boot server, whose address the machine adds to the path. An image of
+    /// the site was found before.
+    async fn check_own(&self, image: PlannedImage) -> PlannedImage {
+        let own = self.own_files.first().and_then(|own| own.parse::<Url>().ok());
+        let url = own.and_then(|own| own.join(&image.url).ok());
+        match (image.check(), url, &self.client) {
+            (Check::Unspecified, Some(url), Some(client)) => look(client, url, image).await,
+            (_, _, _) => image,
         }
     }
 }

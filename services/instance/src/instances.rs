@@ -49,7 +49,7 @@ pub use self::deleted::DeletedKind;
 pub(crate) use self::deleted::external_value;
 use self::machine_reports::is_installed_by_script;
 use self::spread::Spread;
-use crate::check::{self, is_node};
+use crate::check::{self, is_installed_by_workflow, is_node};
 use crate::state::{Event, IllegalTransition, State, UnknownState};
 
 /// The index of external ids.
@@ -315,7 +315,9 @@ impl Instances {
         let merge = |old: &pb::Instance| {
             update::check_state(old, paths)?;
             let new = check::normalize(update::merge(old, &update, paths)?)?;
-            let is_same = (&new.os, &new.template_id) == (&old.os, &old.template_id);
+            let installed =
+                |it: &pb::Instance| (it.os.clone(), it.template_id.clone(), it.image_id.clone());
+            let is_same = installed(&new) == installed(old);
             if !is_same && has_protected_installation(old) {
                 return Err(Error::Protected(old.id.clone()));
             }
@@ -400,7 +402,7 @@ impl Instances {
         if old.state() == pb::State::Reinstalling && new != *old {
             return Err(Error::BeingReinstalled(new.id));
         }
-        if new.template_id.is_empty() && !is_installed_by_script(&new) && !is_node(&new) {
+        if !is_installed_by_workflow(&new) && !is_installed_by_script(&new) && !is_node(&new) {
             return Err(Error::NothingToInstall(new.id));
         }
         Ok(new)

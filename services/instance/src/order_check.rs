@@ -6,7 +6,7 @@ use tinwright::instance::v1::instance::{Os, PowerManagement};
 use tinwright::status::Violations;
 use tinwright::workflow::v1::{PlanWorkflowRequest, PlanWorkflowResponse};
 
-use crate::check::{is_node, is_platform};
+use crate::check::{is_installed_by_workflow, is_node, is_platform};
 use crate::instances::{self, Instances, OCCUPANT};
 use crate::machine_check::{self, check_orderable, check_usable, name_of};
 use crate::peers::{self, Peers};
@@ -66,7 +66,8 @@ pub(crate) async fn check_unclaimed(
 
 /// True if `instance` would fail on a machine without a BMC. A script, the system of a platform and a node wait until people switch the machine on.
 pub(crate) fn needs_bmc(instance: &pb::Instance) -> bool {
-    !instance.template_id.is_empty() && instance.power_management() == PowerManagement::Unspecified
+    is_installed_by_workflow(instance)
+        && instance.power_management() == PowerManagement::Unspecified
 }
 
 /// Returns the machine that `instance` names, if it can be used as ordered.
@@ -95,7 +96,7 @@ async fn check_bmc(
 }
 
 /// Returns the machine of an existing `instance`, and what the workflow of its reinstallation would
-/// do; none without a template. Fails only if the reinstallation would fail.
+/// do; none without one. Fails only if the reinstallation would fail.
 ///
 /// Less is refused than for a new order: the machine may be enrolled, and the template may leave
 /// values unused, as those of an instance are for several templates. Without a template no machine
@@ -107,7 +108,7 @@ pub(crate) async fn check_reinstallation(
     let id = &instance.hardware_id;
     let found = peers.hardware(id).await?;
     let machine = found.ok_or_else(|| machine_check::Error::Missing(id.clone()))?;
-    if instance.template_id.is_empty() {
+    if !is_installed_by_workflow(instance) {
         return Ok((machine, None));
     }
     check_usable(id, Some(&machine))?;
@@ -151,6 +152,7 @@ fn installation(instance: &pb::Instance, machine: &Hardware) -> PlanWorkflowRequ
         tenant: instance.tenant.clone(),
         root_disk: instance.root_disk.as_deref().cloned(),
         deprovision_template_id: String::new(),
+        image_id: instance.image_id.clone(),
     }
 }
 

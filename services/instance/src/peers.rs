@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use runtime::Channel;
+use runtime::images::ImageDirectory;
 use runtime::retry::is_final;
 use runtime::tenants::{self, TenantDirectory};
 use tinwright::address::v1 as addr;
@@ -24,6 +25,7 @@ use tinwright::power::v1::power_service_client::PowerServiceClient;
 use tinwright::workflow::v1 as wf;
 use tinwright::workflow::v1::workflow_service_client::WorkflowServiceClient;
 use tonic::{Code, Response, Status};
+use tonic_types::StatusExt as _;
 
 pub use self::grants::NoGrant;
 
@@ -39,6 +41,8 @@ pub struct CalledServices {
     pub hardware: Channel,
     /// The identity service, which has the tenants.
     pub identity: Channel,
+    /// The image service; none on a site without images.
+    pub image: Option<Channel>,
     /// The workflow service, which installs and cleans machines.
     pub workflow: Channel,
     /// The power service, which switches machines on.
@@ -52,6 +56,8 @@ pub struct Peers {
     pub services: CalledServices,
     /// The tenants.
     pub tenants: TenantDirectory,
+    /// The images.
+    pub images: ImageDirectory,
     address: GrantServiceClient<Channel>,
     hardware: HardwareServiceClient<Channel>,
     locations: LocationServiceClient<Channel>,
@@ -70,6 +76,8 @@ pub enum Error {
         service: &'static str,
         /// Its message.
         reason: String,
+        /// The reason in its `ErrorInfo`; empty if there is none.
+        code: String,
     },
     /// The request id was used before with another body.
     #[error("request id was used before for another request")]
@@ -88,10 +96,12 @@ pub enum Error {
 impl Peers {
     /// Clients of `services`.
     pub fn new(services: CalledServices) -> Self {
-        let CalledServices { address, hardware, identity, workflow, power } = services.clone();
+        let CalledServices { address, hardware, identity, image, workflow, power } =
+            services.clone();
         Self {
             services,
             tenants: TenantDirectory::new(identity),
+            images: ImageDirectory::new(image),
             address: GrantServiceClient::new(address),
             hardware: HardwareServiceClient::new(hardware.clone())
                 .max_decoding_message_size(MAX_LIST_BYTES),
@@ -145,7 +155,7 @@ impl Peers {
         request.set_state(hw::State::Maintenance);
         match optional("hardware", self.hardware.clone().set_hardware_state(request).await) {
             Ok(_) => Ok(()),
-            Err(Error::Refused { service, reason }) => {
+            Err(Error::Refused { service, reason, .. }) => {
                 tracing::warn!(
                     service,
                     reason,
@@ -336,7 +346,8 @@ fn classify(service: &'static str, status: Status) -> Error {
     if status.code() == Code::AlreadyExists {
         Error::RequestIdReused
     } else if is_final(status.code()) {
-        Error::Refused { service, reason: status.message().to_owned() }
+        let code = status.get_details_error_info().map_or_else(String::new, |info| info.reason);
+        Error::Refused { service, reason: status.message().to_owned(), code }
     } else {
         Error::Unavailable { service, status: Box::new(status) }
     }

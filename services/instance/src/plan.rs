@@ -6,7 +6,7 @@ use tinwright::instance::v1 as pb;
 use tinwright::status::Violations;
 use tinwright::workflow::v1::PlanWorkflowResponse;
 
-use crate::create::{Error, checked};
+use crate::create::{Error, checked, pin_image};
 use crate::instances::{self, Instances};
 use crate::machine_check;
 use crate::order_check::{
@@ -21,7 +21,7 @@ pub(crate) async fn plan(
     peers: &Peers,
     instance: pb::Instance,
 ) -> Result<pb::InstancePlan, Error> {
-    let mut instance = checked(instance)?;
+    let mut instance = checked(pin_image(peers, instance).await?)?;
     if !instance.id.is_empty() {
         let id = Violations::parse::<InstanceId>("id", &instance.id);
         instance.id = id.map_err(instances::Error::from)?.to_string();

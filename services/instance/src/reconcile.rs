@@ -44,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use self::addresses::AddressCopies;
 use self::controller::{Controller, WorkflowChange};
 pub(crate) use self::platform::PlatformValues;
+use crate::check::is_installed_by_workflow;
 use crate::instances::{self, InstanceKind, Instances};
 use crate::peers::{self, Peers};
 use crate::state::{Event, State};
@@ -336,8 +337,8 @@ fn result(workflow: &Workflow) -> Result<(), String> {
 
 /// True if the workflow that installs the machine again was not created yet.
 fn needs_workflow(instance: &Instance) -> bool {
-    let Instance { template_id, workflow_id, install_time, .. } = instance;
-    !template_id.is_empty() && workflow_id.is_empty() && install_time.is_none()
+    let Instance { workflow_id, install_time, .. } = instance;
+    is_installed_by_workflow(instance) && workflow_id.is_empty() && install_time.is_none()
 }
 
 /// Returns the id of the request that is made once per `step` and generation of the instance.

@@ -10,6 +10,7 @@
 //! - `enrolment`: the scripts of machines without a record.
 //! - `evidence`: what was seen of a boot, without which it gets nothing.
 //! - [`gate`]: evaluates the gate of an outside platform; [`platform`]: its refusals, and the platform's private files; [`custom`]: custom scripts; [`history`]: earlier boots of each machine.
+//! - `images`: the content of images, for the machines that are installed with them.
 //! - [`files`]: files fetched once a boot has begun; [`script_reports`]: reports to other services.
 //! - `events`: steps for timelines; `warning`: warnings for the log; `render`: the texts; `virtual_media`: machines that boot
 //!   from virtual media.
@@ -21,6 +22,7 @@ mod evidence;
 pub mod files;
 pub mod gate;
 pub mod history;
+mod images;
 pub mod platform;
 mod render;
 pub mod script_reports;

@@ -12,6 +12,7 @@ use nouns::Noun as _;
 use runtime::Channel;
 use runtime::boot_token::BootTokens;
 use runtime::clock::Clock;
+use runtime::images::ImageDirectory;
 use runtime::neighbour::{Neighbours, SourceCheck};
 use runtime::tenants::TenantDirectory;
 use store::hosted::{self, HostedService, RecordVisitor};
@@ -52,6 +53,8 @@ pub struct CalledServices {
     pub identity: Channel,
     /// The instance service, which has the occupants of machines.
     pub instance: Channel,
+    /// The image service; none on a site without images.
+    pub image: Option<Channel>,
     /// The power service, which runs power jobs.
     pub power: Channel,
     /// The node service, which has the streams of agents; none if the site has no nodes.
@@ -75,6 +78,7 @@ pub struct Api {
     mirrors: (Mirror<TemplateKind>, Mirror<WorkflowKind>, Mirror<LogKind>),
     hardware: Channel,
     occupancy: Occupancy,
+    images: ImageDirectory,
     tenants: TenantDirectory,
     renderings: RenderPool,
     source: SourceCheck,
@@ -129,6 +133,7 @@ impl Api {
             agents: NodeAgents::new(peers.node),
             hardware: peers.hardware,
             occupancy: Occupancy::new(peers.instance),
+            images: ImageDirectory::new(peers.image),
             tenants: TenantDirectory::new(peers.identity),
             renderings: RenderPool::default(),
             source: SourceCheck::default(),

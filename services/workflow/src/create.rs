@@ -2,13 +2,16 @@
 
 mod boot_times;
 mod hidden;
+mod image;
 mod plan;
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
 use tinwright::hardware::v1 as hw;
+use tinwright::image::v1::Image;
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
 use tinwright::{Mac, WorkflowId, boot_image, check, disk_hint};
@@ -16,6 +19,7 @@ use tonic::Status;
 
 pub(crate) use self::boot_times::BootTimes;
 use self::hidden::HiddenValues;
+pub use self::image::ImageError;
 pub use self::plan::{plan, render as render_template};
 use crate::lifecycle::{Plan, Step};
 use crate::template::{self, PlaceholderErrorCause, Template, Values};
@@ -32,6 +36,9 @@ pub enum Error {
     /// Fields of the request, or parts of the template, are wrong.
     #[error(transparent)]
     Invalid(#[from] Violations),
+    /// The image does not fit the machine.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// The template uses `.disk`, and the machine's root disk is not found.
     #[error("{machine}: {source}")]
     RootDisk {
@@ -49,6 +56,7 @@ impl From<Error> for Status {
         let text = error.to_string();
         match error {
             Error::Invalid(violations) => violations.into(),
+            Error::Image(error) => status::failed_precondition(error.reason(), "image", text),
             Error::RootDisk { hardware_id, source, .. } => {
                 let subject = format!("hardware/{hardware_id}");
                 status::failed_precondition(source.reason(), &subject, text)
@@ -57,29 +65,44 @@ impl From<Error> for Status {
     }
 }
 
-/// Returns the record of a new workflow on `machine`, as requested, from `template` (whose id may be empty). Neither its names nor an
-/// error have hidden values.
+/// What a workflow is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// The template; its id may be empty. Without a text, the built-in template of the image.
+    pub template: pb::Template,
+    /// The machine.
+    pub machine: hw::Hardware,
+    /// The image, if there is one.
+    pub image: Option<Image>,
+}
+
+impl Parts {
+    /// Returns the template, and whether it is the built-in one of the image.
+    fn template(&self) -> Result<(Cow<'_, pb::Template>, bool), Error> {
+        match &self.image {
+            Some(image) if self.template.data.is_empty() => {
+                image::check_firmware(image, &self.machine)?;
+                Ok((Cow::Owned(image::built_in(image)?), true))
+            }
+            Some(_) | None => Ok((Cow::Borrowed(&self.template), false)),
+        }
+    }
+}
+
+/// Returns the record of a new workflow, as requested. Neither its names nor an error have hidden values.
 pub fn new_workflow(
     request: &pb::CreateWorkflowRequest,
-    template: &pb::Template,
-    machine: &hw::Hardware,
+    parts: &Parts,
     now: SystemTime,
 ) -> Result<pb::Workflow, Error> {
+    let (template, is_built_in) = parts.template()?;
+    let (template, machine) = (&*template, &parts.machine);
     let hidden = HiddenValues::new(request, template, machine);
-    let rendered = render(request, template, machine, &hidden)?;
+    let disk = root_disk(machine, is_built_in);
+    let rendered = render(request, template, parts, &hidden, disk)?;
     check_actions(request, &rendered, &hidden)?;
     let template::Definition { name, global_timeout, tasks, .. } = &rendered.definition;
-    let mut steps = Vec::new();
-    for template::Task { name: task, worker, actions, .. } in tasks {
-        if !names_machine(worker, machine) {
-            let machine = machine_name(machine);
-            let reason = format!(
-                "task {task:?} names worker {worker:?}, which is not the workflow's machine, {machine}"
-            );
-            return Err(Violations::single("template", hidden.mask(&reason)).into());
-        }
-        steps.extend(actions.iter().map(|action| (Step::new(task, action), action)));
-    }
+    let steps = steps(tasks, machine, &hidden)?;
     let options = request.boot_options.unwrap_or_default();
     let plan = Plan {
         prepares: options.mode() == pb::boot_options::Mode::Netboot,
@@ -101,19 +124,47 @@ pub fn new_workflow(
         boot_image_url: boot_image::url_for(machine).unwrap_or_default(),
         rendered: rendered.text.clone(),
         held: request.held,
+        image: parts.image.as_ref().map(image::pinned),
         ..pb::Workflow::default()
     };
     let mut created = record::new_record(blank, plan, steps, now);
     hidden.mask_names(&mut created);
     record::size::check(&created).map_err(|error| Violations::single(field(request), error))?;
+    if let Some(image) = &parts.image {
+        image::check_size(image, &created, machine)?;
+    }
     Ok(created)
+}
+
+/// Returns the steps of all `tasks`, each with its action. Every task has to name `machine`.
+fn steps<'a>(
+    tasks: &'a [template::Task],
+    machine: &hw::Hardware,
+    hidden: &HiddenValues,
+) -> Result<Vec<(Step, &'a template::Action)>, Error> {
+    let mut steps = Vec::new();
+    for template::Task { name: task, worker, actions, .. } in tasks {
+        if !names_machine(worker, machine) {
+            let machine = machine_name(machine);
+            let reason = format!(
+                "task {task:?} names worker {worker:?}, which is not the workflow's machine, {machine}"
+            );
+            return Err(Violations::single("template", hidden.mask(&reason)).into());
+        }
+        steps.extend(actions.iter().map(|action| (Step::new(task, action), action)));
+    }
+    Ok(steps)
 }
 
 /// Checks the fields of a request that need no look-up.
 pub fn check(request: &pb::CreateWorkflowRequest) -> Result<(), Violations> {
     let mut wrong = Violations::default();
-    if request.template_id.is_empty() == request.template_data.is_empty() {
-        wrong.add("template_id", "set either it or template_data");
+    match (request.template_id.is_empty(), request.template_data.is_empty()) {
+        (false, false) => wrong.add("template_id", "set either it or template_data"),
+        (true, true) if request.image_id.is_empty() => {
+            wrong.add("template_id", "set it, template_data or image_id");
+        }
+        (_, _) => {}
     }
     let size = request.values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
     if size > MAX_VALUES_BYTES {
@@ -160,20 +211,36 @@ fn machine_name(machine: &hw::Hardware) -> &str {
     if machine.name.is_empty() { &machine.id } else { &machine.name }
 }
 
+/// Returns the path of the root disk. For the built-in template of an image, that of a machine whose
+/// disks were not seen yet is the first in its record.
+fn root_disk(machine: &hw::Hardware, is_built_in: bool) -> Result<String, disk_hint::Error> {
+    let found = disk_hint::root_disk(machine.root_disk.as_deref(), machine.inventory.as_deref());
+    match (found, machine.disks.first()) {
+        (Err(disk_hint::Error::NoInventory), Some(first))
+            if is_built_in && machine.root_disk.is_none() =>
+        {
+            Ok(first.device.clone())
+        }
+        (found, _) => found,
+    }
+}
+
 fn render(
     request: &pb::CreateWorkflowRequest,
     template: &pb::Template,
-    machine: &hw::Hardware,
+    parts: &Parts,
     hidden: &HiddenValues,
+    disk: Result<String, disk_hint::Error>,
 ) -> Result<template::Rendered, Error> {
+    let machine = &parts.machine;
     let name = if template.name.is_empty() { "template_data" } else { &template.name };
     let invalid = |error: template::Error| {
         let text = hidden.mask(&templates::one_line(&error)) + &misspelt_value(&error, request);
         Error::from(Violations::single(field(request), text))
     };
     let parsed = Template::parse(name, &template.data).map_err(|error| invalid(error.into()))?;
-    let values = values(request, machine);
-    match disk_hint::root_disk(machine.root_disk.as_deref(), machine.inventory.as_deref()) {
+    let values = values(request, parts);
+    match disk {
         Ok(path) => parsed.render(with_disk(values, &path)).map_err(invalid),
         // Only a template that uses it cannot be rendered.
         Err(source) => parsed.render(values.clone()).map_err(|error| {
@@ -212,12 +279,16 @@ fn field(request: &pb::CreateWorkflowRequest) -> &'static str {
 }
 
 /// The template's values.
-fn values(request: &pb::CreateWorkflowRequest, machine: &hw::Hardware) -> Values {
+fn values(request: &pb::CreateWorkflowRequest, parts: &Parts) -> Values {
+    let machine = &parts.machine;
     let values = request.values.iter().map(|(key, value)| (key.clone(), json!(value)));
     let mut hardware_map: Map<String, Value> = values.collect();
     if let Some(interface) = machine.interfaces.first() {
         // The customary name of a template's only machine.
         hardware_map.entry("device_1").or_insert_with(|| json!(interface.mac));
+    }
+    if let Some(image) = &parts.image {
+        hardware_map.insert(image::IMAGE.to_owned(), image::values(image));
     }
     // Writing fails only for a message that is not in the contract.
     let hardware = tinwright::json::write(machine).unwrap_or_default();

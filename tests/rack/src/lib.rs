@@ -14,7 +14,7 @@
 //! - [`server`]: the Tinwright server in the lab, and its clients.
 //! - [`platform`]: an outside platform: its client of the infrastructure abstraction layer, and its system, which boots from the network.
 //! - [`publisher`]: a publisher of images.
-//! - [`provision`]: the operator's calls: hardware records, templates, instances.
+//! - [`provision`]: the operator's calls: hardware records, templates, instances; [`tenant`]: those of a tenant.
 //! - [`site`]: lab, libvirt, BMCs and server together; [`ssh`]: SSH to the installed machines.
 //! - [`view`]: the live view of `cargo rack`, and a picture of it.
 //!
@@ -34,6 +34,7 @@ pub mod shell;
 pub mod site;
 pub mod ssh;
 pub mod switch;
+pub mod tenant;
 pub mod terminal;
 pub mod view;
 

@@ -10,14 +10,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 use rack::machines::{Firmware, Machine};
-use rack::provision::images;
+use rack::provision::{images, record};
 use rack::server::{CHAIN_IPXE, osie};
 use rack::site::Site;
+use rack::tenant::Tenant;
 use rack::view::console::last_lines;
-use tinwright::instance::v1::State;
+use tinwright::hardware::v1::Hardware;
+use tinwright::instance::v1::{Instance, State};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
 
 use crate::progress::Progress;
 
@@ -91,15 +93,19 @@ async fn install(
     site: &Site,
     machines: &[Machine],
 ) -> anyhow::Result<()> {
-    let template = site.operator.create_template().await.context("creating the template")?;
+    let tenant = Tenant::create(site, "acme").await.context("creating the tenant")?;
+    let location = tenant.create_location(site).await?;
+    progress.line("uploading an image of the site and one of the tenant acme");
     let mut tasks = JoinSet::new();
     // Aborted at the end.
     let mut observers = JoinSet::new();
     observers.spawn(draw(progress.clone()));
     for machine in machines {
         progress.add_machine(machine);
-        let id = site.add_machine(machine).await?;
-        let instance = site.install(&id, machine, &template).await?;
+        let (id, instance) = match machine.firmware {
+            Firmware::Bios => order(site, machine).await?,
+            Firmware::Uefi => order_as(site, &tenant, &location, machine).await?,
+        };
         observers.spawn(observe(progress.clone(), site, machine, id.clone()));
         let (operator, name, shown) =
             (site.operator.clone(), machine.name.clone(), progress.clone());
@@ -120,6 +126,31 @@ async fn install(
     }
     progress.line("both instances are active");
     Ok(())
+}
+
+/// Adds `machine`, and orders it for the site by its name. Returns its hardware id, and the instance.
+async fn order(site: &Site, machine: &Machine) -> anyhow::Result<(String, Instance)> {
+    let image = block_in_place(|| site.upload(site.server.cli(), machine.firmware))?;
+    let id = site.add_machine(machine).await?;
+    let order = Instance { hardware_id: id.clone(), ..Instance::default() };
+    let instance = site.install(&site.operator, machine, &image, order).await?;
+    Ok((id, instance))
+}
+
+/// Adds `machine` in the location of `tenant`, whose caller orders a machine there. Returns its hardware id, and the instance.
+async fn order_as(
+    site: &Site,
+    tenant: &Tenant,
+    location: &str,
+    machine: &Machine,
+) -> anyhow::Result<(String, Instance)> {
+    let image = block_in_place(|| site.upload(tenant.cli(site), machine.firmware))?;
+    let record = Hardware { location_id: location.to_owned(), ..record(machine) };
+    let id = site.add_machine_with(machine, record).await?;
+    let placement = Some(Box::new(tenant.placement()));
+    let order = Instance { placement, ..Instance::default() };
+    let instance = site.install(&tenant.operator, machine, &image, order).await?;
+    Ok((id, instance))
 }
 
 /// Draws the view, until it is aborted.

@@ -12,6 +12,7 @@ use tinwright::event::v1 as event;
 use tinwright::event::v1::event_service_client::EventServiceClient;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::hardware::v1::location_service_client::LocationServiceClient;
 use tinwright::instance::v1 as occ;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::netboot::v1 as nb;
@@ -149,12 +150,8 @@ pub fn sha256(path: &Path, length: Option<u64>) -> anyhow::Result<String> {
     }
 }
 
-/// Returns an instance without a machine, named `hostname`, with `image`.
-pub fn instance(template_id: &str, hostname: &str, image: &Image) -> occ::Instance {
-    let values = BTreeMap::from([
-        ("image_url".to_owned(), image.url()),
-        ("image_sha256".to_owned(), image.compressed_sha256.clone()),
-    ]);
+/// Returns an instance without a machine and an image, named `hostname`.
+pub fn instance_of(hostname: &str) -> occ::Instance {
     let os = occ::instance::OperatingSystem {
         distro: "debian".into(),
         version: "12".into(),
@@ -163,12 +160,20 @@ pub fn instance(template_id: &str, hostname: &str, image: &Image) -> occ::Instan
     occ::Instance {
         hostname: hostname.to_owned(),
         os: Some(occ::instance::Os::OperatingSystem(os)),
-        template_id: template_id.to_owned(),
-        template_values: values,
         userdata: USERDATA.into(),
         ssh_keys: vec![SSH_KEY.into()],
         ..Default::default()
     }
+}
+
+/// Returns an instance without a machine, named `hostname`, which a template installs with `image`.
+pub fn instance(template_id: &str, hostname: &str, image: &Image) -> occ::Instance {
+    let values = BTreeMap::from([
+        ("image_url".to_owned(), image.url()),
+        ("image_sha256".to_owned(), image.compressed_sha256.clone()),
+    ]);
+    let template_id = template_id.to_owned();
+    occ::Instance { template_id, template_values: values, ..instance_of(hostname) }
 }
 
 /// Returns the hardware record of `machine`, with network boot allowed.
@@ -253,6 +258,15 @@ impl Operator {
         let request = power::CreateBmcRequest { bmc: Some(bmc), ..Default::default() };
         PowerServiceClient::new(self.channel.clone()).create_bmc(request).await?;
         Ok(())
+    }
+
+    /// Creates a location. Returns its id.
+    pub async fn create_location(&self, name: &str) -> anyhow::Result<String> {
+        let location = hw::Location { name: name.to_owned(), ..Default::default() };
+        let request = hw::CreateLocationRequest { location: Some(location), ..Default::default() };
+        let created =
+            LocationServiceClient::new(self.channel.clone()).create_location(request).await?;
+        Ok(created.into_inner().location.context("no location in the response")?.id)
     }
 
     /// Creates the template that installs images. Returns its id.

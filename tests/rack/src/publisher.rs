@@ -60,12 +60,17 @@ impl Publisher {
     }
 }
 
-/// Writes the image and its checksum to `folder`, under Debian's names. The image is raw, which clients take, too: nothing here makes qcow2.
+/// Writes the image and its checksum to `folder`, under Debian's names, as qcow2.
 fn publish(image: &Path, folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
     let mut unpack = Command::new("zstd");
     unpack.args(["--decompress", "--quiet", "--sparse"]).arg(image);
-    run(unpack.arg("-o").arg(folder.join(IMAGE)))?;
+    let raw = folder.join("disk.raw");
+    run(unpack.arg("-o").arg(&raw))?;
+    let mut convert = Command::new("qemu-img");
+    convert.args(["convert", "-f", "raw", "-O", "qcow2", "-c"]).arg(&raw);
+    run(convert.arg(folder.join(IMAGE)))?;
+    std::fs::remove_file(raw)?;
     let output = Command::new("sha512sum").arg(IMAGE).current_dir(folder).output()?;
     anyhow::ensure!(output.status.success(), "sha512sum: {}", output.status);
     Ok(std::fs::write(folder.join("SHA512SUMS"), output.stdout)?)

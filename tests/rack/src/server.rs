@@ -88,9 +88,13 @@ impl Server {
 
     /// Returns a channel to the API with the operator's certificate.
     pub async fn channel(&self) -> anyhow::Result<Channel> {
-        let read = |name: &str| std::fs::read_to_string(self.data.join("secrets").join(name));
-        let own = Identity::from_pem(read("admin.pem")?, read("admin-key.pem")?);
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca.pem")?));
+        self.channel_as(read_identity(&self.data.join("secrets"), "admin")?).await
+    }
+
+    /// Returns a channel to the API with the certificate `own`.
+    pub async fn channel_as(&self, own: Identity) -> anyhow::Result<Channel> {
+        let authority = std::fs::read_to_string(self.data.join("secrets/ca.pem"))?;
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
         let endpoint = Endpoint::from_shared(format!("https://{}", self.api))?;
         Ok(endpoint.tls_config(tls.identity(own))?.connect_lazy().into())
     }
@@ -102,4 +106,10 @@ impl Server {
         command.env("TINWRIGHT_DATA", &self.data);
         command
     }
+}
+
+/// Reads the certificate and key of `name` in the directory `secrets`.
+pub fn read_identity(secrets: &Path, name: &str) -> anyhow::Result<Identity> {
+    let read = |file: String| std::fs::read_to_string(secrets.join(file));
+    Ok(Identity::from_pem(read(format!("{name}.pem"))?, read(format!("{name}-key.pem"))?))
 }

@@ -1,6 +1,7 @@
 //! A running rack: libvirt, BMCs and server.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Context as _;
 use tinwright::hardware::v1::Hardware;
@@ -8,7 +9,7 @@ use tinwright::instance::v1::Instance;
 
 use crate::bmc::Redfish;
 use crate::lab::Lab;
-use crate::machines::{Hypervisor, Machine};
+use crate::machines::{Firmware, Hypervisor, Machine};
 use crate::provision::{Operator, System};
 use crate::server::Server;
 use crate::ssh::Ssh;
@@ -84,17 +85,30 @@ impl Site {
         Ok(id)
     }
 
-    /// Creates an instance on `machine`, whose hardware id is `id`, with the image for the machine's firmware.
-    pub async fn install(
-        &self,
-        id: &str,
-        machine: &Machine,
-        template: &str,
-    ) -> anyhow::Result<Instance> {
-        self.install_system(id, machine, template, System::Debian).await
+    /// Uploads the image of Debian for machines with `firmware` by `cli`, a command of the caller to whom it will belong. Returns its name.
+    pub fn upload(&self, mut cli: Command, firmware: Firmware) -> anyhow::Result<String> {
+        let image = crate::provision::image(&self.server.files, firmware)?;
+        let name = image.name.trim_end_matches(".raw.zst");
+        cli.args(["image", "upload", "--name", name, "--keep-data-source"]);
+        setup::run(cli.arg(self.server.files.join(&image.name)))?;
+        Ok(name.to_owned())
     }
 
-    /// Does the same with the image of `system`.
+    /// Has `operator` create an instance with the uploaded `image`, named like `machine`. `order` says on which machine.
+    pub async fn install(
+        &self,
+        operator: &Operator,
+        machine: &Machine,
+        image: &str,
+        order: Instance,
+    ) -> anyhow::Result<Instance> {
+        let installed = crate::provision::instance_of(&machine.name);
+        let Instance { hardware_id, placement, .. } = order;
+        let (image_id, ssh_keys) = (image.to_owned(), vec![self.ssh.public_key.clone()]);
+        operator.order(Instance { hardware_id, placement, image_id, ssh_keys, ..installed }).await
+    }
+
+    /// Creates an instance on `machine`, whose hardware id is `id`, by a template with the image of `system` for the machine's firmware.
     pub async fn install_system(
         &self,
         id: &str,

@@ -30,16 +30,18 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a shell of root on `host`. Before, in its mount namespace, `prepare` is run, lines for sh.
-    pub fn start(lab: &Lab, host: &Client, prepare: &str) -> anyhow::Result<Self> {
+    /// Starts a shell of root on `host`, whose environment also has `variables`, separated by spaces. Before, in its mount namespace, `prepare` is run,
+    /// lines for sh.
+    pub fn start(lab: &Lab, host: &Client, variables: &str, prepare: &str) -> anyhow::Result<Self> {
         let (script, screen) = (lab.path("terminal.sh"), lab.path("terminal.log"));
         // The shell edits no lines, so that it prints them as they are typed.
         let shell =
             "script --quiet --flush --command 'bash --norc --noprofile --noediting' /dev/null";
-        let variables = "HOME=/root TERM=dumb LANG=C.UTF-8 \
+        let common = "HOME=/root TERM=dumb LANG=C.UTF-8 \
              PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         let prompt = format!("PS1='[$?{PROMPT_END}'");
-        let text = format!("set -eu\n{prepare}\ncd\nexec env -i {variables} {prompt} {shell}\n");
+        let text =
+            format!("set -eu\n{prepare}\ncd\nexec env -i {common} {variables} {prompt} {shell}\n");
         std::fs::write(&script, text)?;
         let mut command = host.command("unshare");
         command.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child"]);

@@ -100,7 +100,10 @@ impl Site {
                 if from.is_dir() { format!("mkdir -p {place}; ") } else { String::new() };
             format!("{is_folder}mount --bind {} {place}\n", from.display())
         });
-        Terminal::start(&self.lab, &self.operator, &mounts.collect::<String>()).unwrap()
+        // The emulated publisher is at a loopback address, from which nothing is downloaded otherwise.
+        let variables = "TINWRIGHT_IMAGES_ALLOW_NETWORKS=127.0.0.0/8";
+        let mounts = mounts.collect::<String>();
+        Terminal::start(&self.lab, &self.operator, variables, &mounts).unwrap()
     }
 }
 

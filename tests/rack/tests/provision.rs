@@ -17,13 +17,17 @@ use std::time::Duration;
 use rack::client::Client;
 use rack::lab::wait;
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
-use rack::provision::{Image, System, image, images_of, sha256};
+use rack::provision::{Image, System, image, images_of, record, sha256};
 use rack::server::{CHAIN_IPXE, osie};
 use rack::site::Site;
+use rack::tenant::Tenant;
+use tinwright::hardware::v1::Hardware;
 use tinwright::instance::v1::{Instance, State};
 use tinwright::workflow::v1::{ActionState, WorkflowState};
 use tokio::task::block_in_place;
 
+/// Name of the tenant's image.
+const IMAGE: &str = "debian-bios";
 /// Maximum time until an instance is active.
 const ACTIVE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Maximum time until a command on an installed machine has run, which emulates the cryptography of SSH.
@@ -107,11 +111,22 @@ fn check_boots(site: &Site, machine: &Machine, preparations: usize) {
     assert!(are_right, "{found} of {preparations}: {log}");
 }
 
-/// Provisions the machine. Returns the hardware id, the machine, and its active instance.
-async fn provision(site: &Site, template: &str) -> (String, Machine, Instance) {
+/// Orders a machine in the location of `tenant` for its caller, with an image of its own.
+async fn order(site: &Site, tenant: &Tenant, machine: &Machine) -> Instance {
+    let order = Instance { placement: Some(Box::new(tenant.placement())), ..Instance::default() };
+    site.install(&tenant.operator, machine, IMAGE, order).await.unwrap()
+}
+
+/// Provisions the machine for `tenant`, from an image of that. Returns the hardware id, the machine, and its active instance.
+async fn provision(site: &Site, tenant: &Tenant) -> (String, Machine, Instance) {
     let machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap();
-    let id = site.add_machine(&machine).await.unwrap();
-    let instance = site.install(&id, &machine, template).await.unwrap();
+    let location_id = tenant.create_location(site).await.unwrap();
+    let record = Hardware { location_id, ..record(&machine) };
+    let id = site.add_machine_with(&machine, record).await.unwrap();
+    let name = block_in_place(|| site.upload(tenant.cli(site), machine.firmware)).unwrap();
+    assert_eq!(name, IMAGE);
+    let instance = order(site, tenant, &machine).await;
+    assert_eq!(instance.tenant, tenant.name);
     let image = image(&site.server.files, machine.firmware).unwrap();
     check_disk(site, &machine, &id, &image).await;
     let print_state = |instance: &Instance| {
@@ -146,8 +161,8 @@ async fn provision_and_give_back(again: System) {
     let flags: Vec<_> = flags.into_iter().map(str::to_owned).collect();
     let images = images_of(again).unwrap();
     let mut site = Site::start_with(&osie().unwrap(), &images, &flags).await.unwrap();
-    let template = site.operator.create_template().await.unwrap();
-    let (id, machine, instance) = provision(&site, &template).await;
+    let tenant = Tenant::create(&site, "acme").await.unwrap();
+    let (id, machine, instance) = provision(&site, &tenant).await;
     site.server.flags.retain(|flag| flag != CHAIN_IPXE);
     block_in_place(|| site.restart_server()).unwrap();
     installed_again::install_again(&site, &id, &machine, &instance, again).await;
@@ -171,7 +186,7 @@ async fn provision_and_give_back(again: System) {
     );
     drop(stand_in);
 
-    let second = site.install(&id, &machine, &template).await.unwrap();
+    let second = order(&site, &tenant, &machine).await;
     site.operator
         .wait_for_state(&second.id, State::Provisioning, ACTIVE_TIMEOUT, |_| {})
         .await

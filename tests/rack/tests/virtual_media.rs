@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rack::SERVER;
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
-use rack::provision::{image, images, record};
+use rack::provision::{System, image, images, record};
 use rack::server::osie;
 use rack::site::Site;
 use tinwright::hardware::v1::policy::BootMethod;
@@ -57,7 +57,7 @@ async fn install_and_clean(site: &Site, template: &str, number: u8, firmware: Fi
     let machine = Machine::new(&site.lab, number, firmware).unwrap().without_network_boot();
     let id = site.add_machine_with(&machine, record_with_policy(&machine)).await.unwrap();
 
-    let instance = site.install(&id, &machine, template).await.unwrap();
+    let instance = site.install_system(&id, &machine, template, System::Debian).await.unwrap();
     wait_for(site, &instance, State::Active).await;
     let installation = site.operator.workflows(&id).await.unwrap().remove(0);
     // There is no inventory before the first boot.

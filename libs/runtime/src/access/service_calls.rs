@@ -141,9 +141,11 @@ mod tests {
                 text +=
                     &std::fs::read_to_string(root.join("libs/runtime/src/phone_home.rs")).unwrap();
             }
-            for (name, file) in
-                [("TenantDirectory::", "tenants.rs"), ("AddressClaims", "address_claims.rs")]
-            {
+            for (name, file) in [
+                ("TenantDirectory::", "tenants.rs"),
+                ("AddressClaims", "address_claims.rs"),
+                ("ImageDirectory::", "images.rs"),
+            ] {
                 if text.contains(name) {
                     let file = root.join("libs/runtime/src").join(file);
                     text += &std::fs::read_to_string(file).unwrap();

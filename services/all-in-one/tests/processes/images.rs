@@ -140,7 +140,7 @@ fn upload(file_name: &str) -> Source {
 
 async fn get(images: &mut ImageServiceClient<Channel>, id: &str) -> Result<pb::Image, Code> {
     let by = Some(pb::get_image_request::By::Id(id.to_owned()));
-    let found = images.get_image(pb::GetImageRequest { by }).await;
+    let found = images.get_image(pb::GetImageRequest { by, tenant: String::new() }).await;
     found.map(|found| found.into_inner().image.unwrap()).map_err(|status| status.code())
 }
 

@@ -23,27 +23,35 @@ use crate::output::print_line;
 /// The largest disk that is unpacked, in bytes. Images of distributions have some GiB.
 const MAX_DISK_BYTES: u64 = 256 << 30;
 
-/// Fetches the images in `options`, and prints a line for each. The others are fetched, too, if one fails.
-pub(super) async fn run(options: &FetchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Fetches the images with these published names to the directory `files`, and prints a line for each. The others are fetched, too, if one
+/// fails.
+pub(super) async fn run(
+    names: &[String],
+    files: &Path,
+    options: &FetchOptions,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let plaintext = if options.allow_http { Plaintext::Allowed } else { Plaintext::Refused };
     let downloader = Downloader::new(plaintext, options.ca.as_deref())?;
-    run_with(&downloader, options, out).await
+    run_with(&downloader, names, files, options, out).await
 }
 
 /// Does the same with this downloader.
 pub(super) async fn run_with(
     downloader: &Downloader,
+    names: &[String],
+    files: &Path,
     options: &FetchOptions,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     if !options.as_published {
         programs::require(&cloud_init::PROGRAMS)?;
     }
-    let _lock = DirectoryLock::take(&options.files)?;
-    let mut failures = Failures::new(options.images.len());
-    for name in &options.images {
+    let _lock = DirectoryLock::take(files)?;
+    let mut failures = Failures::new(names.len());
+    for name in names {
         let image = catalogue::find(name).with_context(|| format!("no image {name}"))?;
-        match fetch(downloader, options, image).await {
+        match fetch(downloader, files, options, image).await {
             Ok(line) => print_line(out, &format!("{name}: {line}"))?,
             Err(error) => failures.push(error.context(name.clone())),
         }
@@ -54,10 +62,11 @@ pub(super) async fn run_with(
 /// Fetches `image` unless it is stored already. Returns what was done, for people.
 async fn fetch(
     downloader: &Downloader,
+    files: &Path,
     options: &FetchOptions,
     image: &PublishedImage,
 ) -> anyhow::Result<String> {
-    let target = Target::new(&options.files, image.name);
+    let target = Target::new(files, image.name);
     let checksum_file = url(options, image, image.checksums)?;
     let text = downloader.text(&checksum_file).await?;
     let checksum = checksums::find(&text, image.file);
@@ -86,7 +95,7 @@ async fn fetch(
     unpacking.finish_and_clear();
     let root = partitions::root(&raw.0).context("reading the partition table")?;
     let done = prepare(options, &raw, root)?;
-    let packing = bar(image.name, "compressing", &options.files.display().to_string());
+    let packing = bar(image.name, "compressing", &files.display().to_string());
     let stored = target.store(&raw.0, &origin, &packing).await?;
     packing.finish_and_clear();
     // Not earlier: after an error, the next command does not download it again.

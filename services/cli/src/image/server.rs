@@ -1,10 +1,11 @@
 //! Commands on images of the server.
 //!
-//! - [`create`]: uploads and imports; [`upload`]: sends a file, by tus; [`wait`]: shows the work on
+//! - [`create`]: uploads and imports; [`fetch`]: images of publishers; [`upload`]: sends a file, by tus; [`wait`]: shows the work on
 //!   an image until it is ready.
 //! - [`update`]: changes of the settings.
 
 mod create;
+pub(super) mod fetch;
 mod update;
 mod upload;
 mod wait;
@@ -22,7 +23,7 @@ use crate::resource::{self, FromFiles, Query, Resource, ResourceCommand};
 pub enum ServerImageCommand {
     /// Create an image from a file; the same command goes on with an interrupted upload
     Upload(Box<create::UploadImage>),
-    /// Create an image that the server downloads: from a URL, or from its publisher
+    /// Create an image that the server downloads from a URL
     Import(Box<create::ImportImage>),
     /// Change the settings that are given
     Update(Box<update::UpdateImage>),

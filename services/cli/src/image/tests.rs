@@ -99,11 +99,13 @@ impl Site {
         let files = self.files().display().to_string();
         let line = format!("image fetch {words} --base-url {} --files", self.server.url);
         let words = line.split_whitespace().map(str::to_owned).chain([files]);
-        let LocalImageCommand::Fetch(options) = parse(words) else { panic!("{line}") };
-        let plaintext = if options.allow_http { Plaintext::Allowed } else { Plaintext::Refused };
+        let ImageCommand::Fetch(fetch) = parse(words) else { panic!("{line}") };
+        let FetchCommand { images, files, download, .. } = *fetch;
+        let plaintext = if download.allow_http { Plaintext::Allowed } else { Plaintext::Refused };
         let downloader = Downloader::new(plaintext, ca).unwrap().with_delays(DELAYS.0, DELAYS.1);
         let mut out = Vec::new();
-        let fetched = fetch::run_with(&downloader, &options, &mut out).await;
+        let fetched =
+            fetch::run_with(&downloader, &images, &files.unwrap(), &download, &mut out).await;
         let printed = String::from_utf8(out).unwrap();
         match fetched {
             Ok(()) => Ok(printed),
@@ -112,13 +114,14 @@ impl Site {
     }
 }
 
-fn parse(words: impl Iterator<Item = String>) -> LocalImageCommand {
+fn parse(words: impl Iterator<Item = String>) -> ImageCommand {
     #[derive(clap::Parser)]
     struct Line {
         #[command(subcommand)]
-        command: LocalImageCommand,
+        command: ImageCommand,
     }
-    <Line as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).command
+    let line = <Line as clap::Parser>::try_parse_from(words);
+    line.unwrap_or_else(|error| panic!("{error}")).command
 }
 
 #[tokio::test]
@@ -333,7 +336,8 @@ async fn the_list_shows_what_can_be_fetched_and_what_is_stored() {
     let list = async |words: &[&str]| {
         let words = ["image", "published"].iter().chain(words).map(|word| (*word).to_owned());
         let mut out = Vec::new();
-        run(parse(words), &mut out).await.unwrap();
+        let ImageCommand::Local(command) = parse(words) else { panic!("not a local command") };
+        run(command, &mut out).await.unwrap();
         String::from_utf8(out).unwrap()
     };
     let plain = list(&[]).await;

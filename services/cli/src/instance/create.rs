@@ -85,7 +85,10 @@ struct Order {
     /// Spread instances with the same choice of machines evenly over the values of this label of machines, such as rack
     #[arg(long, value_name = "LABEL")]
     spread: Option<String>,
-    /// Install the machine with this template. An instance without a template needs --file: with a script, an image stack or `reserve_only`
+    /// Install this image: on the root disk, or as the template says
+    #[arg(long, value_name = "NAME|ID", requires = "order")]
+    image: Option<String>,
+    /// Install the machine with this template. An instance without an image and a template needs --file: with a script, an image stack or `reserve_only`
     #[arg(long, value_name = "NAME|ID", requires = "order")]
     template: Option<String>,
     /// Set the host name [default: the machine's own]
@@ -139,6 +142,7 @@ impl Order {
         if let Some(name) = &self.template {
             instance.template_id = Template::find_id(channel, name).await?;
         }
+        instance.image_id = self.image.clone().unwrap_or_default();
         Ok(Some(instance))
     }
 }

@@ -24,8 +24,11 @@ pub struct ReinstallInstance {
     /// Install with this template [default: the instance's own]
     #[arg(long, value_name = "NAME|ID")]
     template: Option<String>,
-    /// Boot the custom iPXE script in this file, in place of a template
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["template", "values"])]
+    /// Install this image, in place of the same content as before
+    #[arg(long, value_name = "NAME|ID")]
+    image: Option<String>,
+    /// Boot the custom iPXE script in this file, in place of a template and an image
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["template", "values", "image"])]
     script: Option<PathBuf>,
     /// Set the value of a placeholder of the template, in place of all earlier ones; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
@@ -97,10 +100,14 @@ async fn replaced(
         instance.template_id = Template::find_id(channel, name).await?;
         paths.push("template_id");
     }
+    if let Some(image) = &reinstall.image {
+        instance.image_id.clone_from(image);
+        paths.push("image_id");
+    }
     if let Some(file) = &reinstall.script {
         let script = CustomIpxe { contents: input::text(file)?, ..CustomIpxe::default() };
         instance.os = Some(Os::CustomIpxe(script));
-        paths.extend(["custom_ipxe", "template_id"]);
+        paths.extend(["custom_ipxe", "template_id", "image_id"]);
     }
     if !reinstall.values.is_empty() {
         instance.template_values = reinstall.values.iter().cloned().collect();
@@ -140,7 +147,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, "#!ipxe\nshell\n").unwrap();
         let (instance, paths) = replaced_by(&format!("--script {}", file.path().display())).await;
-        assert_eq!(paths, ["custom_ipxe", "template_id"], "its template would win otherwise");
+        let expected = ["custom_ipxe", "template_id", "image_id"];
+        assert_eq!(paths, expected, "its template would win otherwise");
         let Some(Os::CustomIpxe(script)) = instance.os else { panic!("{instance:?}") };
         assert_eq!(script.contents, "#!ipxe\nshell\n");
         let (instance, paths) = replaced_by("--value disk=/dev/sdb --value a=b").await;

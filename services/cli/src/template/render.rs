@@ -27,6 +27,9 @@ pub struct RenderOptions {
     /// Set the value of a placeholder of the template; may be repeated
     #[arg(long = "value", value_name = "KEY=VALUE", value_parser = input::pair)]
     values: Vec<(String, String)>,
+    /// Render with this image as `.image`
+    #[arg(long, value_name = "NAME|ID")]
+    image: Option<String>,
     /// Print in this format [default: the YAML]
     #[arg(short, long, default_value = "table", hide_default_value = true)]
     output: Format,
@@ -34,7 +37,7 @@ pub struct RenderOptions {
 
 /// Prints the rendered template, and its warnings to standard error.
 pub(super) async fn run(options: RenderOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
-    let RenderOptions { name, file, hardware, values, output } = options;
+    let RenderOptions { name, file, hardware, values, image, output } = options;
     let source = match (name, file) {
         (Some(name), _) => Source::TemplateId(pb::Template::find_id(io.channel, &name).await?),
         (None, Some(file)) => {
@@ -49,6 +52,7 @@ pub(super) async fn run(options: RenderOptions, io: &mut Io<'_>) -> anyhow::Resu
         hardware_id: Hardware::find_id(io.channel, &hardware).await?,
         values: values.into_iter().collect(),
         occupied_by: String::new(),
+        image_id: image.unwrap_or_default(),
     };
     let rendered = io.call(request).await?;
     for warning in &rendered.warnings {

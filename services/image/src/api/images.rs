@@ -38,8 +38,12 @@ impl ImageService for Api {
         &self,
         request: Request<pb::GetImageRequest>,
     ) -> Result<Response<pb::GetImageResponse>, Status> {
-        let tenant = access::tenant(&request).cloned();
-        let selector = selector(request.into_inner().by)?;
+        let mut tenant = access::tenant(&request).cloned();
+        let pb::GetImageRequest { by, tenant: viewer } = request.into_inner();
+        if tenant.is_none() && !viewer.is_empty() {
+            tenant = Some(Violations::parse("tenant", &viewer)?);
+        }
+        let selector = selector(by)?;
         let image = self.images.find(&selector, tenant.as_ref()).await?;
         let image = Some(owner::shown(image, tenant.as_ref()));
         Ok(Response::new(pb::GetImageResponse { image }))
@@ -80,8 +84,12 @@ impl ImageService for Api {
         let tenant = access::tenant(&request).cloned();
         let pb::DeleteImageRequest { id, revision } = request.into_inner();
         let id = Violations::parse("id", &id)?;
-        self.images.delete_owned(id, revision, tenant.as_ref()).await?;
-        self.uploads.remove(&id.to_string()).await?;
+        let api = self.clone();
+        let delete = async move {
+            api.images.delete_owned(id, revision, tenant.as_ref()).await?;
+            Ok(api.uploads.remove(&id.to_string()).await?)
+        };
+        serving::to_the_end(Box::pin(delete)).await?;
         Ok(Response::new(pb::DeleteImageResponse {}))
     }
 

@@ -1,10 +1,13 @@
 //! `/images/<digest>.raw.zst`, `.map` and `.bmap`: the files of an image by the SHA-256 of its stored
-//! file. Only public images of the site are served: boot servers pass them on to everybody.
+//! file. Public images of the site are served to everybody, by boot servers; others for a live
+//! workflow that names the image: `?workflow=<id>`, which a boot server adds for the workflow's
+//! machine.
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, header};
+use serde::Deserialize;
 use store::records::Selector;
 use stored_image::CheckedMap;
 use tinwright::image::v1 as pb;
@@ -30,15 +33,27 @@ enum ImageFile {
 const SUFFIXES: [(&str, ImageFile); 3] =
     [(".raw.zst", ImageFile::Stored), (".map", ImageFile::Map), (".bmap", ImageFile::Bmap)];
 
-/// Sends a file of a public image of the site.
+/// The workflow for whose machine a boot server reads.
+#[derive(Debug, Deserialize)]
+pub(super) struct Reader {
+    workflow: Option<String>,
+}
+
+/// Sends a file of an image.
 pub(super) async fn read(
     State(doors): State<Doors>,
     Path(name): Path<String>,
+    Query(Reader { workflow }): Query<Reader>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let missing = || Selector::Id(name.clone()).missing("image");
     let (digest, file) = parse(&name).ok_or_else(missing)?;
-    let image = doors.content.images.public_with(digest).await?.ok_or_else(missing)?;
+    let images = &doors.content.images;
+    let image = match workflow {
+        Some(workflow) => images.of_workflow(&workflow, digest).await?,
+        None => images.public_with(digest).await?,
+    };
+    let image = image.ok_or_else(missing)?;
     let blobs = &doors.content.blobs;
     match file {
         ImageFile::Stored => send(blobs, &image.stored_sha256, &headers).await,

@@ -35,9 +35,11 @@ pub(super) fn http_status(error: &Error) -> StatusCode {
         Error::UploadBusy(_) => StatusCode::LOCKED,
         Error::Precondition { .. } | Error::Offset { .. } | Error::Busy => StatusCode::CONFLICT,
         Error::Objects(objects::Error::Full) => StatusCode::INSUFFICIENT_STORAGE,
-        Error::NoObjectStore | Error::Tenant(_) | Error::Objects(_) | Error::Records(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Error::NoObjectStore
+        | Error::Tenant(_)
+        | Error::Unanswered { .. }
+        | Error::Objects(_)
+        | Error::Records(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -30,8 +30,10 @@ use tonic::{Response, Status};
 use tonic_types::StatusExt as _;
 use tower::ServiceExt as _;
 
+use super::holders::FakeHolders;
 use crate::blobs::hex;
-use crate::{Api, Settings};
+use crate::holders::Holders;
+use crate::{Api, CalledServices, Settings};
 
 /// Name of the builder.
 pub(super) const BUILDER: &str = "builder-1";
@@ -50,6 +52,8 @@ macro_rules! never_called {
         }
     )*};
 }
+
+pub(super) use never_called;
 
 impl TenantService for FakeTenants {
     async fn get_tenant(
@@ -82,6 +86,8 @@ pub(super) struct Site {
     pub(super) directory: TempDir,
     services: LocalServices,
     pub(super) http: Router,
+    /// What is about to use images.
+    pub(super) holders: FakeHolders,
     _tasks: JoinSet<()>,
     _stop: DropGuard,
 }
@@ -109,12 +115,24 @@ impl Site {
         };
         let identity = Channel::to(Routes::new(TenantServiceServer::new(FakeTenants)));
         let store = Arc::new(MemoryStore::default());
-        let api = Api::open(store, identity, &settings, clock.clone(), stop.clone()).unwrap();
+        let holders = FakeHolders::default();
+        let Holders { instance, workflow } = holders.holders();
+        let peers = CalledServices { identity, instance, workflow };
+        let api = Api::open(store, peers, &settings, clock.clone(), stop.clone()).unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(hosted::follow(&api, &stop));
         let services = LocalServices::of(api.routes().into_axum_router());
         let http = api.http_routes().unwrap();
-        Self { api, clock, directory, services, http, _tasks: tasks, _stop: stop.drop_guard() }
+        Self {
+            api,
+            clock,
+            directory,
+            services,
+            http,
+            holders,
+            _tasks: tasks,
+            _stop: stop.drop_guard(),
+        }
     }
 
     /// A channel of an operator of `tenant`; of the site if it is empty.
@@ -148,7 +166,7 @@ impl Site {
 
     /// Returns an image as an operator of `tenant` finds it.
     pub(super) async fn find(&self, tenant: &str, by: By) -> Result<pb::Image, Status> {
-        let request = pb::GetImageRequest { by: Some(by) };
+        let request = pb::GetImageRequest { by: Some(by), tenant: String::new() };
         Ok(self.images(tenant).get_image(request).await?.into_inner().image.unwrap())
     }
 

@@ -15,6 +15,10 @@ use crate::{create, machine_check, order_check, peers, placement, restart};
 /// The time after which an order is worth a repetition, if machines that fit are occupied.
 const OCCUPIED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
+/// Reasons of the workflow service that are about the image of an order.
+const IMAGE_REASONS: [&str; 5] =
+    ["FIRMWARE_MODE", "IMAGE_DAMAGED", "IMAGE_KIND", "IMAGE_NOT_READY", "IMAGE_TOO_LARGE"];
+
 /// Returns the status of `error` for a caller who is limited to the objects of `tenant`: it names no other instance.
 pub(super) fn describe(error: Error, tenant: Option<&TenantName>) -> Status {
     if let (Error::Records(records::Error::Taken { index, value, .. }), Some(_)) = (&error, tenant)
@@ -61,6 +65,17 @@ fn describe_check_error(error: order_check::Error, tenant: Option<&TenantName>) 
         Occupied { instance, .. } => status::already_exists("instance", &instance, text),
         Values(violations) => violations.into(),
         Instances(error) => describe(error, tenant),
+        Peer(peers::Error::Refused { code, reason, .. })
+            if IMAGE_REASONS.contains(&code.as_str()) =>
+        {
+            let text = match tenant {
+                None => reason,
+                Some(_) => {
+                    "the image cannot be installed on the machine that would be chosen".into()
+                }
+            };
+            status::failed_precondition(&code, "image", text)
+        }
         Peer(peers::Error::Refused { .. }) if tenant.is_some() => {
             let text = "the template cannot be rendered for the machine that would be chosen";
             status::failed_precondition("TEMPLATE", "template", text)
@@ -129,6 +144,7 @@ impl From<Error> for Status {
 pub(super) fn describe_order_error(error: create::Error, tenant: Option<&TenantName>) -> Status {
     match error {
         create::Error::Tenant(error) => error.into(),
+        create::Error::Image(error) => error.into(),
         create::Error::Order(error) => describe_check_error(error, tenant),
         create::Error::Instances(error)
         | create::Error::Placement(placement::Error::Instances(error)) => describe(error, tenant),

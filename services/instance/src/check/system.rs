@@ -24,6 +24,11 @@ pub(crate) fn is_node(instance: &Instance) -> bool {
     matches!(instance.os, Some(Os::ImageStack(_)))
 }
 
+/// True if a workflow installs the machine: that of a template or of an image.
+pub(crate) fn is_installed_by_workflow(instance: &Instance) -> bool {
+    !instance.template_id.is_empty() || !instance.image_id.is_empty()
+}
+
 /// Adds the violations of `os`, in an instance of `tenant`.
 pub(super) fn check(os: &Os, tenant: &str, wrong: &mut Violations) {
     match os {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tinwright::instance::v1 as pb;
 use tinwright::instance::v1::instance::Os;
 
-use crate::check::{self, is_node, is_platform};
+use crate::check::{self, is_installed_by_workflow, is_node, is_platform};
 use crate::state::{Event, State, UnknownState};
 
 /// The last provisioning event of Equinix Metal's installers.
@@ -157,15 +157,15 @@ fn accepts_reports(state: State) -> bool {
     matches!(state, State::Provisioning | State::Reinstalling | State::Active)
 }
 
-/// True if the machine boots from the network for the instance, and no template's workflow does that: into the custom script that installs
+/// True if the machine boots from the network for the instance, and no workflow does that: into the custom script that installs
 /// it, into the script of its platform, or as a node.
 pub fn boots_from_network(instance: &pb::Instance) -> bool {
     is_installed_by_script(instance) || is_platform(instance) || is_node(instance)
 }
 
-/// True if a custom script installs the machine, and no template.
+/// True if a custom script installs the machine, and no workflow.
 pub fn is_installed_by_script(instance: &pb::Instance) -> bool {
-    instance.template_id.is_empty() && matches!(instance.os, Some(Os::CustomIpxe(_)))
+    !is_installed_by_workflow(instance) && matches!(instance.os, Some(Os::CustomIpxe(_)))
 }
 
 #[cfg(test)]

@@ -43,6 +43,10 @@ pub(super) fn merge(
         new.protect |= old.protect;
     }
     boot_gate::check_update(old, &mut new, paths)?;
+    if new.image_id != old.image_id {
+        // The caller looked the image up.
+        new.image_sha256.clone_from(&update.image_sha256);
+    }
     if new.os != old.os {
         // The new script has not run yet.
         new.script_time = None;

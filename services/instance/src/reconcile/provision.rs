@@ -7,6 +7,7 @@ use tinwright::workflow::v1::{BootOptions, CreateWorkflowRequest, boot_options::
 use super::orphans::CreatedObject;
 use super::{CANCEL_POLL_INTERVAL, Error, NO_REQUEST, Outcome, Reconciler};
 use super::{request_id, request_labels};
+use crate::check::is_installed_by_workflow;
 use crate::machine_check::check_usable;
 use crate::peers;
 use crate::state::Event;
@@ -35,7 +36,7 @@ impl Reconciler {
         if let Some(Os::Platform(boot)) = &instance.os {
             return self.provision_platform(instance, boot, &hardware.unwrap_or_default()).await;
         }
-        if instance.template_id.is_empty() {
+        if !is_installed_by_workflow(instance) {
             return self.advance(instance, Event::Began, "").await;
         }
         match self.peers.create_workflow(request(instance)).await {
@@ -98,6 +99,7 @@ fn request(instance: &Instance) -> CreateWorkflowRequest {
     CreateWorkflowRequest {
         template_id: instance.template_id.clone(),
         hardware_id: instance.hardware_id.clone(),
+        image_id: instance.image_id.clone(),
         values: instance.template_values.clone(),
         instance_id: instance.id.clone(),
         boot_options: boot_options(instance),

@@ -5,6 +5,7 @@
 
 mod claims;
 mod grants;
+mod images;
 mod machines;
 mod services;
 mod store;
@@ -23,6 +24,8 @@ use tinwright::hardware::v1::hardware_service_server::HardwareServiceServer;
 use tinwright::hardware::v1::location_service_server::LocationServiceServer;
 use tinwright::hardware::v1::model_service_server::ModelServiceServer;
 use tinwright::identity::v1::tenant_service_server::TenantServiceServer;
+use tinwright::image::v1 as img;
+use tinwright::image::v1::image_service_server::ImageServiceServer;
 use tinwright::power::v1 as power;
 use tinwright::power::v1::power_service_server::PowerServiceServer;
 use tinwright::workflow::v1 as wf;
@@ -52,6 +55,10 @@ pub(crate) struct FakeState {
     pub(crate) unused_values: Vec<String>,
     /// The images of each planned workflow.
     pub(crate) images: Vec<wf::PlannedImage>,
+    /// The images of the site, in the order of their creation.
+    pub(crate) stored_images: Vec<img::Image>,
+    /// Looks for an image after which there is none any more.
+    pub(crate) image_looks: Option<usize>,
     /// The requests for plans of workflows, in order.
     pub(crate) planned: Vec<wf::PlanWorkflowRequest>,
     /// More machines. The fake knows the model of each by its label `model`.
@@ -134,6 +141,8 @@ impl Site {
             has_every_machine: false,
             unused_values: Vec::new(),
             images: Vec::new(),
+            stored_images: Vec::new(),
+            image_looks: None,
             planned: Vec::new(),
             is_leaving: false,
             is_stopping: false,
@@ -181,6 +190,7 @@ impl Site {
             address: Channel::to(address),
             hardware: Channel::to(hardware),
             identity: Channel::to(identity),
+            image: Some(Channel::to(Routes::new(ImageServiceServer::new(self.clone())))),
             workflow: Channel::to(workflow),
             power: Channel::to(power),
         }

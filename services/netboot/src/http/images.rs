@@ -1,18 +1,20 @@
-//! `/images/…`: files of public images, as the image service sends them.
+//! `/images/…`: files of images, as the image service sends them: of public ones to everybody, of
+//! others to a machine with a live workflow that names the image.
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use runtime::Channel;
+use runtime::neighbour::NeighbourCheck;
 use tower::{Service as _, ServiceExt as _};
 
-use super::{Http, HttpState};
+use super::{Http, HttpState, Source};
 
 /// Maximum length of the name of a file in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -31,11 +33,20 @@ pub(super) fn routes() -> Router<Arc<Http>> {
     Router::new().route("/images/{name}", get(image))
 }
 
-async fn image(http: HttpState, Path(name): Path<String>, request: Parts) -> Response {
+async fn image(
+    http: HttpState,
+    source: Source,
+    Extension(neighbour): Extension<NeighbourCheck>,
+    Path(name): Path<String>,
+    request: Parts,
+) -> Response {
     let Some(channel) = http.content.clone().filter(|_| is_name(&name)) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    match send(channel, &name, &request).await {
+    let digest = name.split('.').next().unwrap_or_default();
+    let workflow =
+        http.boots.workflow_with_image(digest, *source, neighbour, http.boots.clock.wall());
+    match send(channel, &name, workflow.as_deref(), &request).await {
         Ok(response) if is_answer(response.status()) => passed_on(response),
         Ok(response) if response.status() == StatusCode::NOT_FOUND => {
             StatusCode::NOT_FOUND.into_response()
@@ -51,13 +62,16 @@ async fn image(http: HttpState, Path(name): Path<String>, request: Parts) -> Res
     }
 }
 
-/// Sends the request for the file `name` to the image service.
+/// Sends the request for the file `name` to the image service, for the machine of `workflow`.
 async fn send(
     mut channel: Channel,
     name: &str,
+    workflow: Option<&str>,
     request: &Parts,
 ) -> Result<Response<tonic::body::Body>, tower::BoxError> {
-    let mut sent = Request::builder().method(&request.method).uri(format!("/images/{name}"));
+    let query = workflow.map_or_else(String::new, |id| format!("?workflow={id}"));
+    let uri = format!("/images/{name}{query}");
+    let mut sent = Request::builder().method(&request.method).uri(uri);
     if let Some(range) = request.headers.get(header::RANGE) {
         sent = sent.header(header::RANGE, range);
     }

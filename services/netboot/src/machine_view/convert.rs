@@ -65,7 +65,8 @@ fn occupant(instance: &occ::Instance) -> Option<Occupant> {
         Some(_) | None => None,
     };
     let is_node = matches!(&instance.os, Some(occ::instance::Os::ImageStack(_)));
-    let is_installed = instance.os.is_some() || !instance.template_id.is_empty();
+    let has_workflow = !instance.template_id.is_empty() || !instance.image_id.is_empty();
+    let is_installed = instance.os.is_some() || has_workflow;
     let has_os = custom.is_none() && platform.is_none() && !is_node && is_installed;
     let script_ran = instance.script_time.is_some();
     Some(Occupant { state, custom, always_pxe, script_ran, has_os, platform, is_node })

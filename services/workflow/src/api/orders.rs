@@ -1,9 +1,11 @@
 //! Orders of workflows, and what would come of them.
 
 use nouns::Noun as _;
+use runtime::images;
 use store::records::requests::IdempotentRequest;
 use tinwright::common::v1::View;
 use tinwright::hardware::v1 as hw;
+use tinwright::image::v1::Image;
 use tinwright::instance::v1::Instance;
 use tinwright::status::{self, Violations};
 use tinwright::workflow::v1 as pb;
@@ -13,7 +15,8 @@ use tonic::Status;
 
 use super::Api;
 use super::workflow::machine_id;
-use crate::create::{self, BootTimes};
+use crate::create::{self, BootTimes, Parts};
+use crate::lifecycle::Event;
 use crate::occupancy;
 
 impl Api {
@@ -35,12 +38,39 @@ impl Api {
         check_protection(&machine)?;
         let Instance { tenant, .. } = self.occupy(&mut machine, &request).await?;
         let template = usable(template, &tenant)?;
+        let image = self.image(&request.image_id, &tenant).await?;
         let times = self.boot_times(&machine.id).await?;
         let now = self.clock.wall();
-        let render = move || create::new_workflow(&request, &template, &machine, now);
+        let parts = Parts { template, machine, image };
+        let render = move || create::new_workflow(&request, &parts, now);
         let workflow = self.renderings.run(render).await??;
         let workflow = pb::Workflow { tenant, ..times.write(workflow) };
-        Ok(self.workflows.create(&workflow, idempotent).await?)
+        let created = self.workflows.create(&workflow, idempotent).await?;
+        self.keep_with_image(created).await
+    }
+
+    /// Returns the image with this id, name or family, if `tenant` may use it; none if `image` is empty.
+    async fn image(&self, image: &str, tenant: &str) -> Result<Option<Image>, Status> {
+        match image {
+            "" => Ok(None),
+            image => Ok(Some(self.images.usable(image, tenant).await?)),
+        }
+    }
+
+    /// Returns `created`, unless its image was deleted while it was created: then it is cancelled.
+    async fn keep_with_image(&self, created: pb::Workflow) -> Result<pb::Workflow, Status> {
+        let Some(image) = created.image.as_ref().filter(|_| !created.is_terminal()) else {
+            return Ok(created);
+        };
+        match self.images.find(&image.id, &created.tenant).await {
+            Err(images::Error::Missing(_)) => {
+                let id = Violations::parse("id", &created.id)?;
+                self.workflows.apply(id, &Event::Cancel).await?;
+                Err(status::not_found("image", &image.name))
+            }
+            // It was there when the workflow was stored, or its deletion does not see it either.
+            Ok(_) | Err(_) => Ok(created),
+        }
     }
 
     /// Returns what the planned workflow would do to its machine.
@@ -49,16 +79,17 @@ impl Api {
         request: pb::PlanWorkflowRequest,
         view: View,
     ) -> Result<pb::PlanWorkflowResponse, Status> {
-        let pb::PlanWorkflowRequest { template_id, hardware_id, values, tenant, root_disk, .. } =
-            request;
+        let pb::PlanWorkflowRequest { template_id, hardware_id, values, tenant, .. } = request;
         let template = usable(self.template(&template_id, "").await?, &tenant)?;
         let later = self.template(&request.deprovision_template_id, "").await?;
         let later = usable(later, &tenant)?;
         let mut machine = self.machine_for(&template, &hardware_id, view).await?;
         check_protection(&machine)?;
-        machine.root_disk = root_disk.map(Box::new).or(machine.root_disk);
+        machine.root_disk = request.root_disk.map(Box::new).or(machine.root_disk);
+        let image = self.image(&request.image_id, &tenant).await?;
         let now = self.clock.wall();
-        let plan = move || create::plan(values, &template, &later, &machine, now);
+        let parts = Parts { template, machine, image };
+        let plan = move || create::plan(values, &parts, &later, now);
         Ok(self.renderings.run(plan).await??)
     }
 
@@ -68,10 +99,16 @@ impl Api {
         request: pb::RenderTemplateRequest,
         view: View,
     ) -> Result<pb::RenderTemplateResponse, Status> {
-        let pb::RenderTemplateRequest { source, hardware_id, values, occupied_by } = request;
-        let blank = pb::CreateWorkflowRequest::default();
-        let mut request = pb::CreateWorkflowRequest { hardware_id, values, occupied_by, ..blank };
+        let pb::RenderTemplateRequest { source, hardware_id, values, .. } = request;
+        let mut request = pb::CreateWorkflowRequest {
+            hardware_id,
+            values,
+            occupied_by: request.occupied_by,
+            image_id: request.image_id,
+            ..pb::CreateWorkflowRequest::default()
+        };
         match source {
+            None if !request.image_id.is_empty() => {}
             None => {
                 let text = "is missing: set it or template_data";
                 return Err(Violations::single("template_id", text).into());
@@ -82,11 +119,14 @@ impl Api {
         create::check(&request)?;
         let template = self.template(&request.template_id, &request.template_data).await?;
         let mut machine = self.machine_for(&template, &request.hardware_id, view).await?;
+        let mut tenant = String::new();
         if !request.occupied_by.is_empty() {
-            self.occupy(&mut machine, &request).await?;
+            tenant = self.occupy(&mut machine, &request).await?.tenant;
         }
+        let image = self.image(&request.image_id, &tenant).await?;
         let now = self.clock.wall();
-        let render = move || create::render_template(&request, &template, &machine, now);
+        let parts = Parts { template, machine, image };
+        let render = move || create::render_template(&request, &parts, now);
         Ok(self.renderings.run(render).await??)
     }
 

@@ -76,7 +76,12 @@ impl WorkflowService for Api {
         request: Request<pb::ListWorkflowsRequest>,
     ) -> Result<Response<pb::ListWorkflowsResponse>, Status> {
         let viewer = Viewer::of(&request, request.get_ref().view())?;
-        let mut response = nouns::list(&self.workflows.records, request).await?;
+        let has_image = |request: &pb::ListWorkflowsRequest, workflow: &pb::Workflow| {
+            let image = workflow.image.as_ref().map_or("", |image| &image.id);
+            request.image_id.is_empty() || request.image_id == image
+        };
+        let records = &self.workflows.records;
+        let mut response = nouns::list_where(records, request, has_image).await?;
         for workflow in &mut response.get_mut().workflows {
             *workflow = self.visible_to(&viewer, std::mem::take(workflow));
         }

@@ -4,24 +4,26 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use tinwright::disk_hint;
-use tinwright::hardware::v1 as hw;
+use tinwright::image::v1::Image;
 use tinwright::workflow::v1 as pb;
+use tinwright::workflow::v1::planned_image::Check;
 
-use super::{Error, new_workflow};
+use super::image::is_file_of;
+use super::{Error, Parts, new_workflow};
 use crate::template::{Definition, unused_values};
 
 /// The variables of built-in actions with the URL of what they download.
 const IMAGE_VARIABLES: [&str; 2] = ["IMG_URL", "ARCHIVE_URL"];
 
-/// Returns what a workflow from `template` would do to `machine`, with these values for its placeholders, which the template `later` gets, too.
-/// Nothing is rendered if `template` has no text.
+/// Returns what a workflow from `parts` would do, with these values for the placeholders of its template, which the template `later` gets, too.
+/// Nothing is rendered if there is neither a text nor an image.
 pub fn plan(
     values: BTreeMap<String, String>,
-    template: &pb::Template,
+    parts: &Parts,
     later: &pb::Template,
-    machine: &hw::Hardware,
     now: SystemTime,
 ) -> Result<pb::PlanWorkflowResponse, Error> {
+    let Parts { template, machine, image } = parts;
     let disk = disk_hint::root_disk(machine.root_disk.as_deref(), machine.inventory.as_deref());
     // A template that uses a disk that is not found is not rendered.
     let disk = disk.unwrap_or_default();
@@ -29,43 +31,44 @@ pub fn plan(
     // Without a template, nothing is known of their use.
     let is_known = texts.iter().any(|text| !text.is_empty());
     let unused_values = if is_known { unused_values(&texts, &values) } else { Vec::new() };
-    if template.data.is_empty() {
+    if template.data.is_empty() && image.is_none() {
         let nothing = pb::PlanWorkflowResponse::default();
         return Ok(pb::PlanWorkflowResponse { disk, unused_values, ..nothing });
     }
     let request = pb::CreateWorkflowRequest {
         template_id: template.id.clone(),
         hardware_id: machine.id.clone(),
+        image_id: image.as_ref().map_or_else(String::new, |image| image.id.clone()),
         values,
         ..pb::CreateWorkflowRequest::default()
     };
     super::check(&request)?;
-    let workflow = new_workflow(&request, template, machine, now)?;
+    let workflow = new_workflow(&request, parts, now)?;
+    let stored = |action: &pb::Action| planned_image(action, image.as_ref());
     Ok(pb::PlanWorkflowResponse {
         template_id: workflow.template_id,
         template_name: workflow.template_name,
         disk,
         erasures: workflow.actions.iter().filter_map(erasure).collect(),
-        images: workflow.actions.iter().filter_map(image).collect(),
+        images: workflow.actions.iter().filter_map(stored).collect(),
         unused_values,
     })
 }
 
-/// Returns what the template of `request` would run on `machine`.
+/// Returns what the template of `request` would run.
 pub fn render(
     request: &pb::CreateWorkflowRequest,
-    template: &pb::Template,
-    machine: &hw::Hardware,
+    parts: &Parts,
     now: SystemTime,
 ) -> Result<pb::RenderTemplateResponse, Error> {
     super::check(request)?;
-    let workflow = new_workflow(request, template, machine, now)?;
+    let workflow = new_workflow(request, parts, now)?;
     let mut warnings = Vec::new();
     // It was read before.
     if let Ok(definition) = Definition::parse(&workflow.rendered) {
         warnings.extend(definition.unknown_variables().iter().map(ToString::to_string));
     }
-    for unused in unused_values(&[&template.data], &request.values) {
+    for unused in unused_values(&[&parts.template.data], &request.values) {
         warnings.push(format!("the template does not use the value {unused}"));
     }
     let pb::Workflow { template_name, rendered, actions, .. } = workflow;
@@ -93,15 +96,21 @@ fn erasure(action: &pb::Action) -> Option<pb::PlannedErasure> {
     Some(pb::PlannedErasure { action: action.name.clone(), image: action.image.clone(), disks })
 }
 
-/// Returns the image that `action` downloads over HTTP, if it does.
-fn image(action: &pb::Action) -> Option<pb::PlannedImage> {
+/// Returns the image that `action` downloads, if it does; `image` is that of the workflow.
+fn planned_image(action: &pb::Action, image: Option<&Image>) -> Option<pb::PlannedImage> {
     let url = IMAGE_VARIABLES.iter().find_map(|name| variable(action, name))?;
-    let is_http = url.starts_with("http://") || url.starts_with("https://");
-    is_http.then(|| pb::PlannedImage {
+    let is_url = ["http://", "https://", "/"].iter().any(|start| url.starts_with(start));
+    let mut planned = pb::PlannedImage {
         action: action.name.clone(),
         url: url.to_owned(),
         ..pb::PlannedImage::default()
-    })
+    };
+    if let Some(image) = image.filter(|image| is_file_of(image, url)) {
+        planned.set_check(Check::Found);
+        planned.size_bytes = image.stored_bytes;
+        planned.detail = format!("image {}", image.name);
+    }
+    is_url.then_some(planned)
 }
 
 /// Returns the paths in `DEST_DISK`. Other text there is not shown: it may be a secret.
@@ -111,13 +120,15 @@ fn disks(action: &pb::Action) -> Vec<String> {
 }
 
 /// Returns the value of a variable of `action`.
-fn variable<'a>(action: &'a pb::Action, name: &str) -> Option<&'a str> {
+pub(super) fn variable<'a>(action: &'a pb::Action, name: &str) -> Option<&'a str> {
     let pairs = action.environment.iter().filter_map(|pair| pair.split_once('='));
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
 }
 
 #[cfg(test)]
 mod tests {
+    use tinwright::hardware::v1 as hw;
+
     use super::*;
 
     const DATA: &str = r#"
@@ -148,7 +159,8 @@ tasks:
         let values = values.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let (id, name) = ("t-1".to_owned(), "debian".to_owned());
         let template = pb::Template { id, name, data: data.to_owned(), ..Default::default() };
-        plan(values, &template, &pb::Template::default(), &machine(), SystemTime::UNIX_EPOCH)
+        let parts = Parts { template, machine: machine(), image: None };
+        plan(values, &parts, &pb::Template::default(), SystemTime::UNIX_EPOCH)
     }
 
     #[test]

@@ -47,8 +47,8 @@ fn request(values: &[(&str, &str)]) -> pb::CreateWorkflowRequest {
 
 fn created(data: &str, values: &[(&str, &str)]) -> Result<pb::Workflow, String> {
     let template = pb::Template { name: "install".into(), data: data.into(), ..Default::default() };
-    new_workflow(&request(values), &template, &machine(), SystemTime::now())
-        .map_err(|wrong| wrong.to_string())
+    let parts = Parts { template, machine: machine(), image: None };
+    new_workflow(&request(values), &parts, SystemTime::now()).map_err(|wrong| wrong.to_string())
 }
 
 #[test]
@@ -114,7 +114,8 @@ tasks:
     let template = pb::Template { data: data.replace("for ", "for wanted "), ..Default::default() };
     let extra = br#"{"password": "swordfish"}"#.to_vec();
     let machine = hw::Hardware { extra, ..machine() };
-    let workflow = new_workflow(&request(&values), &template, &machine, SystemTime::now()).unwrap();
+    let parts = Parts { template, machine, image: None };
+    let workflow = new_workflow(&request(&values), &parts, SystemTime::now()).unwrap();
     let [first, second] = &workflow.actions[..] else { panic!("{workflow:?}") };
     assert_eq!(workflow.template_name, "install ***");
     assert_eq!((first.task_name.as_str(), first.name.as_str()), ("join ***", "token ***!"));
@@ -174,7 +175,8 @@ fn destination(
     machine: &hw::Hardware,
 ) -> Result<String, Status> {
     let template = pb::Template { name: "install".into(), data: data.into(), ..Default::default() };
-    let created = new_workflow(&request(values), &template, machine, SystemTime::now())?;
+    let parts = Parts { template, machine: machine.clone(), image: None };
+    let created = new_workflow(&request(values), &parts, SystemTime::now())?;
     let environment = created.actions[0].environment[0].split_once('=').unwrap();
     assert_eq!(created.actions[0].environment[2], format!("ROOT={}-part1", environment.1));
     Ok(environment.1.to_owned())

@@ -113,6 +113,7 @@ impl Site {
         let tokens = Arc::new(BootTokens::new(&SiteKey::new([1; 32])).unwrap());
         let issuer = Arc::new(NameIssuer);
         let peers = CalledServices {
+            image: None,
             hardware: Channel::to(hardware),
             identity: Channel::to(identity),
             instance: Channel::to(instance),

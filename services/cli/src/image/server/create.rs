@@ -23,6 +23,9 @@ pub struct UploadImage {
     /// Name of the image: letters, digits and inner hyphens, at most 63
     #[arg(long)]
     name: String,
+    /// The file
+    #[command(flatten)]
+    format: FileFormat,
     /// Settings of the image
     #[command(flatten)]
     settings: Settings,
@@ -31,34 +34,21 @@ pub struct UploadImage {
 /// Options of an import.
 #[derive(Debug, clap::Args)]
 pub struct ImportImage {
-    /// Name of the image: letters, digits and inner hyphens, at most 63; with --published a name in
-    /// `tinwright image published`
+    /// Name of the image: letters, digits and inner hyphens, at most 63
     name: String,
     /// Download the file at this http or https URL
-    #[arg(required_unless_present = "published", conflicts_with = "published")]
-    url: Option<String>,
-    /// Download the publisher's image, and compare the publisher's checksum
-    #[arg(long, conflicts_with_all = ["checksum", "format"])]
-    published: bool,
-    /// Name of the image [default: the published name, with hyphens for dots]
-    #[arg(long = "name", value_name = "NAME", conflicts_with = "url")]
-    own_name: Option<String>,
-    /// Processor architecture of the published image
-    #[arg(long, default_value = "x86_64", value_parser = ["x86_64", "aarch64"])]
-    #[arg(conflicts_with = "url")]
-    architecture: String,
+    url: String,
+    /// The file
+    #[command(flatten)]
+    format: FileFormat,
     /// Settings of the image
     #[command(flatten)]
     settings: Settings,
 }
 
-/// Settings of a new image.
+/// The content of a file.
 #[derive(Debug, clap::Args)]
-struct Settings {
-    /// Add it to this family; the name of a family stands for its newest ready image [default:
-    /// none; with --published the published name, with hyphens for dots]
-    #[arg(long)]
-    family: Option<String>,
+struct FileFormat {
     /// Format of the file [default: by its content]
     #[arg(long, value_parser = ["raw", "qcow2", "vmdk", "vdi", "vhd", "vhdx", "tar"])]
     format: Option<String>,
@@ -68,9 +58,23 @@ struct Settings {
     /// Kind of the content
     #[arg(long, default_value = "disk")]
     kind: Kind,
+}
+
+/// Settings of a new image.
+#[derive(Debug, clap::Args)]
+#[group(id = "image_settings", multiple = true)]
+pub(super) struct Settings {
+    /// Add it to this family; the name of a family stands for its newest ready image [default:
+    /// none; of a publisher's image the published name, with hyphens for dots]
+    #[arg(long)]
+    pub(super) family: Option<String>,
     /// Let callers of all tenants read it
     #[arg(long)]
     public: bool,
+    /// Leave cloud-init's settings in it as they are; by default an installation sets the site's
+    /// metadata service as the data source
+    #[arg(long)]
+    keep_data_source: bool,
     /// Create it for this tenant
     #[arg(long)]
     tenant: Option<String>,
@@ -82,10 +86,10 @@ struct Settings {
     labels: Vec<(String, String)>,
     /// Do not wait until the image is ready
     #[arg(long)]
-    no_wait: bool,
+    pub(super) no_wait: bool,
     /// Print in this format
     #[arg(short, long, default_value = "table")]
-    output: Format,
+    pub(super) output: Format,
 }
 
 /// Kinds of content.
@@ -100,10 +104,11 @@ enum Kind {
 impl UploadImage {
     /// Creates the image or finds it, sends the file, and prints the image.
     pub(super) async fn run(self, io: &mut Io<'_>) -> anyhow::Result<()> {
-        let Self { file, name, settings } = self;
+        let Self { file, name, format, settings } = self;
         let file = UploadFile::open(file)?;
         let source = Source::Upload(pb::UploadSource { file_name: file.name() });
-        let image = uploading(settings.image(name, source), io.channel).await?;
+        let image = format.written(settings.image(name, source));
+        let image = uploading(image, io.channel).await?;
         upload::send(io.channel, &image, &file).await?;
         let image = match settings.no_wait {
             true => pb::Image::get(io.channel, &image.id, View::Basic).await?,
@@ -113,12 +118,17 @@ impl UploadImage {
     }
 }
 
-/// Creates `image`. If an image that is being uploaded has the name already, returns that one.
-async fn uploading(image: pb::Image, channel: &Channel) -> anyhow::Result<pb::Image> {
-    let name = match image.tenant.as_str() {
+/// Returns the name by which `image` is found.
+pub(super) fn full_name(image: &pb::Image) -> String {
+    match image.tenant.as_str() {
         "" => image.name.clone(),
         tenant => format!("{tenant}/{}", image.name),
-    };
+    }
+}
+
+/// Creates `image`. If an image that is being uploaded has the name already, returns that one.
+async fn uploading(image: pb::Image, channel: &Channel) -> anyhow::Result<pb::Image> {
+    let name = full_name(&image);
     match image.create(channel).await {
         Err(error) if failure::code(&error) == Some(Code::AlreadyExists) => {
             match pb::Image::get(channel, &name, View::Basic).await {
@@ -133,48 +143,38 @@ async fn uploading(image: pb::Image, channel: &Channel) -> anyhow::Result<pb::Im
 impl ImportImage {
     /// Creates the image, and prints it.
     pub(super) async fn run(self, io: &mut Io<'_>) -> anyhow::Result<()> {
-        let (image, no_wait, output) = self.split();
-        let image = image.create(io.channel).await?;
-        let image = match no_wait {
+        let Self { name, url, format, settings } = self;
+        let image = settings.image(name, Source::Url(pb::UrlSource { url }));
+        let image = format.written(image).create(io.channel).await?;
+        let image = match settings.no_wait {
             true => image,
             false => wait::until_ready(io.channel, &image).await?,
         };
-        resource::print(&[image], output, io).await
+        resource::print(&[image], settings.output, io).await
     }
+}
 
-    /// Returns the image that the options describe, true if the command ends at once, and the
-    /// format of its output.
-    fn split(self) -> (pb::Image, bool, Format) {
-        let Self { name, url, published: _, own_name, architecture, mut settings } = self;
-        let (no_wait, output) = (settings.no_wait, settings.output.clone());
-        let image = match url {
-            Some(url) => settings.image(name, Source::Url(pb::UrlSource { url })),
-            None => {
-                let label = name.replace('.', "-");
-                settings.family.get_or_insert_with(|| label.clone());
-                let source = pb::PublishedSource { name, architecture };
-                settings.image(own_name.unwrap_or(label), Source::Published(source))
-            }
-        };
-        (image, no_wait, output)
+impl FileFormat {
+    /// Returns `image` with the format of its file.
+    fn written(self, mut image: pb::Image) -> pb::Image {
+        let source = image.source.get_or_insert_default();
+        source.checksum = self.checksum.unwrap_or_default();
+        source.format = self.format.unwrap_or_default();
+        pb::Image { kind: self.kind as i32, ..image }
     }
 }
 
 impl Settings {
     /// Returns the image `name`, with content of `source`.
-    fn image(&self, name: String, source: Source) -> pb::Image {
+    pub(super) fn image(&self, name: String, source: Source) -> pb::Image {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let source = pb::ImageSource {
-            source: Some(source),
-            checksum: text(&self.checksum),
-            format: text(&self.format),
-        };
+        let source = pb::ImageSource { source: Some(source), ..pb::ImageSource::default() };
         pb::Image {
             name,
             family: text(&self.family),
-            kind: self.kind as i32,
             public: self.public,
             tenant: text(&self.tenant),
+            keep_data_source: self.keep_data_source,
             description: text(&self.description),
             labels: self.labels.iter().cloned().collect(),
             source: Some(source),

@@ -136,7 +136,7 @@ impl Upload<'_> {
 
     async fn is_uploading(&self) -> Result<bool, Status> {
         let by = Some(By::Id(self.image.id.clone()));
-        let image = call(self.channel, pb::GetImageRequest { by }).await;
+        let image = call(self.channel, pb::GetImageRequest { by, tenant: String::new() }).await;
         let image = image.map_err(retry::describe_broken)?.image.unwrap_or_default();
         Ok(image.state() == pb::ImageState::Uploading)
     }

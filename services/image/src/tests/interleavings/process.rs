@@ -21,6 +21,7 @@ use crate::images::Images;
 use crate::lifecycle::Attempt;
 use crate::objects::Objects;
 use crate::publish::Publisher;
+use crate::tests::holders::FakeHolders;
 use crate::uploads::Uploads;
 
 /// Delay until unused content is removed.
@@ -46,7 +47,12 @@ impl Process {
     pub(super) fn new(store: Arc<dyn Store>, objects: Arc<dyn ObjectStore>, clock: &Clock) -> Self {
         let store = ScopedStore::new(store, "image");
         let blobs = Blobs::new(store.clone(), Some(Objects::new(objects)), clock.clone());
-        let images = Images::new(store.clone(), blobs.clone(), clock.clone());
+        let images = Images::new(
+            store.clone(),
+            blobs.clone(),
+            FakeHolders::default().holders(),
+            clock.clone(),
+        );
         Self {
             builds: Builds::new(store.clone(), clock.clone(), LEASE),
             collector: Collector::new(store.clone(), blobs.clone(), RETENTION, clock.clone()),

@@ -80,6 +80,7 @@ fn full(created: pb::Workflow) -> pb::Workflow {
     // The longest text of a name in a reason: each byte is written as an escape.
     let name = "\u{7f}".repeat(199);
     pb::Workflow {
+        image: created.image,
         boot_silent_minutes: 1440,
         boot_step_minutes: 1440,
         id: created.id,
