@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::context::Terminal;
+use crate::environment::Environment;
 use crate::rootio::Subcommand;
 
 /// An action that the worker runs itself, without a container.
@@ -47,6 +48,11 @@ const TABLE: &[(&str, &str, Builtin)] = &[
 ];
 
 impl Builtin {
+    /// True if a new attempt finds on the disk what an interrupted one has written, and goes on there.
+    pub fn can_go_on(self, environment: &Environment) -> bool {
+        self == Self::Image2Disk && environment.optional("IMG_MAP").is_some()
+    }
+
     /// Returns the built-in action that replaces `image`, if there is one. Registry, tag and digest are ignored,
     /// because images are never pulled. None if the table does not list `command`: it requests another program than the
     /// image's usual one.

@@ -9,6 +9,7 @@ use tinwright::workflow::v1 as pb;
 use tinwright::{HardwareId, LeaseId, WorkflowId};
 use uuid::Uuid;
 
+use crate::abilities::Abilities;
 use crate::lifecycle::boots::BOOT_SILENCE;
 use crate::lifecycle::{Event, Holder};
 use crate::machine_gate::{self, MachineGate, Permission};
@@ -49,8 +50,10 @@ impl Dispatcher {
         machine: HardwareId,
         holder: &Holder,
         running: Option<LeaseId>,
+        abilities: &Abilities,
     ) -> Result<pb::NextActionResponse, Error> {
-        let next = tokio::time::timeout(MAX_HOLD, self.next(machine, holder, running)).await;
+        let next =
+            tokio::time::timeout(MAX_HOLD, self.next(machine, holder, running, abilities)).await;
         next.unwrap_or_else(|_| Ok(pb::NextActionResponse::default()))
     }
 
@@ -64,6 +67,7 @@ impl Dispatcher {
         machine: HardwareId,
         holder: &Holder,
         running: Option<LeaseId>,
+        abilities: &Abilities,
     ) -> Result<pb::NextActionResponse, Error> {
         let mut subscription = self.queues.subscribe(machine);
         self.queues.ready().await;
@@ -73,7 +77,8 @@ impl Dispatcher {
         let mut event =
             Event::RequestAction { holder: holder.clone(), running, new_lease: new_lease() };
         loop {
-            let next_look = match self.look_up(machine, &holder, first.take(), &event).await? {
+            let look = self.look_up(machine, &holder, first.take(), &event, abilities);
+            let next_look = match look.await? {
                 Lookup::Found(response) => return Ok(*response),
                 Lookup::HeldBy(id) => {
                     first = Some(id);
@@ -97,6 +102,7 @@ impl Dispatcher {
         holder: &Holder,
         first: Option<WorkflowId>,
         event: &Event,
+        abilities: &Abilities,
     ) -> Result<Lookup, Error> {
         let Some(id) = first else {
             return match self.idle_boot(machine, holder).await? {
@@ -110,7 +116,7 @@ impl Dispatcher {
                 IdleBoot::Unexpected(last) => self.unexpected_boot(last, holder, event).await,
             };
         };
-        if self.is_suspended(machine).await? {
+        if self.is_suspended(machine).await? || self.is_unable(id, abilities).await? {
             return self.look_up_while_suspended(id, holder, event).await;
         }
         match self.workflows.apply_call(id, event).await {
@@ -124,6 +130,26 @@ impl Dispatcher {
             Err(Error::Records(records::Error::Missing { .. })) => Ok(Lookup::Nothing(None)),
             Err(error) => Err(error),
         }
+    }
+
+    /// True if a worker with these abilities cannot run the next action of the workflow `id`, whose warning
+    /// says so then.
+    async fn is_unable(&self, id: WorkflowId, abilities: &Abilities) -> Result<bool, Error> {
+        if abilities.are_complete() {
+            return Ok(false);
+        }
+        let record = match self.workflows.get(id).await {
+            Err(Error::Records(records::Error::Missing { .. })) => return Ok(false),
+            record => record?,
+        };
+        let next = record.actions.iter().find(|action| !action.is_terminal());
+        let Some(warning) = next.and_then(|action| abilities.missing_for(action)) else {
+            return Ok(false);
+        };
+        if record.warning != warning {
+            self.workflows.edit(id, |new| new.warning.clone_from(&warning)).await?;
+        }
+        Ok(true)
     }
 
     /// Returns the instruction for a boot on a machine whose queue is empty. Reads the machine's workflows from the store, once.

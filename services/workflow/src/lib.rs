@@ -6,6 +6,7 @@
 //! - [`turn`]: the order of a machine's workflows; pure. [`retention`]: which ended workflows are deleted; pure.
 //! - [`templates`], [`workflows`], [`logs`]: the records in the store; no gRPC. [`record`]: a workflow's record and its
 //!   lifecycle value, converted into each other.
+//! - [`abilities`]: what workers can do, and what actions need; pure.
 //! - [`queue`]: the queues of all machines, in memory. [`dispatch`]: the next action for a worker. [`progress`]: the latest
 //!   progress, in memory. [`machine_enrolments`]: machines without a record that have an identity. [`machine_gate`]: machines on which no step is taken. [`unexpected_boots`]: machines that do not boot
 //!   their disk. [`log_reader`]: reads a growing log.
@@ -15,6 +16,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod abilities;
 pub mod api;
 pub mod boot_epochs;
 pub mod create;

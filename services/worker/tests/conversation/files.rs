@@ -22,10 +22,16 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) async fn serve(ca: String, image: Vec<u8>) -> Self {
+        Self::serve_with_map(ca, image, Vec::new()).await
+    }
+
+    /// Does the same, with the image's map.
+    pub(crate) async fn serve_with_map(ca: String, image: Vec<u8>, map: Vec<u8>) -> Self {
         let gate = Arc::new(Semaphore::new(0));
         let (opened, image) = (gate.clone(), Bytes::from(image));
         let app = Router::new()
             .route("/v1/boot/TOKEN/ca.pem", get(async move || ca))
+            .route("/os.map", get(async move || map))
             .route("/os.img", get(async move || halves(image, opened)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -39,6 +45,10 @@ impl Files {
 
     pub(crate) fn image_url(&self) -> String {
         format!("http://{}/os.img", self.address)
+    }
+
+    pub(crate) fn map_url(&self) -> String {
+        format!("http://{}/os.map", self.address)
     }
 
     /// Releases the second half.

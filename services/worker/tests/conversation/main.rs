@@ -7,6 +7,7 @@ mod certificates;
 mod disk;
 mod faults;
 mod files;
+mod going_on;
 mod machine;
 mod neighbours;
 mod plane;

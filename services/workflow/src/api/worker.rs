@@ -16,6 +16,7 @@ use tonic::{Code, Request, Response, Status};
 
 use self::caller::MachineCaller;
 use super::Api;
+use crate::abilities::Abilities;
 use crate::lifecycle::{ActionEnd, AttemptReport, Event, EventRefused, Holder};
 use crate::logs::{LogKey, MAX_CHUNK_BYTES};
 use crate::progress::action_under_lease;
@@ -47,11 +48,12 @@ impl WorkerService for Api {
     ) -> Result<Response<pb::NextActionResponse>, Status> {
         let MachineCaller { machine, epoch } = self.present_machine(&request).await?;
         self.record(machine).await?;
-        let pb::NextActionRequest { holder: caller, running_lease_id: running } =
+        let pb::NextActionRequest { holder: caller, running_lease_id: running, abilities } =
             request.into_inner();
         let running = (!running.is_empty()).then_some(LeaseId(running));
         let holder = holder(caller, epoch)?;
-        let next = self.dispatcher.next_in_time(machine, &holder, running);
+        let abilities = Abilities::new(abilities);
+        let next = self.dispatcher.next_in_time(machine, &holder, running, &abilities);
         let next = self.stop.run_until_cancelled(next).await;
         let next = next.ok_or_else(|| Status::unavailable("the server is stopping"))?;
         Ok(Response::new(next?))

@@ -7,6 +7,7 @@ use tinwright::workflow::v1 as pb;
 use uuid::Uuid;
 
 use super::attempts;
+use crate::abilities::OUTDATED;
 use crate::lifecycle::{
     Action, ActionEnd, AfterLoss, BootStep, Boots, Lease, Plan, SeenBoot, State, Step, Workflow,
     WorkflowOutcome, action,
@@ -110,12 +111,18 @@ fn write_state(record: &mut pb::Workflow, workflow: &Workflow) {
     }
 }
 
-/// The warning of `workflow`. That of a refused boot stays until the machine is prepared again, or its worker has come.
+/// The warning of `workflow`. That of a refused boot stays until the machine is prepared again, or its worker has come; that of an old
+/// environment until a worker has taken the action.
 fn warning(record: &pb::Workflow, workflow: &Workflow) -> String {
     match &workflow.state {
         State::Ended { warning, .. } => warning.clone().unwrap_or_default(),
         _ if workflow.boots.conflict.is_some() => TWO_BOOTS.to_owned(),
         State::Pending { .. } if record.warning == REFUSED_BOOT => REFUSED_BOOT.to_owned(),
+        State::Pending { .. } | State::Running { .. }
+            if record.warning.starts_with(OUTDATED) && workflow.lease().is_none() =>
+        {
+            record.warning.clone()
+        }
         State::HeldBack { .. }
         | State::Pending { .. }
         | State::Preparing { .. }

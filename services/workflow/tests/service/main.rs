@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod abilities;
 mod awaited_workers;
 mod bmc;
 mod boot_epochs;

@@ -55,8 +55,7 @@ const HELD_REQUESTS: usize = 10_000;
 
 fn request(machine: HardwareId) -> tonic::Request<pb::NextActionRequest> {
     let holder = Some(pb::Holder { boot_id: "b".into(), process_id: "p".into() });
-    let mut request =
-        tonic::Request::new(pb::NextActionRequest { holder, running_lease_id: String::new() });
+    let mut request = tonic::Request::new(pb::NextActionRequest { holder, ..Default::default() });
     request.extensions_mut().insert(Caller::from(Role::worker(machine)));
     request
 }

@@ -14,12 +14,15 @@ pub(crate) struct Worker {
     channel: Channel,
     pub(crate) boot: String,
     pub(crate) process: String,
+    /// What it can do that older workers cannot.
+    pub(crate) abilities: &'static [&'static str],
 }
 
 impl Worker {
     pub(crate) fn new(channel: Channel, boot: &str, process: &str) -> Self {
         let client = WorkerServiceClient::new(channel.clone());
-        Self { client, channel, boot: boot.into(), process: process.into() }
+        let (boot, process) = (boot.into(), process.into());
+        Self { client, channel, boot, process, abilities: &["map", "relative_url"] }
     }
 
     /// Another boot or process of the worker on the same machine.
@@ -29,7 +32,11 @@ impl Worker {
 
     pub(crate) fn request(&self, running: &str) -> pb::NextActionRequest {
         let holder = pb::Holder { boot_id: self.boot.clone(), process_id: self.process.clone() };
-        pb::NextActionRequest { holder: Some(holder), running_lease_id: running.into() }
+        pb::NextActionRequest {
+            holder: Some(holder),
+            running_lease_id: running.into(),
+            abilities: self.abilities.iter().map(|name| (*name).to_owned()).collect(),
+        }
     }
 
     /// Requests the next instruction.

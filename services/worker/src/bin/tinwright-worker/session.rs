@@ -38,6 +38,8 @@ use attempt::{ATTEMPT, AttemptRecord};
 
 /// Timeout of a long poll: the server holds the call up to 50 s while there is no action, plus the timeout of a call.
 const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(65);
+/// What this worker can do that older ones cannot.
+const ABILITIES: [&str; 2] = ["map", "relative_url"];
 /// The minimum time between two NextAction calls without an action.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -76,10 +78,10 @@ enum CallOutcome {
 impl Session {
     /// Runs actions. Returns only after a dry run of ending the boot.
     pub(crate) async fn run(&self) {
-        self.report_leftover_result().await;
+        let running = self.report_leftover_result().await;
         self.machine.refresh_links().await;
         let inventory = self.machine.report(&self.link).await;
-        let mut actions = pin!(self.run_actions());
+        let mut actions = pin!(self.run_actions(running));
         tokio::select! {
             () = &mut actions => return,
             () = self.machine.report_neighbours(&self.link, inventory) => {}
@@ -87,11 +89,12 @@ impl Session {
         actions.await;
     }
 
-    async fn run_actions(&self) {
+    /// Runs actions, first the one under the lease `running`, with which an earlier process was not finished.
+    async fn run_actions(&self, mut running: Option<String>) {
         loop {
             let start = Clock::system().monotonic();
             let expired = self.link.is_expired();
-            let step = if expired { self.reboot().await } else { self.step().await };
+            let step = if expired { self.reboot().await } else { self.step(&mut running).await };
             match step {
                 CallOutcome::Done => {}
                 CallOutcome::Idle => {
@@ -103,17 +106,23 @@ impl Session {
         }
     }
 
-    /// Calls NextAction once, and runs the action in the response.
-    async fn step(&self) -> CallOutcome {
-        let holder = Some(self.holder.clone());
-        // This process runs no action now. An action of an earlier process ended with it.
-        let request = NextActionRequest { holder, running_lease_id: String::new() };
+    /// Calls NextAction once, and runs the action in the response. `running` is empty once there is a response.
+    async fn step(&self, running: &mut Option<String>) -> CallOutcome {
+        let request = NextActionRequest {
+            holder: Some(self.holder.clone()),
+            running_lease_id: running.clone().unwrap_or_default(),
+            abilities: ABILITIES.map(str::to_owned).to_vec(),
+        };
         match self.link.repeat(request, LONG_POLL_TIMEOUT).await {
             Ok(NextActionResponse { assignment: Some(assignment), .. }) => {
-                self.run_assignment(assignment).await
+                let goes_on = running.take().is_some_and(|lease| lease == assignment.lease_id);
+                self.run_assignment(assignment, goes_on).await
             }
             Ok(NextActionResponse { reboot: true, .. }) => self.reboot().await,
-            Ok(NextActionResponse { assignment: None, reboot: false }) => CallOutcome::Idle,
+            Ok(NextActionResponse { assignment: None, reboot: false }) => {
+                *running = None;
+                CallOutcome::Idle
+            }
             Err(status) => {
                 let error = runtime::cause(&status);
                 tracing::error!(error, "NextAction refused; retrying in a minute");
@@ -140,27 +149,25 @@ impl Session {
         let _expired = tokio::time::timeout(REFUSED_RETRY_DELAY, self.link.expired()).await;
     }
 
-    /// Reports the result that a crashed worker did not report. An action that was interrupted by the crash has no result:
-    /// the control plane detects the restart.
-    async fn report_leftover_result(&self) {
-        let attempt = match self.journal.read(ATTEMPT).await {
-            Ok(attempt) => attempt,
-            Err(error) => {
-                return tracing::error!(error = runtime::cause(&error), "journal not readable");
-            }
-        };
-        match attempt {
-            None => {}
-            Some(AttemptRecord::Running { lease_id, action }) => {
+    /// Reports the result that a crashed worker did not report. Returns the lease of an action that was interrupted by the crash and can go on.
+    /// Another one has no result: the control plane detects the restart.
+    async fn report_leftover_result(&self) -> Option<String> {
+        let attempt = self.journal.read(ATTEMPT).await.inspect_err(|error| {
+            tracing::error!(error = runtime::cause(error), "journal not readable");
+        });
+        match attempt.ok().flatten()? {
+            AttemptRecord::Running { lease_id, action, can_go_on } => {
                 tracing::warn!(
                     lease.id = lease_id,
                     action,
+                    can_go_on,
                     "action was interrupted by a crash of the worker"
                 );
                 leftover_processes::kill_all(&lease_id).await;
                 self.clear_attempt().await;
+                can_go_on.then_some(lease_id)
             }
-            Some(AttemptRecord::Ended { finish }) => {
+            AttemptRecord::Ended { finish } => {
                 tracing::info!(
                     lease.id = finish.lease_id,
                     "reporting the result of a crashed worker"
@@ -170,6 +177,7 @@ impl Session {
                 if self.finish_action(finish).await == CallOutcome::Done {
                     self.clear_attempt().await;
                 }
+                None
             }
         }
     }

@@ -38,8 +38,13 @@ pub(super) const ATTEMPT: Page = Page::new("attempt.json");
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum AttemptRecord {
-    /// The action is running.
-    Running { lease_id: String, action: String },
+    /// The action is running. A restarted worker goes on with it if it can.
+    Running {
+        lease_id: String,
+        action: String,
+        #[serde(default)]
+        can_go_on: bool,
+    },
     /// The action ended; the result may not be reported yet, or was refused.
     Ended { finish: Finish },
 }
@@ -54,9 +59,13 @@ enum AttemptEnd {
 
 impl Session {
     /// Runs the action of `assignment`, and reports its result. If an earlier report under this lease was refused, only reports
-    /// that result again.
+    /// that result again. With `goes_on`, an earlier process began the attempt.
     #[tracing::instrument(skip_all, fields(workflow.id = assignment.workflow_id, lease.id = assignment.lease_id))]
-    pub(super) async fn run_assignment(&self, assignment: Assignment) -> CallOutcome {
+    pub(super) async fn run_assignment(
+        &self,
+        assignment: Assignment,
+        goes_on: bool,
+    ) -> CallOutcome {
         if let Some(finish) = self.refused_result(&assignment.lease_id).await {
             return self.repeat_result(finish).await;
         }
@@ -69,6 +78,9 @@ impl Session {
         let terminal = attempt.builtin.and_then(Builtin::terminal);
         if !self.start(&attempt, terminal.is_some()).await {
             return CallOutcome::Idle;
+        }
+        if goes_on {
+            self.continue_log(&attempt).await;
         }
         let end = match (attempt.builtin, terminal) {
             (_, Some(terminal)) => AttemptEnd::EndBoot(terminal),
@@ -125,8 +137,9 @@ impl Session {
 
     async fn run_journalled(&self, attempt: &ActionAttempt, builtin: Builtin) -> AttemptEnd {
         let (lease_id, action) = (attempt.lease_id.clone(), attempt.name.clone());
-        let begun = self.journal.write(ATTEMPT, &AttemptRecord::Running { lease_id, action }).await;
-        if let Err(error) = begun {
+        let can_go_on = builtin.can_go_on(&attempt.environment);
+        let running = AttemptRecord::Running { lease_id, action, can_go_on };
+        if let Err(error) = self.journal.write(ATTEMPT, &running).await {
             // Without the journal, a crash of the worker could lose the result.
             let reason = format!("not started: {:#}", anyhow::Error::new(error));
             return AttemptEnd::Result(Finish::failed(attempt, reason), None);

@@ -70,7 +70,9 @@ impl LogBuffer {
 /// The position up to which a log is sent.
 #[derive(Debug, Default)]
 pub(crate) struct LogPosition {
-    /// Offset of the next piece.
+    /// Bytes that an earlier process of the worker has sent, which precede this log.
+    pub(crate) stored_before: u64,
+    /// Offset of the next piece in this log.
     pub(crate) offset: usize,
     resumptions: u32,
     /// True if the log is not sent any more.

@@ -67,20 +67,39 @@ impl Session {
         }
     }
 
+    /// Lets the log of `attempt` begin behind what an earlier process has sent.
+    pub(super) async fn continue_log(&self, attempt: &ActionAttempt) {
+        let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
+        // Nothing is stored behind a gap; the response names its beginning.
+        let request =
+            AppendLogRequest { workflow_id, lease_id, offset: u64::MAX, data: Vec::new() };
+        match self.link.repeat(request, CALL_TIMEOUT).await {
+            // A log that is cut stores no more.
+            Ok(response) if response.next_offset == u64::MAX => {
+                attempt.recorder.position().refused = true;
+            }
+            Ok(response) => attempt.recorder.position().stored_before = response.next_offset,
+            Err(status) => {
+                tracing::warn!(error = runtime::cause(&status), "log refused by the control plane");
+                attempt.recorder.position().refused = true;
+            }
+        }
+    }
+
     /// Sends the next piece of the log. Returns false if there is none.
     pub(super) async fn send_piece(&self, attempt: &ActionAttempt) -> bool {
         let recorder = &attempt.recorder;
-        let LogPosition { offset, refused, .. } = *recorder.position();
+        let LogPosition { offset, refused, stored_before, .. } = *recorder.position();
         let data = recorder.log.piece(offset);
         if data.is_empty() || refused {
             return false;
         }
         let (workflow_id, lease_id) = (attempt.workflow_id.clone(), attempt.lease_id.clone());
-        let (offset, length) = (offset as u64, data.len());
+        let (offset, length) = (stored_before.saturating_add(offset as u64), data.len());
         let request = AppendLogRequest { workflow_id, lease_id, offset, data };
         match self.link.repeat(request, CALL_TIMEOUT).await {
             Ok(response) if response.next_offset < offset => {
-                recorder.position().missing(response.next_offset);
+                recorder.position().missing(response.next_offset.saturating_sub(stored_before));
             }
             Ok(_) => recorder.position().advance(length),
             Err(status) => {
