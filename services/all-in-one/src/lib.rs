@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod api_limits;
+mod builder_name;
 mod capabilities;
 mod certificates;
 pub mod config;
@@ -266,7 +267,10 @@ fn register_metrics(
 fn start_builder(config: &Config, local: &LocalServices, edges: &mut Tier) -> anyhow::Result<()> {
     let Images { builder, builds, .. } = config.images.clone();
     let is_here = builds && config.split.serves(Service::Image);
-    let Some(settings) = builder.filter(|_| is_here) else { return Ok(()) };
+    let Some(mut settings) = builder.filter(|_| is_here) else { return Ok(()) };
+    if matches!(config.store, Storage::Etcd(_)) {
+        settings.holder = format!("{}-{}", settings.holder, builder_name::of(&settings.scratch)?);
+    }
     let channel = local.channel(Caller::new(Role::Builder, "service:builder")?);
     edges.spawn(builder::run(channel, settings, edges.stop.clone()));
     Ok(())

@@ -7,12 +7,12 @@ mod images;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use nouns::{Edit as _, Noun as _};
 use runtime::tenants::TenantDirectory;
 use runtime::{Channel, Clock};
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
+use store::records::Records;
 use store::{ScopedStore, Store};
 use tinwright::image::v1::build_service_server::BuildServiceServer;
 use tinwright::image::v1::builder_service_server::BuilderServiceServer;
@@ -23,16 +23,17 @@ use tonic::service::RoutesBuilder;
 use crate::blobs::Blobs;
 use crate::builds::Builds;
 use crate::collection::Collector;
+use crate::content_store;
 use crate::holders::Holders;
 use crate::http;
 use crate::images::Images;
 use crate::imports::Imports;
 use crate::kinds::BuildKind;
 use crate::kinds::ImageKind;
-use crate::objects::Objects;
 use crate::publish::Publisher;
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
+use crate::stored::{RunKind, UploadKind};
 use crate::uploads::Uploads;
 
 /// The services that this one calls.
@@ -51,7 +52,7 @@ pub struct CalledServices {
 pub struct Api {
     images: Images,
     builds: Builds,
-    blobs: Blobs,
+    pub(crate) blobs: Blobs,
     pub(crate) uploads: Uploads,
     publisher: Publisher,
     pub(crate) imports: Imports,
@@ -67,7 +68,7 @@ pub struct Api {
 
 impl Api {
     /// Serves the images in `store`, and calls `peers`. The times in records are those of `clock`.
-    /// Watches end at `stop`. Fails if the directory of `settings` cannot be used.
+    /// Watches end at `stop`. Fails if the object store of `settings` cannot be used.
     pub fn open(
         store: Arc<dyn Store>,
         peers: CalledServices,
@@ -76,7 +77,7 @@ impl Api {
         stop: CancellationToken,
     ) -> anyhow::Result<Self> {
         let store = ScopedStore::new(store, Self::NAME);
-        let (objects, uploads) = open_content(settings)?;
+        let (objects, uploads) = content_store::open(settings, &store, &clock)?;
         let blobs = Blobs::new(store.clone(), objects, clock.clone());
         let CalledServices { identity, instance, workflow } = peers;
         let holders = Holders { instance, workflow };
@@ -127,15 +128,6 @@ impl Api {
     }
 }
 
-/// Opens the object store and the uploads, if the site has them.
-fn open_content(settings: &Settings) -> anyhow::Result<(Option<Objects>, Uploads)> {
-    let Some(directory) = &settings.directory else { return Ok((None, Uploads::default())) };
-    let text = || format!("images.directory: {}", directory.display());
-    let objects = Objects::open(directory).with_context(text)?;
-    let uploads = Uploads::open(directory, objects.clone()).with_context(text)?;
-    Ok((Some(objects), uploads))
-}
-
 impl HostedService for Api {
     const NAME: &'static str = "image";
 
@@ -155,6 +147,9 @@ impl HostedService for Api {
         visitor.records(self.blobs.records());
         visitor.records(self.blobs.staged());
         visitor.records(self.blobs.contents());
+        let store = self.blobs.records().store();
+        visitor.records(&Records::<UploadKind>::new(store.clone()));
+        visitor.records(&Records::<RunKind>::new(store.clone()));
     }
 
     /// Follows the records, and ends what its time has ended.

@@ -14,7 +14,7 @@ use store::ScopedStore;
 use store::records::{self, Change, Records};
 
 use crate::error::Error;
-use crate::objects::{self, Object, Objects};
+use crate::objects::{self, Object, Objects, Writer};
 use crate::stored::{Blob, BlobKind, ContentKind, DiskContent, StagedKind, StagedObject};
 
 /// Attempts to commit while others come first.
@@ -97,8 +97,8 @@ impl Blobs {
         if self.reuse(digest).await? {
             return drain(content, digest, max).await;
         }
-        let staged = self.stage(digest).await?;
-        let written = self.write_object(&staged.object, digest, content, max).await;
+        let mut staged = self.stage(digest).await?;
+        let written = self.write_object(&mut staged, digest, content, max).await;
         let published = match written {
             Ok(size) => self.publish(&staged, digest, size).await,
             Err(error) => Err(error),
@@ -114,19 +114,30 @@ impl Blobs {
     pub async fn stage(&self, digest: &str) -> Result<StagedObject, Error> {
         let object = Objects::new_name(digest);
         let create_time = Some(self.clock.wall().into());
-        let staged = StagedObject { object, revision: 0, create_time };
+        let staged = StagedObject { object, create_time, ..StagedObject::default() };
         Ok(self.staged.create(&staged, Change::default(), None).await?)
     }
 
-    /// Writes the object `name`. Returns its size.
+    /// Begins to write a `staged` object. Its record names the multipart upload before that has a
+    /// part, so that an unfinished one is aborted at the latest with the record.
+    async fn begin(&self, staged: &mut StagedObject) -> Result<Writer, Error> {
+        let writer = self.objects()?.write(&staged.object).await?;
+        if !writer.upload_id().is_empty() {
+            let named = StagedObject { upload_id: writer.upload_id().into(), ..staged.clone() };
+            *staged = self.staged.replace(staged, named).await?;
+        }
+        Ok(writer)
+    }
+
+    /// Writes a `staged` object. Returns its size.
     async fn write_object(
         &self,
-        name: &str,
+        staged: &mut StagedObject,
         digest: &str,
         mut content: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
         max: u64,
     ) -> Result<u64, Error> {
-        let mut writer = self.objects()?.write(name).await?;
+        let mut writer = self.begin(staged).await?;
         let mut check = Check::new(digest, max);
         while let Some(bytes) = content.next().await {
             let added = match bytes {
@@ -233,8 +244,12 @@ impl Blobs {
         self.records.to_replace(blob, &used)
     }
 
-    /// Removes a staged object: first its record, then the object.
+    /// Removes a staged object: first its record, then the object. Parts of an unfinished one go
+    /// before the record, because nothing else names them.
     pub async fn drop_staged(&self, staged: &StagedObject) -> Result<(), Error> {
+        if !staged.upload_id.is_empty() {
+            self.objects()?.abort(&staged.object, &staged.upload_id).await?;
+        }
         match self.staged.commit(self.staged.to_delete(staged)).await {
             Ok(_) => Ok(self.objects()?.remove(&staged.object).await?),
             // It was published or dropped meanwhile.

@@ -31,7 +31,7 @@ pub enum Error {
     #[error("image {0} belongs to the site or to another tenant")]
     NotOwned(String),
     /// The site has no object store.
-    #[error("this site has no object store for images: set images.directory")]
+    #[error("this site has no object store for images: set images.s3_url")]
     NoObjectStore,
     /// There is no content with this digest.
     #[error("content {0} is not stored")]

@@ -12,7 +12,8 @@
 //! - [`holders`]: what is about to use an image, so that it cannot be deleted.
 //! - [`publish`]: the end of a build that makes its image READY.
 //! - [`blobs`]: content by its digest, and the records that name its objects.
-//! - [`objects`]: the object store. [`uploads`]: files of uploads.
+//! - [`objects`]: the object store, a directory or a bucket ([`s3`]). [`uploads`]: content that clients
+//!   send.
 //! - [`collection`]: removes content that no image has. [`damage`]: finds images without theirs.
 //!   [`reconcile`]: what time ends.
 //!
@@ -43,6 +44,7 @@ pub mod api;
 pub mod blobs;
 pub mod builds;
 pub mod collection;
+mod content_store;
 pub mod damage;
 mod error;
 pub mod holders;
@@ -55,6 +57,7 @@ pub mod objects;
 mod owner;
 pub mod publish;
 pub mod reconcile;
+mod s3;
 mod settings;
 mod source;
 mod stored;
@@ -64,4 +67,4 @@ pub mod uploads;
 
 pub use api::{Api, CalledServices};
 pub use error::Error;
-pub use settings::Settings;
+pub use settings::{ContentStore, S3Settings, Settings};

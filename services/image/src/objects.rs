@@ -1,12 +1,14 @@
 //! The object store: content as objects with names that are never used again.
 //!
 //! ```text
-//! <directory>/blobs/<first two digits>/<digest>.<UUID>       an object
-//! <directory>/blobs/<first two digits>/<digest>.<UUID>#<n>   an object that is being written
-//! <directory>/uploads/<image id>                             an upload (module `uploads`)
+//! blobs/<first two digits>/<digest>.<UUID>       an object
+//! blobs/<first two digits>/<digest>.<UUID>#<n>   an object that is being written to a directory
+//! uploads/…                                      uploads (module `uploads`)
 //! ```
 //!
-//! An object is durable before its writer's [`Writer::finish`] returns.
+//! The names are paths in a directory, or keys in a bucket. An object is durable before its writer's
+//! [`Writer::finish`] returns. A bucket keeps the parts of an object that is being written until the
+//! multipart upload is completed or aborted, and does not list them: [`Writer::upload_id`] names it.
 
 use std::fs;
 use std::io;
@@ -22,9 +24,11 @@ use object_store::local::LocalFileSystem;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _, WriteMultipart, path};
 use uuid::Uuid;
 
+use crate::s3::{Bucket, BucketUpload};
+
 /// Folder of objects.
 const BLOBS: &str = "blobs";
-/// Bytes of a part of an object that is written at once.
+/// Minimum size in bytes of the parts in which an object is written.
 const PART_BYTES: usize = 8 << 20;
 /// Parts that are written at the same time.
 const MAX_CONCURRENT_PARTS: usize = 2;
@@ -32,6 +36,10 @@ const MAX_CONCURRENT_PARTS: usize = 2;
 const RESERVED_BYTES: u64 = 2 << 30;
 /// Divisor of the size of a small disk: a twentieth of it stays free.
 const RESERVED_SHARE: u64 = 20;
+/// Number of parts that the largest content has in a bucket. S3 allows 10,000.
+const PARTS_OF_LARGEST: u64 = 9000;
+/// Texts in errors of S3 servers that are full, or whose quota is used up.
+const FULL_TEXTS: [&str; 3] = ["QuotaExceeded</Code>", "StorageFull</Code>", "status code: 507"];
 
 /// An error of the object store.
 #[derive(Debug, thiserror::Error)]
@@ -77,13 +85,23 @@ impl From<object_store::Error> for Error {
         }
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         while let Some(reason) = cause {
-            let file = reason.downcast_ref::<io::Error>();
-            if file.is_some_and(|it| it.kind() == io::ErrorKind::StorageFull) {
+            if is_full(reason) {
                 return Self::Full;
             }
             cause = reason.source();
         }
         Self::Store(error)
+    }
+}
+
+/// True if `reason` is the error of a full disk or of a full S3 server, which is known by its text.
+fn is_full(reason: &(dyn std::error::Error + 'static)) -> bool {
+    match reason.downcast_ref::<io::Error>() {
+        Some(file) => file.kind() == io::ErrorKind::StorageFull,
+        None => {
+            let text = reason.to_string();
+            FULL_TEXTS.iter().any(|full| text.contains(full))
+        }
     }
 }
 
@@ -100,8 +118,20 @@ pub struct Object {
 #[derive(Clone, Debug)]
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
-    /// The directory with the objects; none in another kind of store.
-    directory: Option<PathBuf>,
+    medium: Medium,
+    /// Size in bytes of the parts in which an object is written.
+    part_bytes: usize,
+}
+
+/// Properties that differ between stores.
+#[derive(Clone, Debug)]
+enum Medium {
+    /// A directory. A part of its disk stays free.
+    Directory(PathBuf),
+    /// A bucket. Multipart uploads have to be completed or aborted.
+    Bucket(Bucket),
+    /// A store of a test.
+    Other,
 }
 
 impl Objects {
@@ -112,12 +142,20 @@ impl Objects {
         fs::create_dir_all(&blobs).map_err(|error| Error::file(&blobs, error))?;
         remove_unfinished(&blobs).map_err(|error| Error::file(&blobs, error))?;
         let store = LocalFileSystem::new_with_prefix(directory)?.with_fsync(true);
-        Ok(Self { store: Arc::new(store), directory: Some(directory.to_owned()) })
+        let medium = Medium::Directory(directory.to_owned());
+        Ok(Self { store: Arc::new(store), medium, part_bytes: PART_BYTES })
+    }
+
+    /// The objects in `bucket`, each with at most `max_bytes`.
+    pub(crate) fn in_bucket(bucket: Bucket, max_bytes: u64) -> Self {
+        let part_bytes = usize::try_from(max_bytes / PARTS_OF_LARGEST).unwrap_or(usize::MAX);
+        let part_bytes = part_bytes.max(PART_BYTES);
+        Self { store: bucket.clone(), medium: Medium::Bucket(bucket), part_bytes }
     }
 
     /// The objects in `store`.
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, directory: None }
+        Self { store, medium: Medium::Other, part_bytes: PART_BYTES }
     }
 
     /// Returns a new name for an object with the content `digest`.
@@ -128,12 +166,28 @@ impl Objects {
     /// Begins to write the object `name`.
     pub async fn write(&self, name: &str) -> Result<Writer, Error> {
         self.check_space()?;
-        let upload = self.store.put_multipart(&location(name)).await?;
-        Ok(Writer {
-            upload: WriteMultipart::new_with_chunk_size(upload, PART_BYTES),
-            objects: self.clone(),
-            unchecked: 0,
-        })
+        let location = location(name);
+        let (upload, upload_id) = match &self.medium {
+            Medium::Bucket(bucket) => {
+                let upload = BucketUpload::begin(bucket.clone(), location).await?;
+                let id = upload.id().to_owned();
+                (Box::new(upload) as _, id)
+            }
+            Medium::Directory(_) | Medium::Other => {
+                (self.store.put_multipart(&location).await?, String::new())
+            }
+        };
+        let upload = WriteMultipart::new_with_chunk_size(upload, self.part_bytes);
+        Ok(Writer { upload, upload_id, objects: self.clone(), unchecked: 0 })
+    }
+
+    /// Aborts the multipart upload `id` of the object `name`, unless it has ended.
+    pub(crate) async fn abort(&self, name: &str, id: &str) -> Result<(), Error> {
+        let Medium::Bucket(bucket) = &self.medium else { return Ok(()) };
+        match BucketUpload::abort(bucket, &location(name), id).await.map_err(Error::from) {
+            Ok(()) | Err(Error::Missing(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the bytes `range` of the object `name`, and its size.
@@ -176,7 +230,7 @@ impl Objects {
 
     /// Passes if the store has space for more content.
     pub(crate) fn check_space(&self) -> Result<(), Error> {
-        let Some(directory) = &self.directory else { return Ok(()) };
+        let Medium::Directory(directory) = &self.medium else { return Ok(()) };
         let error = |error: rustix::io::Errno| Error::file(directory, error.into());
         let disk = rustix::fs::statvfs(directory).map_err(error)?;
         let size = disk.f_blocks.saturating_mul(disk.f_frsize);
@@ -190,12 +244,20 @@ impl Objects {
 #[derive(Debug)]
 pub struct Writer {
     upload: WriteMultipart,
+    /// Empty in a store that forgets an unfinished object.
+    upload_id: String,
     objects: Objects,
     /// Bytes since the last look at the free space.
     unchecked: usize,
 }
 
 impl Writer {
+    /// Returns the id of the multipart upload, which has to be completed or aborted; empty if there
+    /// is none.
+    pub(crate) fn upload_id(&self) -> &str {
+        &self.upload_id
+    }
+
     /// Appends `bytes`.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), Error> {
         self.unchecked += bytes.len();
@@ -220,7 +282,7 @@ impl Writer {
     }
 }
 
-/// Returns the place of the object `name` in the store.
+/// Returns the location of the object `name` in the store.
 fn location(name: &str) -> path::Path {
     let folder = name.get(..2).unwrap_or("__");
     path::Path::from_iter([BLOBS, folder, name])
@@ -247,31 +309,6 @@ fn remove_unfinished(blobs: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    async fn bytes(stream: BoxStream<'static, Result<Bytes, Error>>) -> Vec<u8> {
-        stream.try_collect::<Vec<_>>().await.unwrap().concat()
-    }
-
-    #[tokio::test]
-    async fn an_object_has_its_bytes_until_it_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let objects = Objects::open(folder.path()).unwrap();
-        let name = Objects::new_name("ab12");
-        let mut writer = objects.write(&name).await.unwrap();
-        writer.write(Bytes::from_static(b"hello ")).await.unwrap();
-        writer.write(Bytes::from_static(b"world")).await.unwrap();
-        assert!(objects.list().try_collect::<Vec<_>>().await.unwrap().is_empty());
-        writer.finish().await.unwrap();
-        assert!(objects.exists(&name, 11).await.unwrap());
-        assert!(!objects.exists(&name, 12).await.unwrap());
-        assert_eq!(bytes(objects.read(&name, None).await.unwrap()).await, b"hello world");
-        assert_eq!(bytes(objects.read(&name, Some(6..11)).await.unwrap()).await, b"world");
-        let listed: Vec<_> = objects.list().try_collect().await.unwrap();
-        assert_eq!(listed.iter().map(|it| &it.name).collect::<Vec<_>>(), [&name]);
-        objects.remove(&name).await.unwrap();
-        objects.remove(&name).await.unwrap();
-        assert!(matches!(objects.read(&name, None).await, Err(Error::Missing(_))));
-    }
-
     #[tokio::test]
     async fn what_a_former_process_did_not_finish_is_removed() {
         let folder = tempfile::tempdir().unwrap();
@@ -284,5 +321,19 @@ mod tests {
         std::mem::forget(writer); // as if the process were killed
         Objects::open(folder.path()).unwrap();
         assert_eq!(files(), 0);
+    }
+
+    #[test]
+    fn a_full_server_is_known_by_its_answer() {
+        for (text, is_full) in [
+            ("status code: 507 Insufficient Storage: ", true),
+            ("status code: 403 Forbidden: <Error><Code>QuotaExceeded</Code></Error>", true),
+            ("status code: 507: <Error><Code>XMinioStorageFull</Code></Error>", true),
+            ("status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>", false),
+        ] {
+            let source = text.into();
+            let error = Error::from(object_store::Error::Generic { store: "S3", source });
+            assert_eq!(matches!(error, Error::Full), is_full, "{text}");
+        }
     }
 }

@@ -83,9 +83,9 @@ impl Reconciler {
                     Err(Error::NoObjectStore) => return,
                     outcome => log("content not checked", outcome),
                 }
-                match self.collector.collect().await {
+                match self.collect().await {
                     Err(Error::NoObjectStore) => return,
-                    outcome => log("content not collected", outcome.map(drop)),
+                    outcome => log("content not collected", outcome),
                 }
             }
         };
@@ -96,6 +96,12 @@ impl Reconciler {
     /// Marks images with missing content, and those that have it again.
     pub async fn check_damage(&self) -> Result<(), Error> {
         self.damage.check().await.map(drop)
+    }
+
+    /// Removes content that no image has, and what removed uploads left.
+    pub async fn collect(&self) -> Result<(), Error> {
+        self.collector.collect().await?;
+        self.uploads.sweep().await
     }
 
     /// Ends expired leases and uploads, and begins the builds of complete uploads.

@@ -1,40 +1,88 @@
-//! Files of uploads: `<directory>/uploads/<image id>`.
+//! Uploads: bytes that clients send, until a builder has read them.
+//!
+//! - `directory`: a file for each upload, in the directory of the objects.
+//! - `bucket`: objects for each upload, which records name. Any process continues it.
 //!
 //! Bytes are durable before their offset is answered. One request at a time writes to an upload.
 
+mod bucket;
+mod directory;
+
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use async_trait::async_trait;
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use tokio::fs::{self, File, OpenOptions};
-use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 
+use self::bucket::UploadBucket;
+use self::directory::UploadFolder;
+use crate::blobs::BlobBytes;
 use crate::error::Error;
 use crate::objects::{self, Objects};
 
+pub use self::bucket::UploadRecords;
+
 /// Folder of uploads.
 const UPLOADS: &str = "uploads";
-/// Bytes between two looks at the free space.
-const SPACE_CHECK_BYTES: u64 = 16 << 20;
 
-/// The files of uploads.
+/// The uploads of a site.
 #[derive(Clone, Debug, Default)]
 pub struct Uploads {
     /// None: the site has no object store.
-    place: Option<UploadFolder>,
-    /// The uploads to which a request writes.
+    store: Option<Arc<dyn UploadStore>>,
+    /// The uploads to which a request of this process writes.
     busy: Arc<Mutex<BTreeSet<String>>>,
 }
 
-#[derive(Clone, Debug)]
-struct UploadFolder {
-    directory: PathBuf,
-    objects: Objects,
+/// A store of uploads.
+#[async_trait]
+trait UploadStore: fmt::Debug + Send + Sync {
+    /// Returns the durable bytes of the upload of `image`.
+    async fn size(&self, image: &str) -> Result<u64, Error>;
+
+    /// Reads the upload of `image`. Returns its size, too.
+    async fn read(&self, image: &str) -> Result<(u64, BlobBytes), Error>;
+
+    /// Begins to write to the upload of `image`.
+    async fn write(&self, image: &str, begin: Begin) -> Result<Box<dyn UploadWriter>, Error>;
+
+    /// Removes the upload of `image`, if there is one.
+    async fn remove(&self, image: &str) -> Result<(), Error>;
+
+    /// Lists all uploads.
+    async fn list(&self) -> Result<Vec<UploadFile>, Error>;
+
+    /// Removes what removals and broken requests left.
+    async fn sweep(&self) -> Result<(), Error>;
+}
+
+/// The way in which a request writes to an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    /// Continues it at this offset. What arrives counts also if the request fails.
+    Continue(u64),
+    /// Continues it at this offset. What arrives counts only if all of it has its checksum.
+    Checked(u64),
+    /// Replaces it.
+    Replace,
+}
+
+/// A request that writes to an upload.
+#[async_trait]
+trait UploadWriter: Send {
+    /// Appends `bytes`.
+    async fn write(&mut self, bytes: Bytes) -> Result<(), Error>;
+
+    /// Makes what was written durable. Returns the bytes of the upload.
+    async fn finish(self: Box<Self>) -> Result<u64, Error>;
+
+    /// Ends a request whose bytes do not count.
+    async fn discard(self: Box<Self>) -> Result<(), Error>;
 }
 
 /// A checksum of sent bytes, and their sum so far.
@@ -71,7 +119,7 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// A file of an upload.
+/// An upload in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadFile {
     /// The image.
@@ -85,30 +133,30 @@ pub struct UploadFile {
 impl Uploads {
     /// Opens the uploads in `directory`, on the disk of `objects`.
     pub fn open(directory: &Path, objects: Objects) -> Result<Self, objects::Error> {
-        let directory = directory.join(UPLOADS);
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| objects::Error::file(&directory, error))?;
-        Ok(Self { place: Some(UploadFolder { directory, objects }), busy: Arc::default() })
+        Ok(Self::new(UploadFolder::open(directory, objects)?))
     }
 
-    fn place(&self) -> Result<&UploadFolder, Error> {
-        self.place.as_ref().ok_or(Error::NoObjectStore)
+    /// The uploads in the bucket of `records`.
+    pub fn in_bucket(records: UploadRecords) -> Self {
+        Self::new(UploadBucket::new(records))
+    }
+
+    fn new(store: impl UploadStore + 'static) -> Self {
+        Self { store: Some(Arc::new(store)), busy: Arc::default() }
+    }
+
+    fn store(&self) -> Result<&dyn UploadStore, Error> {
+        self.store.as_deref().ok_or(Error::NoObjectStore)
     }
 
     /// Returns the durable bytes of the upload of `image`.
     pub async fn offset(&self, image: &str) -> Result<u64, Error> {
-        let path = self.place()?.directory.join(image);
-        match fs::metadata(&path).await {
-            Ok(found) => Ok(found.len()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(objects::Error::file(&path, error).into()),
-        }
+        self.store()?.size(image).await
     }
 
-    /// Opens the upload of `image` for reading.
-    pub async fn read(&self, image: &str) -> Result<File, Error> {
-        let path = self.place()?.directory.join(image);
-        Ok(File::open(&path).await.map_err(|error| objects::Error::file(&path, error))?)
+    /// Reads the upload of `image`. Returns its size, too.
+    pub async fn read(&self, image: &str) -> Result<(u64, BlobBytes), Error> {
+        self.store()?.read(image).await
     }
 
     /// Appends `content` to the upload of `image`, which must end at `offset` and have at most `max`
@@ -118,19 +166,21 @@ impl Uploads {
         &self,
         image: &str,
         offset: u64,
-        content: impl Stream<Item = Result<Bytes, Error>> + Unpin,
+        content: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
         max: u64,
         checksum: Option<Checksum>,
     ) -> Result<u64, Error> {
         let _turn = self.turn(image)?;
-        let found = self.offset(image).await?;
+        let store = self.store()?;
+        let found = store.size(image).await?;
         if found != offset {
             return Err(Error::Offset { sent: offset, expected: found });
         }
-        let mut part = self.open_part(image, offset).await?;
+        let rest = max.saturating_sub(offset);
         let Some(mut checksum) = checksum else {
-            let added = part.add(content, max).await;
-            let size = part.sync().await?;
+            let mut writer = store.write(image, Begin::Continue(offset)).await?;
+            let added = copy(content, &mut *writer, rest, max).await;
+            let size = writer.finish().await?;
             return added.map(|()| size);
         };
         let summed = content.inspect(|bytes| {
@@ -138,74 +188,54 @@ impl Uploads {
                 checksum.update(bytes);
             }
         });
-        match part.add(summed, max).await {
+        let mut writer = store.write(image, Begin::Checked(offset)).await?;
+        match copy(summed, &mut *writer, rest, max).await {
             Ok(()) if checksum.matches() => {}
             outcome => {
-                part.cut(offset).await?;
+                writer.discard().await?;
                 return outcome.and(Err(Error::Checksum));
             }
         }
-        part.sync().await
+        writer.finish().await
     }
 
     /// Replaces the upload of `image` by `content`, with at most `max` bytes. Returns its bytes.
     pub async fn replace(
         &self,
         image: &str,
-        content: impl Stream<Item = Result<Bytes, Error>> + Unpin,
+        content: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
         max: u64,
     ) -> Result<u64, Error> {
         let _turn = self.turn(image)?;
-        let mut part = self.open_part(image, 0).await?;
-        part.add(content, max).await?;
-        part.sync().await
-    }
-
-    async fn open_part(&self, image: &str, offset: u64) -> Result<Part, Error> {
-        let UploadFolder { directory, objects } = self.place()?;
-        objects.check_space()?;
-        let path = directory.join(image);
-        let opened = async {
-            let mut options = OpenOptions::new();
-            let mut file = options.create(true).truncate(false).write(true).open(&path).await?;
-            file.set_len(offset).await?;
-            file.seek(std::io::SeekFrom::End(0)).await?;
-            // The name of a new file is durable, too.
-            File::open(directory).await?.sync_all().await?;
-            Ok(file)
-        };
-        let file = opened.await.map_err(|error| objects::Error::file(&path, error))?;
-        Ok(Part { file, path, size: offset, objects: objects.clone() })
+        let mut writer = self.store()?.write(image, Begin::Replace).await?;
+        match copy(content, &mut *writer, max, max).await {
+            Ok(()) => writer.finish().await,
+            Err(error) => {
+                writer.discard().await?;
+                Err(error)
+            }
+        }
     }
 
     /// Removes the upload of `image`, if there is one.
     pub async fn remove(&self, image: &str) -> Result<(), Error> {
-        let Some(place) = &self.place else { return Ok(()) };
-        let path = place.directory.join(image);
-        match fs::remove_file(&path).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(objects::Error::file(&path, error).into()),
+        match &self.store {
+            Some(store) => store.remove(image).await,
+            None => Ok(()),
         }
     }
 
     /// Lists all uploads.
     pub async fn list(&self) -> Result<Vec<UploadFile>, Error> {
-        let Some(place) = &self.place else { return Ok(Vec::new()) };
-        let listed = async {
-            let (mut entries, mut files) = (fs::read_dir(&place.directory).await?, Vec::new());
-            while let Some(entry) = entries.next_entry().await? {
-                // It may be removed meanwhile.
-                let Ok(found) = entry.metadata().await else { continue };
-                files.push(UploadFile {
-                    image_id: entry.file_name().to_string_lossy().into_owned(),
-                    size: found.len(),
-                    modified: found.modified()?,
-                });
-            }
-            Ok(files)
-        };
-        Ok(listed.await.map_err(|error| objects::Error::file(&place.directory, error))?)
+        match &self.store {
+            Some(store) => store.list().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Removes what removals and broken requests left.
+    pub async fn sweep(&self) -> Result<(), Error> {
+        self.store()?.sweep().await
     }
 
     /// Takes the turn to write to the upload of `image`.
@@ -231,58 +261,19 @@ impl Drop for Turn {
     }
 }
 
-/// An upload that is being written.
-struct Part {
-    file: File,
-    path: PathBuf,
-    size: u64,
-    objects: Objects,
-}
-
-impl Part {
-    async fn add(
-        &mut self,
-        mut content: impl Stream<Item = Result<Bytes, Error>> + Unpin,
-        max: u64,
-    ) -> Result<(), Error> {
-        let mut unchecked = 0;
-        while let Some(bytes) = content.next().await {
-            let bytes = bytes?;
-            let added = bytes.len() as u64;
-            if self.size + added > max {
-                return Err(Error::TooLong { max });
-            }
-            unchecked += added;
-            if unchecked >= SPACE_CHECK_BYTES {
-                unchecked = 0;
-                self.objects.check_space()?;
-            }
-            let written = self.file.write_all(&bytes).await;
-            written.map_err(|error| objects::Error::file(&self.path, error))?;
-            self.size += added;
-        }
-        Ok(())
+/// Writes `content`, which has at most `rest` bytes. The whole upload has at most `max`.
+async fn copy(
+    mut content: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+    writer: &mut dyn UploadWriter,
+    mut rest: u64,
+    max: u64,
+) -> Result<(), Error> {
+    while let Some(bytes) = content.next().await {
+        let bytes = bytes?;
+        rest = rest.checked_sub(bytes.len() as u64).ok_or(Error::TooLong { max })?;
+        writer.write(bytes).await?;
     }
-
-    /// Removes what was written from `offset` on.
-    async fn cut(mut self, offset: u64) -> Result<(), Error> {
-        let cut = async {
-            self.file.flush().await?;
-            self.file.set_len(offset).await?;
-            self.file.sync_all().await
-        };
-        Ok(cut.await.map_err(|error| objects::Error::file(&self.path, error))?)
-    }
-
-    /// Makes what was written durable. Returns the bytes of the file.
-    async fn sync(mut self) -> Result<u64, Error> {
-        let synced = async {
-            self.file.flush().await?;
-            self.file.sync_all().await
-        };
-        synced.await.map_err(|error| objects::Error::file(&self.path, error))?;
-        Ok(self.size)
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -300,39 +291,6 @@ mod tests {
     fn open(folder: &Path) -> Uploads {
         let objects = Objects::open(folder).unwrap();
         Uploads::open(folder, objects).unwrap()
-    }
-
-    #[tokio::test]
-    async fn an_upload_goes_on_where_it_ended() {
-        let folder = tempfile::tempdir().unwrap();
-        let uploads = open(folder.path());
-        let broken = content(&["abc"]).chain(stream::iter([Err(Error::Busy)]));
-        assert!(uploads.append("i", 0, broken, 100, None).await.is_err());
-        assert_eq!(uploads.offset("i").await.unwrap(), 3);
-        let wrong = uploads.append("i", 2, content(&["x"]), 100, None).await;
-        assert!(matches!(wrong, Err(Error::Offset { sent: 2, expected: 3 })), "{wrong:?}");
-        assert_eq!(uploads.append("i", 3, content(&["de", "f"]), 6, None).await.unwrap(), 6);
-        let longer = uploads.append("i", 6, content(&["g"]), 6, None).await;
-        assert!(matches!(longer, Err(Error::TooLong { max: 6 })), "{longer:?}");
-        assert_eq!(std::fs::read(folder.path().join("uploads/i")).unwrap(), b"abcdef");
-        assert_eq!(uploads.replace("i", content(&["new"]), 6).await.unwrap(), 3);
-        assert_eq!(std::fs::read(folder.path().join("uploads/i")).unwrap(), b"new");
-    }
-
-    #[tokio::test]
-    async fn bytes_with_another_checksum_are_not_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let uploads = open(folder.path());
-        let sum = |text: &str| digest::digest(&digest::SHA256, text.as_bytes()).as_ref().to_vec();
-        let append = async |offset, text: &'static str, expected: &str| {
-            let checksum = Checksum::new("sha256", sum(expected));
-            uploads.append("i", offset, content(&[text]), 100, checksum).await
-        };
-        assert_eq!(append(0, "abc", "abc").await.unwrap(), 3);
-        assert!(matches!(append(3, "def", "dex").await, Err(Error::Checksum)));
-        assert_eq!(uploads.offset("i").await.unwrap(), 3);
-        assert_eq!(append(3, "def", "def").await.unwrap(), 6);
-        assert!(Checksum::new("md5", Vec::new()).is_none());
     }
 
     #[tokio::test]

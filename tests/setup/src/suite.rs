@@ -16,8 +16,12 @@ use crate::{alone, lab, lanes};
 /// The script that installs the BMCs of the virtual rack.
 const RACK_PEERS: &str = "tests/rack/assets/peers.sh";
 /// The scripts that install other programs below `target`, for tests.
-const PEERS: [&str; 3] =
-    [RACK_PEERS, "services/power/tests/peers.sh", "services/metadata/tests/peers.sh"];
+const PEERS: [&str; 4] = [
+    RACK_PEERS,
+    "services/image/tests/peers.sh",
+    "services/metadata/tests/peers.sh",
+    "services/power/tests/peers.sh",
+];
 
 /// Programs of the virtual rack and of the lab.
 const RACK_PROGRAMS: &[&str] = &["tinwright", "tinwright-worker", "rack"];

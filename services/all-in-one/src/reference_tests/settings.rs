@@ -6,7 +6,7 @@ use super::{Described, cell, name, row};
 use crate::Arguments;
 
 /// Sections of the file, in which keys are flags with the section's name.
-const SECTIONS: [&str; 2] = ["boot", "dhcp"];
+const SECTIONS: [&str; 3] = ["boot", "dhcp", "images"];
 /// Options that are no settings of a site.
 const LEFT_OUT: [&str; 4] = ["help", "help_all", "no_rate_limits", "version"];
 /// Sections that only the file has: their names, and the sources of their keys.

@@ -21,19 +21,23 @@ use super::process::{Place, Process, arguments, soon};
 const DISK_BYTES: usize = (8 << 20) + 512;
 
 /// A server, and files for it.
-struct Site {
-    server: Process,
+pub(super) struct Site {
+    pub(super) server: Process,
     files: tempfile::TempDir,
 }
 
 impl Site {
     async fn start() -> Self {
         let arguments = arguments(&["--images-allow-networks", "127.0.0.0/8"]);
-        let server = Place::new().start(&arguments).await;
+        Self::of(Place::new().start(&arguments).await)
+    }
+
+    /// The site of `server`.
+    pub(super) fn of(server: Process) -> Self {
         Self { server, files: tempfile::tempdir().unwrap() }
     }
 
-    async fn images(&self, tenant: Option<&str>) -> ImageServiceClient<Channel> {
+    pub(super) async fn images(&self, tenant: Option<&str>) -> ImageServiceClient<Channel> {
         let caller = Caller::new(Role::Admin, "person:anna").unwrap();
         let caller = match tenant {
             Some(tenant) => caller.with_tenant(tenant.parse().unwrap()).unwrap(),
@@ -43,34 +47,35 @@ impl Site {
     }
 
     /// Writes a file, and returns its path.
-    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+    pub(super) fn file(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.files.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// Uploads `file` to the image `id` with curl, as an admin of the site. Returns the HTTP status.
-    fn upload(&self, id: &str, file: &Path) -> String {
+    /// Returns curl with a request for `path`, as an admin of the site.
+    pub(super) fn curl(&self, path: &str) -> Command {
         let secrets = self.server.place.secrets();
         let mut command = Command::new("curl");
-        command.args(["--silent", "--show-error", "--write-out", "%{http_code}", "--cacert"]);
+        command.args(["--silent", "--show-error", "--cacert"]);
         command.arg(secrets.join("ca.pem")).arg("--cert").arg(secrets.join("admin.pem"));
-        command.arg("--key").arg(secrets.join("admin-key.pem")).arg("--upload-file").arg(file);
-        let url = format!("https://{}/uploads/{id}", self.server.place.grpc);
-        let output = command.arg(url).output().unwrap();
+        command.arg("--key").arg(secrets.join("admin-key.pem"));
+        command.arg(format!("https://{}{path}", self.server.place.grpc));
+        command
+    }
+
+    /// Uploads `file` to the image `id`. Returns the text of the answer, and the HTTP status.
+    fn upload(&self, id: &str, file: &Path) -> String {
+        let mut command = self.curl(&format!("/uploads/{id}"));
+        command.args(["--write-out", "%{http_code}", "--upload-file"]).arg(file);
+        let output = command.output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// Downloads the content `digest`, as an admin of the site.
-    fn blob(&self, digest: &str) -> Vec<u8> {
-        let secrets = self.server.place.secrets();
-        let mut command = Command::new("curl");
-        command.args(["--silent", "--show-error", "--fail", "--cacert"]);
-        command.arg(secrets.join("ca.pem")).arg("--cert").arg(secrets.join("admin.pem"));
-        command.arg("--key").arg(secrets.join("admin-key.pem"));
-        let url = format!("https://{}/blobs/{digest}", self.server.place.grpc);
-        let output = command.arg(url).output().unwrap();
+    /// Downloads the content `digest`.
+    pub(super) fn blob(&self, digest: &str) -> Vec<u8> {
+        let output = self.curl(&format!("/blobs/{digest}")).arg("--fail").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     }
@@ -105,7 +110,7 @@ impl Site {
 }
 
 /// Returns a disk with a boot sector.
-fn disk() -> Vec<u8> {
+pub(super) fn disk() -> Vec<u8> {
     let mut disk = vec![0; DISK_BYTES];
     disk[..4096].fill(0x5a);
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
@@ -117,11 +122,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-async fn create(
+pub(super) async fn create(
     images: &mut ImageServiceClient<Channel>,
     name: &str,
     source: Source,
@@ -134,7 +139,7 @@ async fn create(
     images.create_image(request).await.unwrap().into_inner().image.unwrap()
 }
 
-fn upload(file_name: &str) -> Source {
+pub(super) fn upload(file_name: &str) -> Source {
     Source::Upload(pb::UploadSource { file_name: file_name.to_owned() })
 }
 
@@ -145,7 +150,7 @@ async fn get(images: &mut ImageServiceClient<Channel>, id: &str) -> Result<pb::I
 }
 
 /// Waits until the image `id` has a state that lasts.
-async fn settled(images: &mut ImageServiceClient<Channel>, id: &str) -> pb::Image {
+pub(super) async fn settled(images: &mut ImageServiceClient<Channel>, id: &str) -> pb::Image {
     soon(async {
         loop {
             let image = get(images, id).await.unwrap();

@@ -23,6 +23,7 @@ mod grant_storm;
 mod granted;
 mod hegel;
 mod history;
+mod image_bucket;
 mod image_build;
 mod images;
 mod kills;
@@ -31,6 +32,9 @@ mod lent;
 mod links;
 mod messages;
 mod monitoring;
+#[path = "../../../image/tests/s3/moto.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod moto;
 mod network;
 mod order_storm;
 mod outage;

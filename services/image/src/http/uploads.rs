@@ -11,15 +11,11 @@ use store::records::Selector;
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::ImageState;
 use tinwright::{ImageId, TenantName};
-use tokio_util::io::ReaderStream;
 
 use super::slots::{UploadSlot, UploadSlots};
 use super::{ServedContent, response, tus};
 use crate::error::Error;
 use crate::owner;
-
-/// Bytes that are read of a file at once.
-const READ_BYTES: usize = 256 << 10;
 
 /// What requests are answered from.
 #[derive(Clone, Debug)]
@@ -121,9 +117,8 @@ pub(super) async fn read(
     Path(id): Path<String>,
 ) -> Result<Response, Error> {
     let image = doors.image(&id, None).await?;
-    let size = doors.content.uploads.offset(&image.id).await?;
-    let file = doors.content.uploads.read(&image.id).await?;
-    let body = Body::from_stream(ReaderStream::with_capacity(file, READ_BYTES));
+    let (size, content) = doors.content.uploads.read(&image.id).await?;
+    let body = Body::from_stream(content);
     Ok(([(header::CONTENT_LENGTH, size.to_string())], body).into_response())
 }
 

@@ -55,6 +55,6 @@ async fn a_site_without_an_object_store_says_so() {
     assert_eq!(site.put_blob(&digest, "x").await.status, StatusCode::SERVICE_UNAVAILABLE);
     let found = get(&site, &digest, "").await;
     assert_eq!(found.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(String::from_utf8_lossy(&found.body).contains("images.directory"));
+    assert!(String::from_utf8_lossy(&found.body).contains("images.s3_url"));
     site.pass(Duration::from_secs(1)).await;
 }

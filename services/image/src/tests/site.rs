@@ -33,7 +33,7 @@ use tower::ServiceExt as _;
 use super::holders::FakeHolders;
 use crate::blobs::hex;
 use crate::holders::Holders;
-use crate::{Api, CalledServices, Settings};
+use crate::{Api, CalledServices, ContentStore, Settings};
 
 /// Name of the builder.
 pub(super) const BUILDER: &str = "builder-1";
@@ -84,6 +84,8 @@ pub(super) struct Site {
     pub(super) api: Api,
     pub(super) clock: Clock,
     pub(super) directory: TempDir,
+    pub(super) store: Arc<MemoryStore>,
+    settings: Settings,
     services: LocalServices,
     pub(super) http: Router,
     /// What is about to use images.
@@ -93,32 +95,43 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// A site with an object store.
+    /// A site with a directory for objects.
     pub(super) fn new() -> Self {
-        Self::start(true)
+        let directory = tempfile::tempdir().unwrap();
+        let content = Some(ContentStore::Directory(directory.path().to_owned()));
+        let settings = Settings { content, max_upload_bytes: 1000, ..Settings::default() };
+        Self { directory, ..Self::with(settings) }
     }
 
     /// A site without an object store.
     pub(super) fn without_store() -> Self {
-        Self::start(false)
+        Self::with(Settings::default())
     }
 
-    fn start(has_store: bool) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let stop = CancellationToken::new();
+    /// A site with the object store `content`.
+    pub(super) fn on(content: ContentStore) -> Self {
+        Self::with(Settings { content: Some(content), ..Settings::default() })
+    }
+
+    fn with(settings: Settings) -> Self {
         // Files have the system's time. The clock is moved on from there.
         let clock = Clock::manual(Clock::system().wall());
-        let settings = Settings {
-            directory: has_store.then(|| directory.path().to_owned()),
-            max_upload_bytes: 1000,
-            ..Settings::default()
-        };
+        Self::start(Arc::new(MemoryStore::default()), settings, clock)
+    }
+
+    /// Starts another process of the site.
+    pub(super) fn twin(&self) -> Self {
+        Self::start(self.store.clone(), self.settings.clone(), self.clock.clone())
+    }
+
+    fn start(store: Arc<MemoryStore>, settings: Settings, clock: Clock) -> Self {
+        let stop = CancellationToken::new();
         let identity = Channel::to(Routes::new(TenantServiceServer::new(FakeTenants)));
-        let store = Arc::new(MemoryStore::default());
         let holders = FakeHolders::default();
         let Holders { instance, workflow } = holders.holders();
         let peers = CalledServices { identity, instance, workflow };
-        let api = Api::open(store, peers, &settings, clock.clone(), stop.clone()).unwrap();
+        let api = Api::open(store.clone(), peers, &settings, clock.clone(), stop.clone());
+        let api = api.unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(hosted::follow(&api, &stop));
         let services = LocalServices::of(api.routes().into_axum_router());
@@ -126,7 +139,9 @@ impl Site {
         Self {
             api,
             clock,
-            directory,
+            directory: tempfile::tempdir().unwrap(),
+            store,
+            settings,
             services,
             http,
             holders,
