@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 13] = [
+const LIBRARIES: [(&str, &[&str]); 14] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
@@ -20,12 +20,13 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
     ("mounts", &[]),
     ("containers", &[]),
     ("disk-images", &[]),
+    ("image-signature", &[]),
     ("sandbox", &["containers"]),
     ("yaml", &[]),
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 14] = [
+const SERVICE_LIBRARIES: [&str; 15] = [
     "actions",
     "fleet",
     "dhcp",
@@ -35,6 +36,7 @@ const SERVICE_LIBRARIES: [&str; 14] = [
     "mounts",
     "containers",
     "disk-images",
+    "image-signature",
     "machine",
     "pinned-tls",
     "sandbox",
@@ -58,7 +60,8 @@ const STORELESS: [&str; 11] = [
     "gateway",
 ];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 6] = ["actions", "dhcp", "tftp", "syslog", "imageapi", "yaml"];
+const PURE: [&str; 7] =
+    ["actions", "dhcp", "tftp", "syslog", "image-signature", "imageapi", "yaml"];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];

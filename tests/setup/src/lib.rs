@@ -68,6 +68,7 @@ const PACKAGES: &[&str] = &[
     "isc-dhcp-relay",
     "kea-admin",
     "libwrap0",
+    "minisign",
     "ndisc6",
     "nfs-ganesha",
     "nfs-ganesha-vfs",

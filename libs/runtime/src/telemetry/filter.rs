@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 33] = [
+const OWN_CRATES: [&str; 34] = [
     "actions",
     "address",
     "all_in_one",
@@ -26,6 +26,7 @@ const OWN_CRATES: [&str; 33] = [
     "hardware",
     "identity",
     "image",
+    "image_signature",
     "imageapi",
     "instance",
     "machine",
