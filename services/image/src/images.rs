@@ -19,7 +19,7 @@ use crate::holders::Holders;
 use crate::kinds::{
     BLOB_INDEX, BuildKind, FAMILY_INDEX, ImageKind, NAME_INDEX, blobs_of, of_tenant,
 };
-use crate::{lifecycle, owner, source};
+use crate::{lifecycle, owner, signatures, source};
 
 /// Maximum length of a description in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 1024;
@@ -159,6 +159,29 @@ impl Images {
         Err(Error::Busy)
     }
 
+    /// Adds the signature `text` to an image that a caller limited to `tenant` owns.
+    pub async fn add_signature(
+        &self,
+        id: ImageId,
+        text: &str,
+        tenant: Option<&TenantName>,
+    ) -> Result<pb::Image, Error> {
+        for _ in 0..MAX_REPETITIONS {
+            let image = self.find(&Selector::Id(id.to_string()), tenant).await?;
+            owner::check_owned(&image, tenant)?;
+            let signature = signatures::parse(text)?;
+            let signed = signatures::added(&image, &signature, self.clock.wall())?;
+            if signed == image {
+                return Ok(image);
+            }
+            match self.replace(image, signed).await {
+                Err(error) if error.is_conflict() => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Error::Busy)
+    }
+
     /// Deletes `image`, unless something is about to use it (`runtime::images`).
     async fn delete_unused(
         &self,
@@ -267,8 +290,13 @@ impl Edit for Images {
         &self.clock
     }
 
-    fn checked(&self, image: pb::Image, _: Option<&pb::Image>) -> Result<pb::Image, Violations> {
-        checked(image)
+    fn checked(&self, image: pb::Image, old: Option<&pb::Image>) -> Result<pb::Image, Violations> {
+        let mut image = checked(image)?;
+        if old.is_some_and(|old| old.name != image.name) {
+            // They are of the former name.
+            image.signatures.clear();
+        }
+        Ok(image)
     }
 
     async fn before_create(&self, image: &mut pb::Image) -> Result<Change, Error> {

@@ -9,6 +9,7 @@
 //! - [`api`]: the gRPC services, and [`http`]: content over HTTP; they decide nothing.
 //! - [`images`], [`builds`]: the records, of the [`kinds`]. [`lifecycle`]: their states as values; no I/O.
 //! - [`imports`]: uploads, until their build begins.
+//!   [`signatures`]: of images; the service has no keys.
 //! - [`holders`]: what is about to use an image, so that it cannot be deleted.
 //! - [`publish`]: the end of a build that makes its image READY.
 //! - [`blobs`]: content by its digest, and the records that name its objects.
@@ -59,6 +60,7 @@ pub mod publish;
 pub mod reconcile;
 mod s3;
 mod settings;
+mod signatures;
 mod source;
 mod stored;
 #[cfg(test)]

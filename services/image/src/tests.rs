@@ -12,5 +12,6 @@ mod interleavings;
 mod lifecycle;
 #[path = "../tests/s3/moto.rs"]
 mod moto;
+mod signatures;
 mod site;
 mod uploads;

@@ -145,6 +145,7 @@ const REASONS: &[(&str, &str)] = &[
     ("TENANT_IN_USE", "the tenant has objects"),
     ("TOO_LATE", "the workflow's outcome is decided, or its machine leaves the last boot already"),
     ("TOO_MANY_ATTACHED", "the instance has as many grants as an instance may have"),
+    ("TOO_MANY_SIGNATURES", "the image has as many signatures as an image may have"),
     ("WORKFLOW", "a workflow of the machine has not ended"),
     ("ZONE_IN_USE", "machines stand in the zone"),
 ];

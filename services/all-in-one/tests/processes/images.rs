@@ -268,6 +268,8 @@ async fn equal_content_of_two_tenants_is_stored_once_and_neither_sees_the_others
     assert_eq!(get(&mut of_other, &acme.id).await, Err(Code::NotFound));
     let delete = pb::DeleteImageRequest { id: acme.id.clone(), revision: 0 };
     assert_eq!(of_other.delete_image(delete).await.unwrap_err().code(), Code::NotFound);
+    let sign = pb::AddSignatureRequest { image_id: acme.id.clone(), text: "x".into() };
+    assert_eq!(of_other.add_signature(sign).await.unwrap_err().code(), Code::NotFound);
     drop(site.server.terminate());
 }
 

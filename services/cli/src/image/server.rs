@@ -2,10 +2,11 @@
 //!
 //! - [`create`]: uploads and imports; [`fetch`]: images of publishers; [`upload`]: sends a file, by tus; [`wait`]: shows the work on
 //!   an image until it is ready.
-//! - [`update`]: changes of the settings.
+//! - [`update`]: changes of the settings. [`sign`]: signatures.
 
 mod create;
 pub(super) mod fetch;
+mod sign;
 mod update;
 mod upload;
 mod wait;
@@ -27,6 +28,10 @@ pub enum ServerImageCommand {
     Import(Box<create::ImportImage>),
     /// Change the settings that are given
     Update(Box<update::UpdateImage>),
+    /// Add a signature to an image, so that machines with its key install it
+    Sign(Box<sign::SignImage>),
+    /// Verify that an image is signed by one of the given keys
+    Verify(Box<sign::VerifyImage>),
     /// Commands that every resource has
     #[command(flatten)]
     Resource(ResourceCommand<pb::Image>),
@@ -75,6 +80,8 @@ pub async fn run(command: ServerImageCommand, io: &mut Io<'_>) -> anyhow::Result
             let (image, paths) = update.write(stored)?;
             resource::print(&[image.change(io.channel, paths).await?], output, io).await
         }
+        ServerImageCommand::Sign(sign) => Box::pin(sign.run(io)).await,
+        ServerImageCommand::Verify(verify) => Box::pin(verify.run(io)).await,
         ServerImageCommand::Resource(command) => {
             if let ResourceCommand::Delete { names, .. } = &command {
                 for name in names {

@@ -1,6 +1,7 @@
 //! Images of the server: what commands send, uploads with broken connections, and waiting.
 
 mod server;
+mod signatures;
 
 use server::{Images, image};
 use tinwright::image::v1 as pb;

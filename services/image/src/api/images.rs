@@ -101,6 +101,18 @@ impl ImageService for Api {
     ) -> Result<Response<Self::WatchImagesStream>, Status> {
         nouns::watch(&self.image_mirror, &self.stop, request)
     }
+
+    #[tracing::instrument(skip_all, fields(image.id = request.get_ref().image_id))]
+    async fn add_signature(
+        &self,
+        request: Request<pb::AddSignatureRequest>,
+    ) -> Result<Response<pb::AddSignatureResponse>, Status> {
+        let tenant = access::tenant(&request).cloned();
+        let pb::AddSignatureRequest { image_id, text } = request.into_inner();
+        let id = Violations::parse("image_id", &image_id)?;
+        let image = self.images.add_signature(id, &text, tenant.as_ref()).await?;
+        Ok(Response::new(pb::AddSignatureResponse { image: Some(image) }))
+    }
 }
 
 impl Api {

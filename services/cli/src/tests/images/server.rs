@@ -79,6 +79,11 @@ impl Images {
         self.stored().created.clone()
     }
 
+    /// Returns the signatures of the image.
+    pub(super) fn signatures(&self) -> Vec<pb::ImageSignature> {
+        self.stored().image.clone().unwrap().signatures
+    }
+
     /// Returns the calls since the last time, except those of creations and look-ups.
     pub(super) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.stored().calls)
@@ -251,6 +256,18 @@ fake! {
             let call = format!("update {paths} at {}: {:?}", image.revision, image.labels);
             self.stored().calls.push(call);
             Ok(Response::new(pb::UpdateImageResponse { image: Some(image) }))
+        }
+
+        async fn add_signature(
+            &self,
+            request: Request<pb::AddSignatureRequest>,
+        ) -> Result<Response<pb::AddSignatureResponse>, Status> {
+            let pb::AddSignatureRequest { image_id, text } = request.into_inner();
+            assert_eq!(image_id, ID);
+            let mut stored = self.stored();
+            let signature = pb::ImageSignature { text, ..pb::ImageSignature::default() };
+            stored.image.as_mut().unwrap().signatures.push(signature);
+            Ok(Response::new(pb::AddSignatureResponse { image: stored.image.clone() }))
         }
 
         async fn delete_image(
