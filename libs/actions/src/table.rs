@@ -80,6 +80,17 @@ const PROGRESS: Variable = optional(
     "interval between reports of progress, in whole seconds, at least 1",
 );
 
+const IMG_NAME: Variable = optional(
+    "IMG_NAME",
+    "",
+    "name of the image; required on a machine that installs signed images only",
+);
+const IMG_SIGNATURE: Variable = optional(
+    "IMG_SIGNATURE",
+    "",
+    "signatures of the image, as `minisign` writes them, one after another, or base64 of that; required on such a machine",
+);
+
 /// Reads the instance's metadata, in which the disks are described.
 const STORAGE: &[Variable] = &[
     unless(&["TEST"], "MIRROR_HOST", "host name or address of the metadata server"),
@@ -95,6 +106,8 @@ const ARCHIVE2DISK: &[Variable] = &[
         "ARCHIVE_TYPE",
         "`targz`: the archive must be compressed; `tar`: it is decompressed if its first bytes show a known format",
     ),
+    IMG_NAME,
+    IMG_SIGNATURE,
     required("DEST_DISK", "partition to which it is extracted"),
     FS_TYPE,
     optional("DEST_PATH", "the root directory", "directory in the file system, created if missing"),
@@ -154,6 +167,8 @@ const IMAGE2DISK: &[Variable] = &[
         "URL of the map of the image in `IMG_URL`, or a path on the boot server: only blocks that the disk lacks are downloaded",
     ),
     optional("IMG_MAP_SHA256", "", "SHA-256 of the map; required with `IMG_MAP`"),
+    IMG_NAME,
+    IMG_SIGNATURE,
     required("DEST_DISK", "disk, partition or file to which it is written; it must exist"),
     optional(
         "COMPRESSED",

@@ -28,7 +28,10 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use flavour::Flavour;
 use image::{Initramfs, Inputs, Published};
+use image_signature::PublicKeys;
 use kernel::Kernel;
+
+use crate::input;
 
 /// Commands on the installation environment.
 #[derive(Debug, clap::Subcommand)]
@@ -59,6 +62,9 @@ pub struct BuildOptions {
     /// Use this unpacked kernel package instead; depmod must have been run
     #[arg(long, value_name = "DIR")]
     kernel_root: Option<PathBuf>,
+    /// Install only images that the key in this file of minisign signed; may be repeated
+    #[arg(long = "image-key", value_name = "FILE")]
+    image_keys: Vec<PathBuf>,
     /// Build for machines with this architecture
     #[arg(long, default_value = "x86_64", value_parser = ["x86_64"])]
     architecture: String,
@@ -80,6 +86,10 @@ pub fn run(command: OsieCommand) -> anyhow::Result<()> {
     }
     for (module, reason) in initramfs.missing_modules() {
         println!("without {module} ({reason}): not in this kernel");
+    }
+    if let Ok(keys) = PublicKeys::parse(&inputs.image_keys) {
+        let ids: Vec<_> = keys.ids().map(|id| id.to_string()).collect();
+        println!("images need a signature of {}", ids.join(" or "));
     }
     if !initramfs.authorities {
         println!("without public authorities: {} is missing", inputs.authorities.display());
@@ -104,7 +114,25 @@ fn inputs(options: &BuildOptions) -> anyhow::Result<Inputs> {
     let authorities = "/etc/ssl/certs/ca-certificates.crt".into();
     let (busybox, mke2fs) = ("/bin/busybox".into(), "/usr/sbin/mke2fs".into());
     let (flavour, open_iscsi) = (options.flavour, "/usr/sbin".into());
-    Ok(Inputs { flavour, kernel, program, busybox, authorities, mke2fs, open_iscsi })
+    let image_keys = image_keys(options)?;
+    Ok(Inputs { flavour, kernel, program, busybox, authorities, mke2fs, open_iscsi, image_keys })
+}
+
+/// Returns the files of the public keys, one after another.
+fn image_keys(options: &BuildOptions) -> anyhow::Result<String> {
+    let is_worker = options.flavour == Flavour::Install;
+    anyhow::ensure!(
+        is_worker || options.image_keys.is_empty(),
+        "--image-key: nodes install no images"
+    );
+    let mut keys = String::new();
+    for path in &options.image_keys {
+        let text = input::text(path)?;
+        PublicKeys::parse(&text).with_context(|| path.display().to_string())?;
+        keys.push_str(text.trim_end());
+        keys.push('\n');
+    }
+    Ok(keys)
 }
 
 /// Publishes both files, each atomically. A machine that fetches one before and one after finds no modules for its kernel,

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `ARCHIVE_URL` | required; `http` or `https` |
 //! | `ARCHIVE_TYPE` | required; `targz`: must be compressed; `tar`: decompressed if its first bytes show a known format |
+//! | `IMG_NAME`, `IMG_SIGNATURE` | required on a machine with [keys](crate::image_keys): [`signed`] checks the file first |
 //! | `DEST_DISK` | required; the partition |
 //! | `FS_TYPE` | its type; default: any that the kernel supports |
 //! | `DEST_PATH` | directory in the file system, created if missing; default: the root directory |
@@ -25,6 +26,7 @@
 mod extract;
 mod fields;
 mod member;
+mod signed;
 mod stream;
 mod target;
 
@@ -35,15 +37,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use image_signature::SignedImage;
 use reqwest::Url;
 use tokio::sync::mpsc;
 
 use crate::checksum::Checksum;
 use crate::context::Context;
-use crate::download::{self, Download, RetryPolicy, redacted};
+use crate::download::{self, RetryPolicy, redacted};
 use crate::environment::{self, Environment};
 use crate::error::{self, joined};
-use crate::fetch::{self, DownloadSum};
+use crate::fetch::{self, DownloadSum, Rest};
+use crate::image_keys;
 use crate::mounted_root::{TargetFilesystem, View};
 use crate::progress::{Meter, Phase, Report};
 use crate::unpack::{Decompress, Unpacker};
@@ -90,10 +94,12 @@ struct ArchiveOptions {
     path: PathBuf,
     checksum: Option<Checksum>,
     retry: RetryPolicy,
+    /// What is signed of the archive, on a machine that installs signed images only.
+    signed: Option<SignedImage>,
 }
 
 impl ArchiveOptions {
-    fn parse(environment: &Environment, context: &Context) -> Result<Self, environment::Error> {
+    fn parse(environment: &Environment, context: &Context) -> Result<Self, error::Error> {
         let retry = &context.retry_policy;
         let give_up_after = match environment.minutes("HTTP_CLIENT_TIMEOUT_MINUTES")? {
             None => retry.give_up_after,
@@ -114,6 +120,7 @@ impl ArchiveOptions {
             path: PathBuf::from("/").join(path),
             checksum: checksum(environment)?,
             retry: RetryPolicy { give_up_after, ..retry.clone() },
+            signed: image_keys::signed_image(environment, context, None)?,
         })
     }
 }
@@ -133,20 +140,28 @@ pub(crate) async fn run(environment: &Environment, context: &Context) -> Result<
     let options = ArchiveOptions::parse(environment, context)?;
     let meter = Meter::new(context.progress.clone(), Duration::ZERO);
     let (url, retry) = (options.url.clone(), options.retry.clone());
-    let file = fetch::open(url, retry, &meter, context).await?;
-    run_stages(options, context, file, &meter).await
+    let (download, head) = fetch::open(url, retry, &meter, context).await?;
+    let total = download.length();
+    let rest = match &options.signed {
+        None => Rest::Download(Box::new(download)),
+        Some(signed) => {
+            let url = redacted(&options.url);
+            signed::check(signed, &url, download, &head, &context.stop).await?
+        }
+    };
+    run_stages(options, context, (head, rest, total), &meter).await
 }
 
 /// Runs the three stages to their end, then compares the checksums.
 async fn run_stages(
     options: ArchiveOptions,
     context: &Context,
-    (download, head): (Download, Bytes),
+    (head, rest, total): (Bytes, Rest, Option<u64>),
     meter: &Meter,
 ) -> Result<(), error::Error> {
-    let ArchiveOptions { url, decompress, filesystem, path, checksum, retry: _ } = options;
+    let ArchiveOptions { url, decompress, filesystem, path, checksum, .. } = options;
     let unpacker = Arc::new(Unpacker::new(&url, &head, decompress)?);
-    let (total, downloaded) = (download.length(), Arc::new(AtomicU64::new(0)));
+    let downloaded = Arc::new(AtomicU64::new(0));
     let (chunks_in, chunks_out) = mpsc::channel(fetch::MAX_QUEUED_CHUNKS);
     let (pieces_in, pieces_out) = mpsc::channel(stream::MAX_QUEUED_PIECES);
     let decompressing =
@@ -161,7 +176,7 @@ async fn run_stages(
         target::enter(&path)?;
         extract(tar, report)
     });
-    let fetching = fetch::run(download, head, chunks_in, checksum.as_ref(), &context.stop);
+    let fetching = fetch::run(rest, head, chunks_in, checksum.as_ref(), &context.stop);
     let (fetched, decompressed, extracted) =
         tokio::join!(fetching, joined(decompressing), extracting);
     // If several stages fail, the first stage has the cause. `Stopped` is no cause: it means that the next stage failed.

@@ -163,9 +163,11 @@ mod tests {
     fn the_code_of_an_action_reads_only_variables_that_the_table_has() {
         for (image, command, source) in [
             ("archive2disk", "", include_str!("archive2disk.rs")),
+            ("archive2disk", "", include_str!("image_keys.rs")),
             ("cexec", "", include_str!("cexec.rs")),
             ("grub2disk", "", include_str!("grub2disk.rs")),
             ("image2disk", "", include_str!("image2disk/options.rs")),
+            ("image2disk", "", include_str!("image_keys.rs")),
             ("kexec", "", include_str!("kexec.rs")),
             ("rootio", "partition", include_str!("rootio.rs")),
             ("rootio", "partition", include_str!("rootio/metadata.rs")),

@@ -47,6 +47,16 @@ impl Checksum {
         Self(hex(&digest))
     }
 
+    /// Returns the digits.
+    pub(crate) fn hex(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the digits, if this is a SHA-256.
+    pub(crate) fn as_sha256(&self) -> Option<&str> {
+        (self.0.len() == SHA256_DIGITS).then_some(&self.0)
+    }
+
     /// Compares this checksum with `sum`, taken over `bytes`.
     pub(crate) fn check(&self, sum: Sum, bytes: &'static str) -> Result<(), Mismatch> {
         self.require(sum.finish(), bytes)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use image_signature::PublicKeys;
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +46,8 @@ pub struct Context {
     pub roots: Vec<Vec<u8>>,
     /// The server that this machine was booted from. URLs in variables may be paths on it.
     pub boot_server: Option<Url>,
+    /// Keys of which an image needs a signature. None: images need none.
+    pub image_keys: Option<PublicKeys>,
     /// Default retry policy of downloads. Variables may override it.
     pub retry_policy: RetryPolicy,
 }

@@ -60,10 +60,27 @@ pub(crate) async fn open(
     context.stop.run_until_cancelled(opening).await.ok_or(Error::Cancelled)?
 }
 
-/// Sends `head` and the rest of `download` to the next stage. A failure is also sent there, so that it is not mistaken
+/// The bytes of a file, behind those that were read already.
+pub(crate) enum Rest {
+    /// They are still downloaded.
+    Download(Box<Download>),
+    /// They are in memory.
+    Memory(std::vec::IntoIter<Bytes>),
+}
+
+impl Rest {
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        match self {
+            Self::Download(download) => Ok(download.next().await?),
+            Self::Memory(chunks) => Ok(chunks.next()),
+        }
+    }
+}
+
+/// Sends `head` and `rest` to the next stage. A failure is also sent there, so that it is not mistaken
 /// for the end of the file.
 pub(crate) async fn run(
-    mut download: Download,
+    mut rest: Rest,
     head: Bytes,
     chunks: mpsc::Sender<io::Result<Bytes>>,
     checksum: Option<&Checksum>,
@@ -78,8 +95,8 @@ pub(crate) async fn run(
         if chunks.send(Ok(bytes)).await.is_err() {
             return Ok(DownloadSum(None)); // The next stage failed, and reports the cause.
         }
-        let read = stop.run_until_cancelled(download.next()).await;
-        next = read.ok_or(Error::Cancelled).and_then(|read| read.map_err(Error::from));
+        let read = stop.run_until_cancelled(rest.next()).await;
+        next = read.unwrap_or(Err(Error::Cancelled));
     }
     match next {
         Ok(_) => Ok(DownloadSum(sum)),

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `IMG_URL` | required; `http` or `https`, or a path on the boot server |
 //! | `IMG_MAP`, `IMG_MAP_SHA256` | URL of the image's map, and its checksum: [`mapped`] writes the image instead |
+//! | `IMG_NAME`, `IMG_SIGNATURE` | required on a machine with [keys](crate::image_keys), and then `IMG_MAP`, too |
 //! | `DEST_DISK` | required; an existing disk, partition or file |
 //! | `COMPRESSED` | true: must be compressed; false: written as it is; default: decompressed if its first bytes show a known format |
 //! | `IMG_SHA256`, `IMG_CHECKSUM` | `sha256:…` or `sha512:…` of the **downloaded** file, before decompression |
@@ -48,7 +49,7 @@ use crate::disk::block::Block;
 use crate::download::{self, Download};
 use crate::environment::Environment;
 use crate::error::{Error, joined};
-use crate::fetch;
+use crate::fetch::{self, Rest};
 use crate::progress::Meter;
 use crate::unpack::Unpacker;
 use options::ImageOptions;
@@ -104,8 +105,8 @@ async fn run_stages(
     let writing =
         tokio::task::spawn_blocking(move || writer.run(blocks).map(|written| (writer, written)));
 
-    let fetched =
-        fetch::run(download, head, chunks_in, options.checksum.as_ref(), &context.stop).await;
+    let rest = Rest::Download(Box::new(download));
+    let fetched = fetch::run(rest, head, chunks_in, options.checksum.as_ref(), &context.stop).await;
     let (decompressed, written) = tokio::join!(joined(decompressing), joined(writing));
     // If several stages fail, the first stage has the cause. `Stopped` is no cause: it means that the last stage failed.
     let sum = fetched?;

@@ -17,7 +17,7 @@
 //!
 //! - [`builtin`]: the table of built-in actions, and finding one by image reference.
 //! - [`context`]: inputs and outcomes of actions; [`action`]: running one; [`reaction`]: the command after a failed one.
-//! - [`environment`]: the variables of an action, validated.
+//! - [`environment`]: the variables of an action, validated. [`image_keys`]: signatures of images.
 //! - [`progress`]: progress reports.
 //! - [`inventory`]: the parts of this machine; [`lldp`]: its neighbours on the network.
 //!
@@ -42,6 +42,7 @@ mod error;
 mod fetch;
 mod grub2disk;
 mod image2disk;
+pub mod image_keys;
 pub mod inventory;
 mod kexec;
 pub mod lldp;

@@ -9,6 +9,7 @@
 //! /lib/modules/VERSION/            the included modules, and an index of only these
 //! /etc/modules                     modules to load at start
 //! /etc/ssl/certs/                  certificate authorities for image servers
+//! /etc/tinwright/image-keys        keys of which images need a signature, if there are any; not for nodes
 //! ```
 //!
 //! Programs are included unchanged: stripping worker and node agent is up to their own build.
@@ -18,6 +19,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use image_signature::KEYS_PATH;
 use sha2::{Digest as _, Sha256};
 
 use super::archive::Archive;
@@ -44,6 +46,9 @@ pub(super) struct Inputs {
     pub(super) mke2fs: PathBuf,
     /// The directory of iscsid and iscsiadm.
     pub(super) open_iscsi: PathBuf,
+    /// Files of public keys, one after another: the worker installs only images that one of them
+    /// signed. Empty: all images.
+    pub(super) image_keys: String,
 }
 
 /// A packed initramfs.
@@ -88,6 +93,9 @@ impl Inputs {
         let authorities = self.authorities.exists();
         if authorities {
             tree.file("etc/ssl/certs/ca-certificates.crt", read(&self.authorities)?);
+        }
+        if !self.image_keys.is_empty() {
+            tree.file(KEYS_PATH, self.image_keys.as_str());
         }
         let ext4 = match self.flavour {
             Flavour::Install => self.add_mke2fs(&mut tree)?,

@@ -89,6 +89,7 @@ fn refused(worker: &str, busybox: &str) -> String {
         authorities: none.clone(),
         mke2fs: none.clone(),
         open_iscsi: none,
+        image_keys: String::new(),
     };
     failure::line(&inputs.initramfs().unwrap_err())
 }
@@ -101,6 +102,34 @@ fn programs_that_cannot_run_on_the_machine_are_refused() {
     assert_eq!(refused("/bin/busybox", "/nowhere"), error);
     let error = "/bin/bash needs a loader and libraries: install busybox-static";
     assert_eq!(refused("/bin/busybox", "/bin/bash"), error);
+}
+
+#[test]
+fn keys_of_images_are_in_the_image_and_others_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    lay_out(&path("root"), KERNEL.iter(), SystemTime::now());
+    let key = "RWRtR5I6gJhlWUJEZQxK9EgQ8142Fq4V9su8H3EToWnoflmVuVQbwNcP";
+    let other = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+    let text = |key: &str| format!("untrusted comment: minisign public key\n{key}");
+    std::fs::write(path("a.pub"), text(key)).unwrap();
+    std::fs::write(path("b.pub"), text(other) + "\n").unwrap();
+    let (root, a, b) = (path("root"), path("a.pub"), path("b.pub"));
+    let worker = Path::new("/bin/busybox");
+    let options = [("--kernel-root", &*root), ("--worker", worker), ("--image-key", &a)];
+    build(&path("out"), &[&options[..], &[("--image-key", &b)]].concat()).unwrap();
+    let packed = std::fs::read(path("out/initramfs-x86_64")).unwrap();
+    let unpacked = zstd::decode_all(packed.as_slice()).unwrap();
+    let holds = |text: &str| unpacked.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(holds("etc/tinwright/image-keys\0"));
+    assert!(holds(&format!("{}\n{}\n", text(key), text(other))));
+    let options = [("--kernel-root", &*root), ("--worker", worker), ("--image-key", worker)];
+    assert!(build(&path("out"), &options).is_err());
+    let node = Path::new("node");
+    let options = [("--flavour", node), ("--node-agent", worker), ("--image-key", &*a)];
+    let options = [&options[..], &[("--kernel-root", &*root)]].concat();
+    let error = failure::line(&build(&path("out"), &options).unwrap_err());
+    assert_eq!(error, "--image-key: nodes install no images");
 }
 
 #[test]

@@ -13,10 +13,12 @@ const MIN_LIMIT_BYTES: u64 = 8 << 20;
 
 /// Returns the largest window in bytes that is allowed on this machine now; a power of two.
 pub(crate) fn limit() -> u64 {
-    fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| free(&text))
-        .map_or(MAX_WINDOW_BYTES, bounded)
+    free_memory().map_or(MAX_WINDOW_BYTES, bounded)
+}
+
+/// Returns the bytes of memory that are available without swapping, if the kernel says so.
+pub(crate) fn free_memory() -> Option<u64> {
+    free(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
 /// Returns half of `free` bytes, within the limits, rounded down to a power of two: zstd takes no other limit.

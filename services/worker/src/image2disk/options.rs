@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use image_signature::SignedImage;
 use reqwest::Url;
 
 use crate::checksum::Checksum;
 use crate::context::Context;
 use crate::download::{self, RetryPolicy};
 use crate::environment::{self, Environment};
+use crate::error::Error;
+use crate::image_keys;
 use crate::unpack::Decompress;
 
 /// Form of checksums in variables.
@@ -19,6 +22,8 @@ pub(super) struct ImageOptions {
     pub(super) url: Url,
     /// The map of the image. None: the image is written from its first byte to its last.
     pub(super) map: Option<MapOptions>,
+    /// What is signed of the image, on a machine that installs signed images only.
+    pub(super) signed: Option<SignedImage>,
     pub(super) disk: PathBuf,
     pub(super) decompress: Decompress,
     pub(super) checksum: Option<Checksum>,
@@ -38,16 +43,14 @@ pub(super) struct MapOptions {
 }
 
 impl ImageOptions {
-    pub(super) fn parse(
-        environment: &Environment,
-        context: &Context,
-    ) -> Result<Self, environment::Error> {
+    pub(super) fn parse(environment: &Environment, context: &Context) -> Result<Self, Error> {
         let sha256 = environment.parsed("IMG_SHA256", CHECKSUM)?;
         let map = MapOptions::parse(environment, context)?;
         Ok(Self {
             url: download::url(environment, "IMG_URL", context.boot_server.as_ref())?,
             disk: environment.required("DEST_DISK")?.into(),
             decompress: decompress(environment, map.is_some())?,
+            signed: signed(environment, context, map.as_ref())?,
             map,
             checksum: environment.parsed("IMG_CHECKSUM", CHECKSUM)?.or(sha256),
             is_any: environment.boolean("IMG_ANY_CONTENT")?.unwrap_or_default(),
@@ -76,6 +79,22 @@ impl MapOptions {
                 Ok(Some(Self { url, checksum }))
             }
         }
+    }
+}
+
+/// Returns what is signed of the image. An image without a map would be written before its digest is
+/// known, so a machine with keys refuses it.
+fn signed(
+    environment: &Environment,
+    context: &Context,
+    map: Option<&MapOptions>,
+) -> Result<Option<SignedImage>, Error> {
+    let digest = map.map(|map| image_keys::sha256("IMG_MAP_SHA256", &map.checksum));
+    let digest = digest.transpose()?;
+    let signed = image_keys::signed_image(environment, context, digest)?;
+    match (&signed, map) {
+        (Some(_), None) => Err(image_keys::Error::NoMap.into()),
+        (Some(_), Some(_)) | (None, _) => Ok(signed),
     }
 }
 

@@ -17,6 +17,7 @@ mod random_images;
 mod refusals;
 mod resuming;
 mod rootio;
+mod signed;
 mod site;
 mod tables;
 mod trailing;
@@ -64,6 +65,7 @@ fn context() -> (Context, Arc<Recorder>) {
         stop: CancellationToken::new(),
         roots: Vec::new(),
         boot_server: None,
+        image_keys: None,
         retry_policy: retry_policy(),
     };
     (context, recorder)

@@ -24,13 +24,14 @@ mod power;
 mod session;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{self, ExitCode};
 use std::thread;
 
 use anyhow::Context as _;
 use clap::Parser;
+use image_signature::PublicKeys;
 use machine::boot_parameters::BootParameters;
 use machine::control_plane::{ControlPlane, ControlPlaneClient};
 use machine::identity::MachineIdentity;
@@ -144,6 +145,7 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     };
     let roots = trust::image_roots(&arguments.roots, &authority)
         .with_context(|| arguments.roots.display().to_string())?;
+    let image_keys = image_keys()?;
     let plane = ControlPlane { servers: boot.servers.clone(), authority };
     let link = ControlPlaneClient::new(plane)?;
     let (token, clock) = (&boot.boot_token, Clock::system());
@@ -167,6 +169,7 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
         holder,
         hardware_id,
         roots,
+        image_keys,
         boot_server: boot.boot_url.clone(),
         power,
         machine,
@@ -180,6 +183,17 @@ async fn serve(arguments: &Arguments, boot: &BootParameters) -> anyhow::Result<(
     link.set_expired();
     actions.await;
     Ok(())
+}
+
+/// Returns the keys of this environment. No argument names another place: as init, the worker gets
+/// arguments from the kernel's command line, which the boot server writes.
+fn image_keys() -> anyhow::Result<Option<PublicKeys>> {
+    let keys = worker::image_keys::read(Path::new("/"))?;
+    if let Some(keys) = &keys {
+        let ids: Vec<_> = keys.ids().map(|id| id.to_string()).collect();
+        tracing::info!(keys = ids.join(","), "images need a signature");
+    }
+    Ok(keys)
 }
 
 fn read_id(path: &'static str) -> anyhow::Result<String> {

@@ -23,6 +23,7 @@ mod reporting;
 use std::pin::pin;
 use std::time::Duration;
 
+use image_signature::PublicKeys;
 use machine::control_plane::ControlPlaneClient;
 use machine::journal::Journal;
 use machine::retry_policy::REFUSED_RETRY_DELAY;
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     pub(crate) hardware_id: String,
     /// Certificate authorities trusted for image servers, as PEM bundles.
     pub(crate) roots: Vec<Vec<u8>>,
+    /// Keys of which an image needs a signature. None: images need none.
+    pub(crate) image_keys: Option<PublicKeys>,
     /// The server that this machine was booted from.
     pub(crate) boot_server: Url,
     /// Ends the boot, or prints that it would.

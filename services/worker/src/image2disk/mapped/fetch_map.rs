@@ -1,6 +1,7 @@
 //! Downloads the map of an image, and checks it.
 
 use bytes::BytesMut;
+use image_signature::SignedImage;
 use stored_image::{CheckedMap, MAX_MAP_BYTES};
 
 use super::error::Error;
@@ -10,6 +11,7 @@ use crate::disk::block::SIZE;
 use crate::download::redacted;
 use crate::error::Error as ActionError;
 use crate::fetch;
+use crate::image_keys;
 use crate::image2disk::options::{ImageOptions, MapOptions};
 use crate::progress::Meter;
 
@@ -32,10 +34,26 @@ pub(super) async fn run(
     let map = CheckedMap::parse(&bytes, u64::MAX)
         .map_err(|source| Error::Map { url: url.clone(), source })?;
     check_sizes(&map, &url)?;
+    if let Some(signed) = &options.signed {
+        signed
+            .require(&named(&map, signed))
+            .map_err(|source| image_keys::Error::Differs { url: url.clone(), source })?;
+    }
     let stored = Checksum::sha256(map.stored_sha256().0);
     let checked = options.checksum.as_ref().map(|it| it.require(stored, "bytes of the map's file"));
     checked.transpose().map_err(|source| ActionError::Checksum { url, source })?;
     Ok(map)
+}
+
+/// Returns the image that `map` is of. Its name and the digest of the map are those that were signed.
+fn named(map: &CheckedMap, signed: &SignedImage) -> SignedImage {
+    SignedImage {
+        name: signed.name.clone(),
+        size_bytes: map.size_bytes(),
+        sha256: map.sha256().to_string(),
+        stored_sha256: map.stored_sha256().to_string(),
+        map_sha256: signed.map_sha256.clone(),
+    }
 }
 
 async fn download(

@@ -191,8 +191,9 @@ impl Session {
     pub(super) fn context(&self, attempt: &ActionAttempt) -> Context {
         let (progress, stop) = (attempt.recorder.clone(), CancellationToken::new());
         let boot_server = Some(self.boot_server.clone());
-        let roots = self.roots.clone();
-        Context { progress, stop, roots, boot_server, retry_policy: RetryPolicy::default() }
+        let (roots, image_keys) = (self.roots.clone(), self.image_keys.clone());
+        let retry_policy = RetryPolicy::default();
+        Context { progress, stop, roots, boot_server, image_keys, retry_policy }
     }
 
     /// Reports a result. If it is refused, reports it without its output, which may be too large for the workflow's record. If
