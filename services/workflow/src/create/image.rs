@@ -1,6 +1,8 @@
 //! The image of a workflow: the values that its template gets, the template that installs it without
 //! one, and what the machine must be like.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use tinwright::hardware::v1::{FirmwareMode, Hardware, Inventory};
 use tinwright::image::v1::{Image, ImageKind};
@@ -95,9 +97,16 @@ pub(super) fn values(image: &Image) -> Value {
         "map_sha256": image.map_sha256,
         "sha256": image.sha256,
         "size_bytes": image.size_bytes,
+        "signature": signature(image),
         "root_partition": root,
         "root_file_system": root_file_system(image),
     })
+}
+
+/// Returns the signatures, in base64 in one line; empty if there are none.
+fn signature(image: &Image) -> String {
+    let texts: String = image.signatures.iter().map(|it| it.text.as_str()).collect();
+    BASE64.encode(texts)
 }
 
 /// True if `url` is that of the stored file of `image`.

@@ -1,7 +1,7 @@
 use std::time::SystemTime;
 
 use tinwright::hardware::v1 as hw;
-use tinwright::image::v1::ImageProperties;
+use tinwright::image::v1::{ImageProperties, ImageSignature};
 
 use super::*;
 use crate::create::{Error, Parts, new_workflow};
@@ -15,6 +15,7 @@ fn image() -> Image {
         sha256: "a".repeat(64),
         stored_sha256: "b".repeat(64),
         map_sha256: "c".repeat(64),
+        signatures: ["one\n", "two\n"].map(signature_of).into(),
         properties: Some(ImageProperties {
             boots_bios: true,
             uefi_architectures: vec!["x86_64".into()],
@@ -25,6 +26,10 @@ fn image() -> Image {
         }),
         ..Image::default()
     }
+}
+
+fn signature_of(text: &str) -> ImageSignature {
+    ImageSignature { text: text.into(), ..ImageSignature::default() }
 }
 
 fn machine(disk_bytes: u64, mode: FirmwareMode) -> Hardware {
@@ -66,7 +71,9 @@ fn without_a_template_the_root_disk_gets_the_image_and_cloud_init_its_data_sourc
         "DEST_DISK=/dev/disk/by-id/scsi-SA1".to_owned(),
         format!("IMG_MAP=/images/{file}.map"),
         format!("IMG_MAP_SHA256={map}"),
+        "IMG_NAME=debian-12".to_owned(),
         format!("IMG_SHA256=sha256:{file}"),
+        format!("IMG_SIGNATURE={}", BASE64.encode("one\ntwo\n")),
         format!("IMG_URL=/images/{file}.raw.zst"),
     ];
     assert_eq!(environment(write), expected);
