@@ -15,6 +15,7 @@ const LIBRARIES: [(&str, &[&str]); 14] = [
     ("machine", &["tinwright", "runtime"]),
     ("nouns", &["tinwright", "store", "runtime"]),
     ("dhcp", &[]),
+    ("iso-arguments", &[]),
     ("syslog", &[]),
     ("tftp", &[]),
     ("mounts", &[]),
@@ -33,6 +34,7 @@ const SERVICE_LIBRARIES: [&str; 15] = [
     "syslog",
     "tftp",
     "imageapi",
+    "iso-arguments",
     "mounts",
     "containers",
     "disk-images",
@@ -60,8 +62,16 @@ const STORELESS: [&str; 11] = [
     "gateway",
 ];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 7] =
-    ["actions", "dhcp", "tftp", "syslog", "image-signature", "imageapi", "yaml"];
+const PURE: [&str; 8] = [
+    "actions",
+    "dhcp",
+    "image-signature",
+    "imageapi",
+    "iso-arguments",
+    "syslog",
+    "tftp",
+    "yaml",
+];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];

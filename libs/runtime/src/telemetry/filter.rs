@@ -29,6 +29,7 @@ const OWN_CRATES: [&str; 34] = [
     "image_signature",
     "imageapi",
     "instance",
+    "iso_arguments",
     "machine",
     "metadata",
     "mounts",

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use ipnet::IpNet;
 use netboot::decision::{NoInstance, Policy};
-use netboot::iso::scan::PLACEHOLDER;
+use netboot::iso::PLACEHOLDER;
 use netboot::site::{Iso, Serving};
 use runtime::client_address::TrustedProxies;
 use runtime::network;

@@ -17,7 +17,7 @@ use tokio_util::io::ReaderStream;
 use super::scripts::no_store;
 use super::{HttpState, Source};
 use crate::Mac;
-use crate::iso::{Image, overlay};
+use crate::iso::Image;
 use crate::tftp::{Directories, DiskFile, FileError, OpenFile};
 
 /// Content type of binary files.
@@ -91,13 +91,13 @@ pub(super) async fn image(
 
 /// Returns `length` octets from `from` on, with the machine's arguments.
 fn image_body(image: Image, from: u64, length: u64) -> io::Result<Body> {
-    let Image { file, source, patch, tag: _ } = image;
+    let Image { file, source, arguments, tag: _ } = image;
     let mut offset = from;
     Ok(Body::from_stream(stream(file, from, length)?.map_ok(move |part| {
         let start = offset;
         offset += part.len() as u64;
         let mut patched = Vec::from(part);
-        overlay(&mut patched, start, &source.places, &patch);
+        source.overlay(&mut patched, start, &arguments);
         Bytes::from(patched)
     })))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use netboot::iso::scan::PLACEHOLDER;
+use netboot::iso::PLACEHOLDER;
 use netboot::site::Iso;
 
 use super::site::{MACHINE, OTHER, Site};

@@ -1,14 +1,13 @@
 //! Finds the placeholders and the digest of an image in one pass.
 
-use std::fs::File;
-use std::io::{self, Read, Seek as _, SeekFrom};
+use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{PLACEHOLDER_BYTES, hex};
+use crate::{PLACEHOLDER_BYTES, hex};
 
-/// Beginning of the placeholder in Tinkerbell's images (`hook.template.yaml` of their installation environment); the rest
-/// are letters and digits, too.
+/// Beginning of the placeholder in Tinkerbell's images (`hook.template.yaml` of their installation
+/// environment); the rest are letters and digits, too.
 pub const PLACEHOLDER: &str = "464vn90e7rbj08xbwdjejmdf4it17c5z";
 
 /// Bytes read at a time.
@@ -25,15 +24,16 @@ pub struct Scanned {
     pub places: Vec<u64>,
 }
 
-/// Scans `file`: a placeholder begins with `beginning` and has lower-case letters and digits to its end.
-pub fn scan(mut file: File, beginning: &str) -> io::Result<Scanned> {
-    file.seek(SeekFrom::Start(0))?;
+/// Scans an image from its beginning to its end. A placeholder begins with `beginning` and has
+/// lower-case letters and digits to its end.
+pub fn scan(mut image: impl Read, beginning: &str) -> io::Result<Scanned> {
     let (mut digest, mut places) = (Sha256::new(), Vec::new());
-    // The end of each chunk is scanned with the next one: it may hold the beginning of a placeholder.
+    // The end of each chunk is scanned with the next one: it may hold the beginning of a
+    // placeholder.
     let (mut seen, mut at) = (Vec::with_capacity(CHUNK + PLACEHOLDER_BYTES), 0);
     loop {
         let kept = seen.len();
-        (&mut file).take(CHUNK as u64).read_to_end(&mut seen)?;
+        (&mut image).take(CHUNK as u64).read_to_end(&mut seen)?;
         let read = seen.get(kept..).unwrap_or_default();
         if read.is_empty() {
             let size = at + kept as u64;
@@ -61,12 +61,9 @@ fn find(seen: &[u8], beginning: &str, at: u64, places: &mut Vec<u64>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::io::Write as _;
 
     fn scanned(content: &[u8]) -> Scanned {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(content).unwrap();
-        scan(file, "begin0").unwrap()
+        scan(content, "begin0").unwrap()
     }
 
     fn placeholder() -> Vec<u8> {
@@ -93,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_that_of_the_file() {
+    fn the_digest_is_that_of_the_image() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(scanned(b"").digest, empty);
     }
