@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 14] = [
+const LIBRARIES: [(&str, &[&str]); 15] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
@@ -22,12 +22,13 @@ const LIBRARIES: [(&str, &[&str]); 14] = [
     ("containers", &[]),
     ("disk-images", &[]),
     ("image-signature", &[]),
+    ("range-cache", &[]),
     ("sandbox", &["containers"]),
     ("yaml", &[]),
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 15] = [
+const SERVICE_LIBRARIES: [&str; 16] = [
     "actions",
     "fleet",
     "dhcp",
@@ -41,6 +42,7 @@ const SERVICE_LIBRARIES: [&str; 15] = [
     "image-signature",
     "machine",
     "pinned-tls",
+    "range-cache",
     "sandbox",
     "stored-image",
     "yaml",

@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 34] = [
+const OWN_CRATES: [&str; 35] = [
     "actions",
     "address",
     "all_in_one",
@@ -38,6 +38,7 @@ const OWN_CRATES: [&str; 34] = [
     "nouns",
     "pinned_tls",
     "power",
+    "range_cache",
     "runtime",
     "sandbox",
     "store",
