@@ -9,12 +9,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 15] = [
+const LIBRARIES: [(&str, &[&str]); 17] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
     ("nouns", &["tinwright", "store", "runtime"]),
     ("dhcp", &[]),
+    ("ipxe-script", &["tinwright"]),
     ("iso-arguments", &[]),
     ("syslog", &[]),
     ("tftp", &[]),
@@ -28,13 +29,14 @@ const LIBRARIES: [(&str, &[&str]); 15] = [
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 16] = [
+const SERVICE_LIBRARIES: [&str; 18] = [
     "actions",
     "fleet",
     "dhcp",
     "syslog",
     "tftp",
     "imageapi",
+    "ipxe-script",
     "iso-arguments",
     "mounts",
     "containers",
@@ -64,16 +66,8 @@ const STORELESS: [&str; 11] = [
     "gateway",
 ];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 8] = [
-    "actions",
-    "dhcp",
-    "image-signature",
-    "imageapi",
-    "iso-arguments",
-    "syslog",
-    "tftp",
-    "yaml",
-];
+const PURE: [&str; 8] =
+    ["actions", "dhcp", "image-signature", "imageapi", "iso-arguments", "syslog", "tftp", "yaml"];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use dhcp::Mode;
 use fleet::{FeedStates, Fleet, FleetCache, FleetFeeds, MachineChange, Observer};
+use netboot::ImageCache;
 use netboot::decision::Policy;
 use netboot::{Netboot, Peers, Site as NetbootSite};
 use runtime::Clock;
@@ -149,11 +150,13 @@ impl Edges {
         self.metadata.is_some()
     }
 
-    /// Starts network boot, which reports to services by `endpoints` and stores its records in `store`.
+    /// Starts network boot, which reports to services by `endpoints` and stores its records in `store`, and images of another process in
+    /// `image_cache`.
     pub(crate) fn start(
         self,
         endpoints: &Endpoints,
         store: Option<Arc<dyn Store>>,
+        image_cache: Option<ImageCache>,
         vitals: &Diagnostics,
         tier: &mut Tier,
     ) -> EdgeReadiness {
@@ -168,6 +171,7 @@ impl Edges {
                 workflow: to(Service::Workflow),
                 address: to(Service::Address),
                 image: endpoints.find(Service::Netboot, Service::Image),
+                image_cache,
             };
             vitals.register(|registry| netboot.metrics().register(registry));
             report_environments(&netboot, vitals);

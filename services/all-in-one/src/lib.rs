@@ -49,6 +49,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use fleet::FleetCache;
 use futures_util::FutureExt as _;
+use netboot::ImageCache;
 use runtime::authority::SiteAuthority;
 use runtime::listen::Sockets;
 use runtime::overdue_metric::OverdueMetric;
@@ -206,7 +207,9 @@ impl Server {
         let observers = edge_services.observers(metadata.as_ref(), names);
         edge_services.follow_fleet(observers, &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
-        let edge_readiness = edge_services.start(&endpoints, store, &vitals, &mut edges);
+        let image_cache = image_cache(&config);
+        let edge_readiness =
+            edge_services.start(&endpoints, store, image_cache, &vitals, &mut edges);
         let awaited = Awaited {
             services,
             edges: edge_readiness,
@@ -261,6 +264,11 @@ fn register_metrics(
         let directory = config.data.join("store");
         vitals.register(|registry| StoreSize::register(directory, registry));
     }
+}
+
+/// Returns the cache of images, if another process has these.
+fn image_cache(config: &Config) -> Option<ImageCache> {
+    config.images.cache.clone().filter(|_| !config.split.serves(Service::Image))
 }
 
 /// Starts the builder, if images are built here. It ends before the services that it calls.

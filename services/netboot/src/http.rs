@@ -11,7 +11,7 @@
 //! - [`phone_home`]: reports of installed systems and installers.
 
 mod file;
-mod images;
+pub mod images;
 mod middleware;
 pub mod phone_home;
 mod platform;
@@ -28,10 +28,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use hyper::body::Incoming;
-use runtime::Channel;
 use runtime::serve::App;
 use tokio::sync::mpsc;
 
+use self::images::ImageContent;
 use self::middleware::{Limits, Middleware};
 use self::phone_home::PhoneHomeSink;
 use crate::Mac;
@@ -65,8 +65,8 @@ pub struct Http {
     pub tftp: Arc<dyn FileSource>,
     /// Images for virtual media; none where the site has none.
     pub images: Option<Arc<Images>>,
-    /// The image service; none where the site has none.
-    pub content: Option<Channel>,
+    /// The source of images; none where the site has none.
+    pub content: Option<ImageContent>,
     /// Receiver of phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
     /// Receiver of reports about scripts.

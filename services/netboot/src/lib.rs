@@ -1,6 +1,6 @@
 //! Network boot of bare machines: addresses, boot files, scripts, and the decision what a machine boots.
 //!
-//! - [`decision`]: decides what a machine boots, and names the fact that decided; [`ipxe`]: texts of scripts.
+//! - [`decision`]: decides what a machine boots, and names the fact that decided, whose texts are `ipxe_script`'s.
 //! - [`bootscripts`]: scripts and files for each machine; [`http`] and [`tftp`] serve them; [`iso`]: images for virtual media;
 //!   [`environments`]: kernels and initramfs.
 //! - [`dhcp_server`]: the DHCP sockets; the rules are in the crate [`dhcp`]. [`ra`]: router advertisements for iPXE.
@@ -25,7 +25,7 @@ pub mod explain;
 pub mod feed_cache;
 pub mod granted;
 pub mod http;
-pub mod ipxe;
+pub(crate) use ipxe_script as ipxe;
 pub mod iso;
 pub mod leases;
 pub mod machine_view;
@@ -40,7 +40,8 @@ pub mod timeline;
 pub mod unknown_clients;
 
 pub use api::Api;
+pub use http::images::ImageContent;
 pub use metrics::Metrics;
-pub use service::{Netboot, Peers, Reports};
+pub use service::{ImageCache, Netboot, Peers, Reports};
 pub use site::Site;
 pub use tinwright::Mac;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use range_cache::CacheUsage;
 use tinwright::netboot::v1::BootEventKind;
 
 /// One label: its name and value.
@@ -54,6 +55,9 @@ pub struct Metrics {
     pub dropped_syslog_lines: Counter,
     /// Router advertisements that were sent.
     pub router_advertisements: Counter,
+    image_cache_hits: Counter,
+    image_cache_origin: Counter,
+    image_cache_bytes: Gauge,
 }
 
 /// Response times of DHCP requests.
@@ -111,6 +115,19 @@ impl Metrics {
         registry.register("netboot_syslog_lines_dropped", help, all.dropped_syslog_lines);
         let help = "Replies to router solicitations of booting machines";
         registry.register("netboot_router_advertisements", help, all.router_advertisements);
+        let help = "Bytes of images served from the cache";
+        registry.register("netboot_image_cache_hit_bytes", help, all.image_cache_hits);
+        let help = "Bytes of images requested for the cache";
+        registry.register("netboot_image_cache_origin_bytes", help, all.image_cache_origin);
+        let help = "Bytes of images in the cache";
+        registry.register("netboot_image_cache_stored_bytes", help, all.image_cache_bytes);
+    }
+
+    /// Sets the values of the cache of images.
+    pub fn image_cache(&self, usage: CacheUsage) {
+        self.image_cache_hits.inner().store(usage.hit_bytes, Ordering::Relaxed);
+        self.image_cache_origin.inner().store(usage.origin_bytes, Ordering::Relaxed);
+        self.image_cache_bytes.set(usage.stored_bytes.try_into().unwrap_or(i64::MAX));
     }
 
     /// Counts a dropped DHCP request.

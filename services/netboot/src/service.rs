@@ -3,11 +3,13 @@
 mod link;
 mod tftp_files;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use fleet::Observer;
+use range_cache::Cache;
 use runtime::boot_token::BootTokens;
 use runtime::neighbour::Neighbours;
 use runtime::serve::Transport;
@@ -30,6 +32,7 @@ use crate::bootscripts::BootScripts;
 use crate::bootscripts::custom::ScriptReport;
 use crate::bootscripts::script_reports::{self, ReportPeers};
 use crate::environments::Environments;
+use crate::http::images::ImageContent;
 use crate::http::phone_home::PhoneHomeSink;
 use crate::leases::{self, Leases};
 use crate::machine_view::Index;
@@ -81,10 +84,21 @@ pub struct Peers {
     pub instance: Channel,
     /// The workflow service, which takes new boots.
     pub workflow: Channel,
-    /// The image service, for the files of public images; none where the site has none.
+    /// The image service, for the files of images; none where the site has none.
     pub image: Option<Channel>,
+    /// The cache of these files. None: the image service is near.
+    pub image_cache: Option<ImageCache>,
     /// The address service. Addresses of its grants are not leased.
     pub address: Channel,
+}
+
+/// Settings of the cache of images.
+#[derive(Clone, Debug)]
+pub struct ImageCache {
+    /// Its directory, which nothing else uses.
+    pub directory: PathBuf,
+    /// Maximum size in bytes.
+    pub max_bytes: u64,
 }
 
 /// Receivers of reports from machines, and the source of images.
@@ -96,8 +110,8 @@ pub struct Reports {
     pub scripts: mpsc::UnboundedSender<ScriptReport>,
     /// Receives phone-home calls.
     pub home: Arc<dyn PhoneHomeSink>,
-    /// The image service.
-    pub content: Option<Channel>,
+    /// The source of images.
+    pub content: Option<ImageContent>,
 }
 
 /// Network boot on one or more links, with bound sockets.
@@ -249,8 +263,18 @@ impl Netboot {
             history: self.boots().history.clone(),
         };
         tasks.spawn_until_stop(script_reports::run(report_peers, script_reports));
-        let reports =
-            Reports { firmware, scripts, home: Arc::new(peers.instance), content: peers.image };
+        let content = match peers.image {
+            Some(channel) => {
+                let cache = open_cache(peers.image_cache).await;
+                if let Some(cache) = cache.clone() {
+                    let metrics = self.metrics().clone();
+                    tasks.spawn_until_stop(update_cache_metrics(cache, metrics));
+                }
+                Some(ImageContent { channel, cache })
+            }
+            None => None,
+        };
+        let reports = Reports { firmware, scripts, home: Arc::new(peers.instance), content };
         tasks.set.spawn(self.serve(reports, stop));
         tasks.join().await
     }
@@ -279,6 +303,28 @@ impl Netboot {
 /// Returns the boots in `store`.
 fn boot_store(store: Arc<dyn Store>) -> BootStore {
     BootStore::new(ScopedStore::new(store, "netboot"))
+}
+
+/// Opens the cache with these settings. Without one, files come from the image service each time.
+async fn open_cache(settings: Option<ImageCache>) -> Option<Cache> {
+    let ImageCache { directory, max_bytes } = settings?;
+    match Cache::open(&directory, max_bytes).await {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            let directory = directory.display();
+            tracing::warn!(%error, %directory, "no cache of images; requesting each file anew");
+            None
+        }
+    }
+}
+
+/// Updates the metrics of `cache` once a second. Never resolves.
+async fn update_cache_metrics(cache: Cache, metrics: Metrics) {
+    let mut tick = tokio::time::interval(METRICS_INTERVAL);
+    loop {
+        tick.tick().await;
+        metrics.image_cache(cache.usage());
+    }
 }
 
 /// Reports new boots to the workflow service.

@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 35] = [
+const OWN_CRATES: [&str; 37] = [
     "actions",
     "address",
     "all_in_one",
@@ -29,6 +29,7 @@ const OWN_CRATES: [&str; 35] = [
     "image_signature",
     "imageapi",
     "instance",
+    "ipxe_script",
     "iso_arguments",
     "machine",
     "metadata",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use builder::Downloads;
 use image::{ContentStore, S3Settings, Settings};
+use netboot::ImageCache;
 use runtime::network;
 use serde::Deserialize;
 use url::Url;
@@ -58,6 +59,10 @@ pub struct ImagesSection {
     /// Download images through this proxy, which must refuse private addresses itself
     #[arg(value_name = "URL")]
     pub proxy: Option<String>,
+    /// Keep at most this many GiB of images in the data directory of a process that boots machines
+    /// and has images of another process; 0 for none
+    #[arg(value_name = "GIB", default_value = "32")]
+    pub cache_gib: u64,
 }
 
 /// Name of the builder in leases. On a site with replicas, each process adds a name of its own.
@@ -72,6 +77,8 @@ pub struct Images {
     pub builder: Option<builder::Settings>,
     /// True if this process builds images.
     pub builds: bool,
+    /// Cache of images of another process; none if it is not wanted.
+    pub cache: Option<ImageCache>,
 }
 
 impl ImagesSection {
@@ -101,7 +108,10 @@ impl ImagesSection {
             max_upload_bytes: bytes,
             ..Settings::default()
         };
-        Ok(Images { service, builder, builds: false })
+        let max_bytes = self.cache_gib.saturating_mul(GIB);
+        let directory = data.join("image-cache");
+        let cache = (max_bytes > 0).then_some(ImageCache { directory, max_bytes });
+        Ok(Images { service, builder, builds: false, cache })
     }
 
     /// Returns the place of content. A site with etcd has one only in a bucket.

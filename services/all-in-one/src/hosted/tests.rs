@@ -130,9 +130,12 @@ fn kinds_in_file(path: &Path) -> Vec<String> {
     let implemented = implemented.filter_map(|line| line.split_once(' '));
     // A declaration has documentation before the name.
     let declared = text.split("store::kind!(").skip(1).filter_map(|declaration| {
-        declaration.lines().find_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
+        let mut lines = declaration.lines().map(|line| line.trim().replace("pub(crate) ", "pub "));
+        let line = lines.find(|line| line.starts_with("pub "))?;
+        let (name, _) = line.strip_prefix("pub ")?.split_once(':')?;
+        Some(name.to_owned())
     });
-    implemented.chain(declared).map(|(name, _)| name.to_owned()).collect()
+    implemented.map(|(name, _)| name.to_owned()).chain(declared).collect()
 }
 
 #[test]

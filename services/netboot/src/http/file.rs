@@ -103,7 +103,7 @@ fn image_body(image: Image, from: u64, length: u64) -> io::Result<Body> {
 }
 
 /// Responds with the requested part of `size` octets, whose version is `tag`; `body` reads a length from an offset.
-fn part_of(
+pub(super) fn part_of(
     size: u64,
     tag: &str,
     kind: &'static str,
@@ -149,11 +149,15 @@ fn stream(
 
 /// The range begins after the end.
 #[derive(Debug, PartialEq, Eq)]
-struct NoSuchPart;
+pub(super) struct NoSuchPart;
 
 /// Returns the requested part (RFC 9110 §14) as offset and length. None for the whole: also if several parts are requested,
 /// or a part of another version of the file.
-fn range(headers: &HeaderMap, tag: &str, size: u64) -> Result<Option<(u64, u64)>, NoSuchPart> {
+pub(super) fn range(
+    headers: &HeaderMap,
+    tag: &str,
+    size: u64,
+) -> Result<Option<(u64, u64)>, NoSuchPart> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if text(header::IF_RANGE).is_some_and(|version| version != tag) {
         return Ok(None);

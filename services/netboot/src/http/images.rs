@@ -1,19 +1,23 @@
 //! `/images/…`: files of images, as the image service sends them: of public ones to everybody, of
 //! others to a machine with a live workflow that names the image.
 
+mod cached;
+
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use range_cache::Cache;
 use runtime::Channel;
 use runtime::neighbour::NeighbourCheck;
 use tower::{Service as _, ServiceExt as _};
 
+use self::cached::ImageOrigin;
 use super::{Http, HttpState, Source};
 
 /// Maximum length of the name of a file in bytes.
@@ -29,6 +33,15 @@ const PASSED: [HeaderName; 5] = [
     header::ETAG,
 ];
 
+/// Source of images.
+#[derive(Clone, Debug)]
+pub struct ImageContent {
+    /// The image service.
+    pub channel: Channel,
+    /// The cache of a process away from it.
+    pub cache: Option<Cache>,
+}
+
 pub(super) fn routes() -> Router<Arc<Http>> {
     Router::new().route("/images/{name}", get(image))
 }
@@ -40,13 +53,18 @@ async fn image(
     Path(name): Path<String>,
     request: Parts,
 ) -> Response {
-    let Some(channel) = http.content.clone().filter(|_| is_name(&name)) else {
+    let Some(ImageContent { channel, cache }) = http.content.clone().filter(|_| is_name(&name))
+    else {
         return StatusCode::NOT_FOUND.into_response();
     };
     let digest = name.split('.').next().unwrap_or_default();
     let workflow =
         http.boots.workflow_with_image(digest, *source, neighbour, http.boots.clock.wall());
-    match send(channel, &name, workflow.as_deref(), &request).await {
+    if let Some(cache) = cache.filter(|_| cached::is_cached(&name)) {
+        return cached::respond(&cache, ImageOrigin { channel, workflow }, &name, &request).await;
+    }
+    let range = request.headers.get(header::RANGE).cloned();
+    match request_file(channel, request.method, &name, workflow.as_deref(), range).await {
         Ok(response) if is_answer(response.status()) => passed_on(response),
         Ok(response) if response.status() == StatusCode::NOT_FOUND => {
             StatusCode::NOT_FOUND.into_response()
@@ -62,17 +80,18 @@ async fn image(
     }
 }
 
-/// Sends the request for the file `name` to the image service, for the machine of `workflow`.
-async fn send(
+/// Requests the file `name` from the image service, for the machine of `workflow`.
+async fn request_file(
     mut channel: Channel,
+    method: Method,
     name: &str,
     workflow: Option<&str>,
-    request: &Parts,
+    range: Option<HeaderValue>,
 ) -> Result<Response<tonic::body::Body>, tower::BoxError> {
     let query = workflow.map_or_else(String::new, |id| format!("?workflow={id}"));
     let uri = format!("/images/{name}{query}");
-    let mut sent = Request::builder().method(&request.method).uri(uri);
-    if let Some(range) = request.headers.get(header::RANGE) {
+    let mut sent = Request::builder().method(method).uri(uri);
+    if let Some(range) = range {
         sent = sent.header(header::RANGE, range);
     }
     let sent = sent.body(tonic::body::Body::empty())?;

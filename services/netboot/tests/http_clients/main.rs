@@ -1,6 +1,7 @@
 //! Boot HTTP with curl as the client, from chosen addresses: every path and every refusal.
 #![allow(clippy::unwrap_used)]
 
+mod cached_images;
 mod home;
 mod images;
 mod limits;

@@ -15,7 +15,7 @@ use netboot::http::phone_home::PhoneHomeSink;
 use netboot::iso::Images;
 use netboot::machine_view::Index;
 use netboot::tftp::{Directories, FileError, FileSource, OpenFile, RequestedFile};
-use netboot::{Mac, Metrics, site::Serving};
+use netboot::{ImageContent, Mac, Metrics, site::Serving};
 use runtime::SiteKey;
 use runtime::boot_token::BootTokens;
 use runtime::feed::FeedEvent;
@@ -23,7 +23,7 @@ use runtime::serve::{self, ConnectionLimits, Transport};
 use tinwright::HardwareId;
 use tinwright::hardware::v1 as hw;
 use tinwright::instance::v1::ReportPhoneHomeRequest;
-use tinwright::workflow::v1::Workflow;
+use tinwright::workflow::v1::{Workflow, WorkflowImage};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::{Mutex, mpsc};
@@ -131,6 +131,7 @@ fn fleet(id: HardwareId) -> (Fleet, Arc<Index>) {
         id: "w".into(),
         hardware_id: id.to_string(),
         wants_machine: true,
+        image: Some(WorkflowImage { stored_sha256: "ab12".into(), ..Default::default() }),
         ..Workflow::default()
     };
     fleet.workflow(FeedEvent::Snapshot(vec![waiting]));
@@ -170,9 +171,9 @@ impl Site {
         Self::with_content(None, change).await
     }
 
-    /// Starts a site with the image service behind `content`, and changed settings.
+    /// Starts a site with images from `content`, and changed settings.
     pub(crate) async fn with_content(
-        content: Option<runtime::Channel>,
+        content: Option<ImageContent>,
         change: impl FnOnce(&mut netboot::Site),
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

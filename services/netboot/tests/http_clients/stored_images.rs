@@ -5,6 +5,8 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use netboot::ImageContent;
+use range_cache::Cache;
 use runtime::{Caller, Channel, LocalServices, Role};
 
 use super::site::{OTHER, Site};
@@ -38,9 +40,13 @@ fn service() -> Channel {
     LocalServices::of(router).channel(netboot)
 }
 
+fn content(cache: Option<Cache>) -> ImageContent {
+    ImageContent { channel: service(), cache }
+}
+
 #[tokio::test]
 async fn a_file_of_an_image_and_a_range_of_it_are_passed_on() {
-    let site = Site::with_content(Some(service()), |_| {}).await;
+    let site = Site::with_content(Some(content(None)), |_| {}).await;
     let path = format!("/images/{NAME}");
     let whole = site.curl(OTHER, &[], &path).await;
     assert_eq!((whole.status, whole.text().as_str()), (200, CONTENT));
@@ -54,7 +60,7 @@ async fn a_file_of_an_image_and_a_range_of_it_are_passed_on() {
 
 #[tokio::test]
 async fn a_file_that_is_not_there_is_not_found_and_a_failure_is_told_without_its_text() {
-    let site = Site::with_content(Some(service()), |_| {}).await;
+    let site = Site::with_content(Some(content(None)), |_| {}).await;
     for name in ["other.map", "x%2F..%2Fsecret", "AB12.raw.zst"] {
         assert_eq!(site.curl(OTHER, &[], &format!("/images/{name}")).await.status, 404, "{name}");
     }

@@ -50,7 +50,7 @@ fn each_number_names_its_unit_and_no_text_has_a_number_as_its_default() {
             assert_eq!(numbers.next(), None, "{id} is not declared as a number");
         }
     }
-    assert_eq!(count, 8);
+    assert_eq!(count, 9);
 }
 
 #[test]

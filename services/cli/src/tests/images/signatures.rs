@@ -20,14 +20,12 @@ fn ready() -> pb::Image {
     }
 }
 
-/// A directory with the key pairs `a` and `b`, and `locked`, which has the password `secret`.
+/// A directory with the key pairs `a` and `b`.
 fn keys() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     for name in ["a", "b"] {
         minisign(place.path(), &format!("-G -W -p {name}.pub -s {name}"), "");
     }
-    minisign(place.path(), "-G -p locked.pub -s locked", "secret\nsecret\n");
-    std::fs::write(place.path().join("password"), "secret\n").unwrap();
     place
 }
 
@@ -64,6 +62,8 @@ async fn a_signature_is_made_added_and_verified() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_password_of_a_key_is_in_a_file() {
     let (place, images) = (keys(), Images::with(ready(), &[]));
+    minisign(place.path(), "-G -p locked.pub -s locked", "secret\nsecret\n");
+    std::fs::write(place.path().join("password"), "secret\n").unwrap();
     let words = "image sign debian --key @locked --password-file @password";
     run(&images, &place, words).await.unwrap();
     run(&images, &place, "image verify debian --key @locked.pub").await.unwrap();

@@ -66,6 +66,7 @@ impl ImageService for Site {
         list_images(img::ListImagesRequest) -> img::ListImagesResponse;
         update_image(img::UpdateImageRequest) -> img::UpdateImageResponse;
         delete_image(img::DeleteImageRequest) -> img::DeleteImageResponse;
+        add_signature(img::AddSignatureRequest) -> img::AddSignatureResponse;
         watch_images(img::WatchImagesRequest) -> Self::WatchImagesStream;
     }
 }
