@@ -72,6 +72,15 @@ impl Service {
         always.filter(move |called| *called != self && self.may_call(*called))
     }
 
+    /// Returns the services that a site can be without, and that this one calls at the unnamed peers:
+    /// it does with a peer that has no such service.
+    fn looks_for(self) -> &'static [Self] {
+        if self == Self::Gateway {
+            return &[Self::Image, Self::Node];
+        }
+        if self == Self::Netboot { &[Self::Image] } else { &[] }
+    }
+
     /// True if the contract names this service as a caller of `called`. The gateway makes the calls
     /// of its clients.
     fn may_call(self, called: Self) -> bool {
@@ -200,8 +209,10 @@ impl Split {
                 );
                 self.peers.insert(called, others.to_vec());
             }
-            if caller == Service::Gateway && !others.is_empty() && !self.serves(Service::Node) {
-                self.peers.entry(Service::Node).or_insert_with(|| others.to_vec());
+            for called in caller.looks_for() {
+                if !others.is_empty() && !self.serves(*called) {
+                    self.peers.entry(*called).or_insert_with(|| others.to_vec());
+                }
             }
         }
         Ok(self)

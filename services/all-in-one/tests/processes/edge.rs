@@ -37,14 +37,14 @@ fn client(control: &Process, words: &[&str]) -> Output {
 }
 
 /// Does the same, and returns the output of the client, which has to succeed.
-fn client_output(control: &Process, words: &[&str]) -> String {
+pub(super) fn client_output(control: &Process, words: &[&str]) -> String {
     let done = client(control, words);
     assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }
 
 /// Issues an edge into the secrets of `place`. Returns the serial number of its certificate.
-fn issue(control: &Process, place: &Place) -> String {
+pub(super) fn issue(control: &Process, place: &Place) -> String {
     let (address, secrets) = (place.grpc.ip().to_string(), place.secrets());
     let words = ["identity", "issue", "--role", "edge", "--subject", "service:rack-7"];
     let words = [&words[..], &["--server-name", &address, "--out", secrets.to_str().unwrap()]];

@@ -10,6 +10,7 @@ mod certificate_end;
 mod docs;
 mod door;
 mod edge;
+mod edge_images;
 #[path = "../../../power/tests/bmc/emulator.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod emulator;
