@@ -5,6 +5,7 @@
 //! files; options replace parts of it.
 
 mod diagnose;
+mod first_start;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -28,6 +29,8 @@ use crate::output::print_line;
 
 /// The server without a context and without options.
 const DEFAULT_SERVER: &str = "https://127.0.0.1:42113";
+/// Its address.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:42113";
 
 /// The largest response in bytes: a page of the largest objects in full view.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -196,6 +199,10 @@ impl Connection {
     /// Connects to the server.
     pub async fn open(&self) -> anyhow::Result<Channel> {
         let site = self.site(Contexts::open)?;
+        let data = crate::data()?;
+        if self.is_local() && site.key.starts_with(&data) && data.exists() {
+            first_start::wait(&site.key, DEFAULT_ADDRESS).await;
+        }
         let server = site.server()?;
         if let Some(warning) = diagnose::end_warning(&site, Clock::system().wall()) {
             eprintln!("tinwright: warning: {warning}");
@@ -230,6 +237,11 @@ impl Connection {
             }
             Ok(_) | Err(_) => error,
         }
+    }
+
+    /// True if no option names a server: it is the one of a context, or of this host.
+    fn is_local(&self) -> bool {
+        self.context.is_none() && self.server.is_empty() && self.directory().is_none()
     }
 
     /// True if a context names the server and its files.
