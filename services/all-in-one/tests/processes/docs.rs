@@ -78,6 +78,12 @@ const ELSEWHERE: &[Elsewhere] = &[
     by(["docs/ial.md", "Calls"], &[1; 10], IAL),
     by(["docs/imageapi.md", "With the control plane"], &[2], NODE_ENVIRONMENT),
     by(["docs/imageapi.md", "Calls"], &[1], NODE_CALLS),
+    with(["docs/images.md", "Installing a machine"], &[1], README),
+    not(
+        ["docs/images.md", "Signatures"],
+        &[4],
+        "minisign asks for passwords; the tests of the command line sign and verify",
+    ),
     by(["docs/lab.md", "The lab"], &[7], LAB),
     not(
         ["docs/lab.md", "Machines of your own"],

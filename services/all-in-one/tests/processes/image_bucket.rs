@@ -1,11 +1,13 @@
 //! Images of two replicas over etcd, with their content in a bucket.
 
+use std::time::Duration;
+
 use tinwright::image::v1::ImageState;
 
 use super::images::{Site, create, disk, settled, sha256, upload};
 use super::moto::{BUCKET, Moto, SECRET};
 use super::peer::Peer;
-use super::process::{Place, arguments};
+use super::process::{Place, arguments, soon};
 
 /// Bytes that the first replica receives.
 const FIRST_BYTES: usize = 1 << 20;
@@ -49,8 +51,14 @@ async fn an_upload_to_a_bucket_is_ended_by_another_replica_when_the_first_is_kil
     let ready = settled(&mut second.images(None).await, &image.id).await;
     assert_eq!(ready.state(), ImageState::Ready, "{}{}", ready.state_reason, second.server.log());
     assert_eq!((ready.sha256, ready.source_sha256), (sha256(&disk), sha256(&disk)));
-    let keys = moto.keys();
-    assert!(keys.len() == 2 && keys.iter().all(|key| key.starts_with("blobs/")), "{keys:?}");
+    // The bytes of the upload are removed after the image is ready.
+    let removed = async {
+        while moto.keys().iter().any(|key| !key.starts_with("blobs/")) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    soon(removed).await;
+    assert_eq!(moto.keys().len(), 2);
 
     let first = Site::of(left.start(&over).await);
     assert_eq!(sha256(&first.blob(&ready.stored_sha256)), ready.stored_sha256);
