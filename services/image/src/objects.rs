@@ -13,6 +13,7 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -139,7 +140,7 @@ impl Objects {
     /// process did not write to its end.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let blobs = directory.join(BLOBS);
-        fs::create_dir_all(&blobs).map_err(|error| Error::file(&blobs, error))?;
+        create_private(&blobs).map_err(|error| Error::file(&blobs, error))?;
         remove_unfinished(&blobs).map_err(|error| Error::file(&blobs, error))?;
         let store = LocalFileSystem::new_with_prefix(directory)?.with_fsync(true);
         let medium = Medium::Directory(directory.to_owned());
@@ -286,6 +287,11 @@ impl Writer {
 fn location(name: &str) -> path::Path {
     let folder = name.get(..2).unwrap_or("__");
     path::Path::from_iter([BLOBS, folder, name])
+}
+
+/// Creates `directory` if it is missing, for this user only: tenants trust it with their disks.
+pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Removes the files below `blobs` of objects that were not written to their end.

@@ -60,7 +60,7 @@ impl ImageCheck {
         let Ok(url) = std::mem::take(&mut image.url).parse::<Url>() else {
             return failed(image, "not a URL".to_owned());
         };
-        let is_own = self.own_files.iter().any(|own| url.as_str().starts_with(own));
+        let is_own = self.is_own(&url);
         image.url = without_secrets(url.clone());
         match &self.client {
             Some(client) if is_of_site || is_own => look(client, url, image).await,
@@ -69,14 +69,19 @@ impl ImageCheck {
     }
 
     /// Looks for a file of the boot server, whose address the machine adds to the path. An image of
-    /// the site was found before.
+    /// the site was found before. Of other paths nothing is known: `//host/path` names another server.
     async fn check_own(&self, image: PlannedImage) -> PlannedImage {
         let own = self.own_files.first().and_then(|own| own.parse::<Url>().ok());
-        let url = own.and_then(|own| own.join(&image.url).ok());
+        let url = own.and_then(|own| own.join(&image.url).ok()).filter(|url| self.is_own(url));
         match (image.check(), url, &self.client) {
             (Check::Unspecified, Some(url), Some(client)) => look(client, url, image).await,
             (_, _, _) => image,
         }
+    }
+
+    /// True if `url` is one of this site's own files.
+    fn is_own(&self, url: &Url) -> bool {
+        self.own_files.iter().any(|own| url.as_str().starts_with(own))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_util::io::ReaderStream;
 use super::{Begin, UPLOADS, UploadFile, UploadStore, UploadWriter};
 use crate::blobs::BlobBytes;
 use crate::error::Error;
-use crate::objects::{self, Objects};
+use crate::objects::{self, Objects, create_private};
 
 /// Bytes that are read of a file at once.
 const READ_BYTES: usize = 256 << 10;
@@ -31,8 +31,7 @@ impl UploadFolder {
     /// Opens the uploads in `directory`, on the disk of `objects`.
     pub(super) fn open(directory: &Path, objects: Objects) -> Result<Self, objects::Error> {
         let directory = directory.join(UPLOADS);
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| objects::Error::file(&directory, error))?;
+        create_private(&directory).map_err(|error| objects::Error::file(&directory, error))?;
         Ok(Self { directory, objects })
     }
 }

@@ -77,3 +77,20 @@ async fn a_text_that_is_not_a_url_is_not_shown() {
         assert_eq!(image.url, "");
     }
 }
+
+#[tokio::test]
+async fn a_path_is_looked_for_below_the_sites_own_files_only() {
+    let (own, other) = (server().await, server().await);
+    let images = ImageCheck::new(vec![format!("http://{own}/files/")]);
+    for (path, check) in [
+        ("/files/a.raw".to_owned(), Check::Found),
+        ("/files/b.raw".to_owned(), Check::Failed),
+        (format!("//{other}/files/a.raw"), Check::Unspecified),
+        ("/files/../other/a.raw".to_owned(), Check::Unspecified),
+    ] {
+        for is_of_site in [true, false] {
+            let image = checked(&images, path.clone(), is_of_site).await;
+            assert_eq!((image.check(), &image.url), (check, &path));
+        }
+    }
+}

@@ -102,6 +102,8 @@ async fn two_machines_at_once_get_the_file_and_the_origin_sends_each_byte_once()
     let head = site.curl(OTHER, &["-I"], &path).await;
     assert_eq!(head.header("content-length"), FILE_BYTES.to_string());
     assert_eq!(origin.sent(), FILE_BYTES as u64);
+    let other = site.curl(OTHER, &["-H", "Cache-Control: no-cache", "-r", "0-9"], &path).await;
+    assert_eq!((other.status, origin.sent()), (206, FILE_BYTES as u64), "only for its machine");
     let fresh = site.curl(MACHINE, &["-H", "Cache-Control: no-cache", "-r", "0-9"], &path).await;
     assert_eq!((fresh.status, fresh.body.as_slice()), (206, &origin.file[..10]));
     assert_eq!(origin.sent(), (FILE_BYTES + (16 << 20)) as u64, "its range is fetched anew");

@@ -92,6 +92,7 @@ pub(super) async fn respond(
     name: &str,
     request: &Parts,
 ) -> Response {
+    let freshness = freshness(request, &origin);
     let origin = Arc::new(origin);
     match origin.size(name).await {
         Ok(_) => {}
@@ -99,14 +100,22 @@ pub(super) async fn respond(
         Err(error) => return refused(name, &error),
     }
     match cache.file(name, origin).await {
-        Ok(file) => send(&file, name, request).await,
+        Ok(file) => send(&file, name, freshness, request).await,
         Err(error) => refused(name, &error),
     }
 }
 
-async fn send(file: &CachedFile, name: &str, request: &Parts) -> Response {
-    let is_refetched = text(&request.headers, header::CACHE_CONTROL) == Some("no-cache");
-    let freshness = if is_refetched { Freshness::Refetched } else { Freshness::Cached };
+/// Returns whether bytes on disk may be used. A worker that found a wrong block asks for others; of
+/// anybody else that would be a way to make this process request the file again and again.
+fn freshness(request: &Parts, origin: &ImageOrigin) -> Freshness {
+    let is_asked = text(&request.headers, header::CACHE_CONTROL) == Some("no-cache");
+    match is_asked && origin.workflow.is_some() {
+        true => Freshness::Refetched,
+        false => Freshness::Cached,
+    }
+}
+
+async fn send(file: &CachedFile, name: &str, freshness: Freshness, request: &Parts) -> Response {
     let tag = format!("\"{name}\"");
     let mut first = None;
     if request.method != Method::HEAD
