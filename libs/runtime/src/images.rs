@@ -61,13 +61,6 @@ pub enum Error {
     Unavailable(#[source] Box<Status>),
 }
 
-impl Error {
-    /// True if the image service could not be asked.
-    pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
-    }
-}
-
 impl ImageDirectory {
     /// A client for the channel `image`; none on a site without images.
     pub fn new(image: Option<Channel>) -> Self {
@@ -171,6 +164,6 @@ mod tests {
         assert!(matches!(none, Error::NoService), "{none}");
         let silent = ImageDirectory::new(Some(Channel::unconnected()));
         let error = silent.find("debian-12", "").await.unwrap_err();
-        assert!(error.is_unknown(), "{error}");
+        assert!(matches!(error, Error::Unavailable(_)), "{error}");
     }
 }

@@ -207,12 +207,10 @@ impl Server {
         let observers = edge_services.observers(metadata.as_ref(), names);
         edge_services.follow_fleet(observers, &endpoints, cache, &vitals, &mut edges);
         let metadata = metadata.map(|metadata| metadata.start(&mut edges)).transpose()?;
-        let image_cache = image_cache(&config);
-        let edge_readiness =
-            edge_services.start(&endpoints, store, image_cache, &vitals, &mut edges);
+        let cache = image_cache(&config);
         let awaited = Awaited {
             services,
-            edges: edge_readiness,
+            edges: edge_services.start(&endpoints, store, cache, &vitals, &mut edges),
             metadata,
             revocations: Some(revocations).filter(|_| config.split.is_gateway_only()),
         };

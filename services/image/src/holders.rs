@@ -38,8 +38,15 @@ impl Holders {
         image: &Image,
         tenant: Option<&TenantName>,
     ) -> Result<(), Error> {
-        let mut holders = self.instances(&image.id).await.map_err(unanswered("instance"))?;
-        holders.extend(self.workflows(&image.id).await.map_err(unanswered("workflow"))?);
+        let instances = self.instances(&image.id).await.map_err(unanswered("instance"))?;
+        let workflows = self.workflows(&image.id).await.map_err(unanswered("workflow"))?;
+        // The workflow that installs an instance is no second holder.
+        let is_listed = |workflow: &wf::Workflow| {
+            instances.iter().any(|instance| instance.id == workflow.instance_id)
+        };
+        let workflows = workflows.into_iter().filter(|workflow| !is_listed(workflow));
+        let mut holders: Vec<_> = instances.iter().map(Holder::from).collect();
+        holders.extend(workflows.map(Holder::from));
         let is_visible =
             |holder: &&Holder| tenant.is_none_or(|tenant| tenant.as_str() == holder.tenant);
         let text = match (holders.len(), holders.iter().find(is_visible)) {
@@ -70,7 +77,8 @@ impl Holders {
         Ok(image.filter(|image| image.stored_sha256 == digest).map(|image| image.id))
     }
 
-    async fn instances(&self, image: &str) -> Result<Vec<Holder>, Status> {
+    /// Returns the instances with `image` that wait for their installation or are being installed.
+    async fn instances(&self, image: &str) -> Result<Vec<inst::Instance>, Status> {
         let page = |page_token| inst::ListInstancesRequest {
             image_id: image.to_owned(),
             page_size: PAGE_SIZE,
@@ -78,13 +86,11 @@ impl Holders {
             ..inst::ListInstancesRequest::default()
         };
         let found = runtime::list_all(self.instance.clone(), page).await?;
-        let found = found.into_iter().filter(is_to_be_installed);
-        Ok(found
-            .map(|it| Holder { name: format!("instance {}", name_of(&it)), tenant: it.tenant })
-            .collect())
+        Ok(found.into_iter().filter(is_to_be_installed).collect())
     }
 
-    async fn workflows(&self, image: &str) -> Result<Vec<Holder>, Status> {
+    /// Returns the workflows with `image` that have not ended.
+    async fn workflows(&self, image: &str) -> Result<Vec<wf::Workflow>, Status> {
         let page = |page_token| wf::ListWorkflowsRequest {
             image_id: image.to_owned(),
             page_size: PAGE_SIZE,
@@ -92,11 +98,21 @@ impl Holders {
             ..wf::ListWorkflowsRequest::default()
         };
         let found = runtime::list_all(self.workflow.clone(), page).await?;
-        // That of an instance is found with the instance.
-        let found = found.into_iter().filter(|it| !it.is_terminal() && it.instance_id.is_empty());
-        Ok(found
-            .map(|it| Holder { name: format!("workflow {}", it.id), tenant: it.tenant })
-            .collect())
+        Ok(found.into_iter().filter(|workflow| !workflow.is_terminal()).collect())
+    }
+}
+
+impl From<&inst::Instance> for Holder {
+    fn from(instance: &inst::Instance) -> Self {
+        let inst::Instance { id, hostname, tenant, .. } = instance;
+        let name = if hostname.is_empty() { id } else { hostname };
+        Self { name: format!("instance {name}"), tenant: tenant.clone() }
+    }
+}
+
+impl From<wf::Workflow> for Holder {
+    fn from(workflow: wf::Workflow) -> Self {
+        Self { name: format!("workflow {}", workflow.id), tenant: workflow.tenant }
     }
 }
 
@@ -104,10 +120,6 @@ impl Holders {
 fn is_to_be_installed(instance: &inst::Instance) -> bool {
     use inst::State::{Provisioning, Queued, Reinstalling};
     matches!(instance.state(), Queued | Provisioning | Reinstalling)
-}
-
-fn name_of(instance: &inst::Instance) -> &str {
-    if instance.hostname.is_empty() { &instance.id } else { &instance.hostname }
 }
 
 fn unanswered(service: &'static str) -> impl FnOnce(Status) -> Error {

@@ -1,7 +1,7 @@
 //! Content over HTTP, beside gRPC.
 //!
 //! - `/blobs/<digest>`: content by its digest, for builders.
-//! - `/images/<file>`: files of public images, for boot servers.
+//! - `/images/<file>`: files of images, for boot servers: public ones, and those of live workflows.
 //! - `/uploads/<image id>`: the content of an image, from its owner.
 //!
 //! The table of calls says who may make these requests (`runtime::access`). A request that fails is

@@ -222,17 +222,13 @@ impl InstanceService for Api {
         request: Request<pb::ListInstancesRequest>,
     ) -> Result<Response<pb::ListInstancesResponse>, Status> {
         if !request.get_ref().show_deleted {
-            let has_image = |request: &pb::ListInstancesRequest, it: &pb::Instance| {
-                request.image_id.is_empty() || request.image_id == it.image_id
-            };
             return nouns::list_where(&self.mirror, request, has_image).await;
         }
         let viewer = Viewer::of(&request, request.get_ref().view())?;
         let request = request.into_inner();
         nouns::check_filter(&request)?;
         let keep = |it: &pb::Instance| {
-            let has_image = request.image_id.is_empty() || request.image_id == it.image_id;
-            has_image && nouns::passes::<InstanceKind>(&viewer, &request, it)
+            has_image(&request, it) && nouns::passes::<InstanceKind>(&viewer, &request, it)
         };
         let size = serving::page_size(request.page_size)?;
         let found = self.instances.list_with_deleted(&request.page_token, size, keep).await?;
@@ -381,6 +377,11 @@ impl InstanceService for Api {
     ) -> Result<Response<Self::WatchInstancesStream>, Status> {
         nouns::watch(&self.mirror, &self.stop, request)
     }
+}
+
+/// True if `instance` has the image that `request` selects.
+fn has_image(request: &pb::ListInstancesRequest, instance: &pb::Instance) -> bool {
+    request.image_id.is_empty() || request.image_id == instance.image_id
 }
 
 /// Deletes the records of instances that were deleted long ago, every hour.

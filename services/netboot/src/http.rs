@@ -6,7 +6,7 @@
 //!
 //! - `middleware`: the path of every request: its client, and its limits.
 //! - `scripts`, `file`: responses.
-//! - `images`: files of public images.
+//! - `images`: files of images, for the machines that may read them.
 //! - `platform`: the private files of outside platforms.
 //! - [`phone_home`]: reports of installed systems and installers.
 

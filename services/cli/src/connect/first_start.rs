@@ -52,15 +52,17 @@ mod tests {
         let reserved = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = reserved.local_addr().unwrap();
         drop(reserved);
-        let start = async {
+        let made = key.clone();
+        let start = tokio::spawn(async move {
             tokio::time::sleep(INTERVAL).await;
-            std::fs::write(&key, "key").unwrap();
+            std::fs::write(made, "key").unwrap();
             tokio::time::sleep(INTERVAL).await;
             TcpListener::bind(address).unwrap()
-        };
+        });
         let text = address.to_string();
-        let ((), listener) = tokio::join!(wait(&key, &text), start);
-        drop(listener);
+        wait(&key, &text).await;
+        assert!(key.exists() && start.is_finished(), "it listens");
+        drop(start.await.unwrap());
         let file = std::fs::File::options().write(true).open(&key).unwrap();
         file.set_modified(Clock::system().wall() - 2 * MAX_AGE).unwrap();
         assert!(

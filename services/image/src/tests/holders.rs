@@ -145,9 +145,14 @@ async fn an_image_that_machines_are_about_to_be_installed_with_is_not_deleted() 
 async fn an_image_of_a_live_workflow_is_not_deleted_and_a_service_that_is_away_refuses() {
     let site = Site::new();
     let image = site.import(download("", "debian-12"), "disk").await;
-    *site.holders.workflows.lock().unwrap() = vec![workflow(&image.id, wf::WorkflowState::Running)];
-    let refused = site.delete("", &image.id).await.unwrap_err();
-    assert_eq!(refused.message(), "image debian-12 is in use by workflow w-1");
+    // Also that of an instance which is not installed any more.
+    for instance_id in ["", "i-1"] {
+        let running = workflow(&image.id, wf::WorkflowState::Running);
+        *site.holders.workflows.lock().unwrap() =
+            vec![wf::Workflow { instance_id: instance_id.into(), ..running }];
+        let refused = site.delete("", &image.id).await.unwrap_err();
+        assert_eq!(refused.message(), "image debian-12 is in use by workflow w-1");
+    }
     *site.holders.workflows.lock().unwrap() = vec![workflow(&image.id, wf::WorkflowState::Success)];
     site.delete("", &image.id).await.unwrap();
 }

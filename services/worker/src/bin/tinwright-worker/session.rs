@@ -167,8 +167,12 @@ impl Session {
                     "action was interrupted by a crash of the worker"
                 );
                 leftover_processes::kill_all(&lease_id).await;
+                if can_go_on {
+                    // It stays in the journal: this process may crash, too, before it goes on.
+                    return Some(lease_id);
+                }
                 self.clear_attempt().await;
-                can_go_on.then_some(lease_id)
+                None
             }
             AttemptRecord::Ended { finish } => {
                 tracing::info!(
