@@ -1,13 +1,12 @@
 //! The gateway: binds its sockets, connects its doors to the services, and starts it.
 
-use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
 use gateway::pages::{self, Document};
-use gateway::{Backend, Door, Gateway, GatewaySettings, ial, imageapi, mirror};
+use gateway::{Backend, Door, Gateway, GatewaySettings, ial, imageapi, mirror, uploads};
 use runtime::Clock;
 use runtime::listen::Sockets;
 use runtime::revocation::Revocations;
@@ -116,7 +115,7 @@ impl Bound {
 /// Returns all doors.
 fn doors(gateway: &Gateway, ial: ial::IalSettings) -> Vec<Door> {
     let (ial, imageapi) = (ial::doors(gateway, ial), imageapi::doors(gateway));
-    iter::once(mirror::door(gateway)).chain(ial).chain(imageapi).collect()
+    [mirror::door(gateway), uploads::door(gateway)].into_iter().chain(ial).chain(imageapi).collect()
 }
 
 fn transport(

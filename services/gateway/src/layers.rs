@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A request has one of a limited number of places until the body of its response was sent (`places`). A stream of events may be open for
-//! hours: once it begins, it has one of the places of streams instead.
+//! hours: once it begins, it has one of the places of streams instead. An upload has one of the places of uploads instead, once its client
+//! is known, and then no deadline.
 //!
 //! A request that is refused here is answered by its door, because each has error documents of its own.
 
@@ -32,7 +33,8 @@ use tonic::Status;
 
 pub use self::access_log::REQUEST_ID;
 use self::access_log::StrangersLog;
-use self::places::{PlacedBody, Places};
+pub(crate) use self::places::RequestPlace;
+use self::places::{Place, PlacedBody, Places};
 use crate::metrics::Metrics;
 use crate::{GatewaySettings, errors};
 use runtime::unread_body;
@@ -48,6 +50,10 @@ const SURE_TIME: Duration = Duration::from_secs(60);
 const MAX_STREAMS: usize = 1024;
 /// The same to one address.
 const MAX_STREAMS_PER_SOURCE: usize = 64;
+/// Maximum number of concurrent uploads.
+const MAX_UPLOADS: usize = 64;
+/// Maximum number of concurrent uploads of one tenant, or of one client without a tenant.
+const MAX_UPLOADS_PER_OWNER: usize = 8;
 /// Requests from one address.
 const REQUESTS: Rate = Rate::per_second(500).with_burst(2000);
 /// The time after which a request above a limit may be repeated.
@@ -112,8 +118,9 @@ pub(crate) struct LayerState {
     metrics: Metrics,
     strangers: StrangersLog,
     rates: RateLimiter<IpAddr>,
-    requests: Places,
-    streams: Places,
+    requests: Places<IpAddr>,
+    streams: Places<IpAddr>,
+    uploads: Places<String>,
 }
 
 impl LayerState {
@@ -124,8 +131,14 @@ impl LayerState {
         let requests = Places::new(MAX_REQUESTS, per_source(MAX_REQUESTS_PER_SOURCE));
         let requests = requests.with_lifetime(SURE_TIME);
         let streams = Places::new(MAX_STREAMS, per_source(MAX_STREAMS_PER_SOURCE));
+        let uploads = Places::new(MAX_UPLOADS, MAX_UPLOADS_PER_OWNER);
         let strangers = StrangersLog::default();
-        Self { settings, metrics, strangers, rates, requests, streams }
+        Self { settings, metrics, strangers, rates, requests, streams, uploads }
+    }
+
+    /// Takes a place for an upload of `owner`; none if there are too many uploads.
+    pub(crate) fn upload_place(&self, owner: String) -> Option<Place<String>> {
+        self.uploads.take(Some(owner), self.settings.clock.monotonic()).ok()
     }
 }
 
@@ -151,17 +164,22 @@ impl DoorLayers {
         let source = self.source(&request)?;
         source.map(|source| request.extensions_mut().insert(Source(source)));
         let now = || self.shared.settings.clock.monotonic();
-        let mut place = requests.take(source, now())?;
+        let place = RequestPlace::new(requests.take(source, now())?);
+        request.extensions_mut().insert(place.clone());
         if content_length(request.headers()) > Some(self.max_body_bytes as u64) {
             let version = request.version();
             unread_body::drain(request.into_body(), version).await;
             return Err(Refusal::TooLarge(self.max_body_bytes));
         }
-        let response = tokio::time::timeout(self.deadline, door.run(request)).await;
-        let response = response.map_err(|_| Refusal::Deadline(self.deadline))?;
-        if is_event_stream(&response) {
-            place = streams.take(source, now())?;
-        }
+        let response = tokio::select! {
+            biased;
+            response = door.run(request) => response,
+            () = place.late(self.deadline) => return Err(Refusal::Deadline(self.deadline)),
+        };
+        let place = match is_event_stream(&response) {
+            true => Some(streams.take(source, now())?),
+            false => place.take(),
+        };
         Ok(response.map(|body| Body::new(PlacedBody::new(body, place))))
     }
 

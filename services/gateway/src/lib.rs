@@ -1,4 +1,4 @@
-//! The gateway: the doors through which clients use the contract over JSON. It stores nothing, and calls the services as its clients.
+//! The gateway: the doors through which clients use the contract over JSON, and upload images. It stores nothing, and calls the services as its clients.
 //!
 //! ```text
 //! client ─HTTP─▶ layers ─▶ door ─▶ Authenticator ─▶ Client ─gRPC with the client's caller─▶ services
@@ -10,6 +10,7 @@
 //! - [`mirror`]: the REST mirror at `/api/v1`, by the [`routes`] that the descriptors of the contract give. [`openapi`]: the document that
 //!   describes them. [`pages`]: documents and pages over HTTP.
 //! - [`ial`]: the provider side of a platform's infrastructure abstraction layer at `/v1`. [`imageapi`]: the ImageAPI of nodes.
+//! - [`uploads`]: uploads of images at `/uploads`, which are passed on to the image service.
 //! - One module for each door. A [`Door`] is a router below a path, with its limits; [`Gateway::router`] puts the layers around them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -29,6 +30,7 @@ pub mod routes;
 mod test_body;
 #[cfg(test)]
 mod test_log;
+pub mod uploads;
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,7 +66,7 @@ pub struct Door {
     pub router: Router,
     /// The largest body of a request.
     pub max_body_bytes: usize,
-    /// The longest time until the response begins.
+    /// The longest time until the response begins, unless the door gives back the place of the request.
     pub deadline: Duration,
     /// Answers a request that the layers refuse, in the door's own form.
     pub refuse: fn(&Refusal) -> Response,

@@ -20,6 +20,7 @@ mod full_disk;
 #[path = "../../../../libs/store/tests/engines/gate.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod gate;
+mod gateway_uploads;
 mod grant_storm;
 mod granted;
 mod hegel;

@@ -1,4 +1,4 @@
-//! Places of requests: so many in all, and so many for one source.
+//! Places of requests: so many in all, and so many for one source, such as an address.
 //!
 //! A place is taken before the body of the request is read, and is free again once the body of the response was sent or dropped.
 //! A response that its client does not read keeps its place in its source's limit. In the limit on
@@ -6,6 +6,7 @@
 //! everybody out.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
+use http::Extensions;
 use http_body::{Frame, SizeHint};
 
 use super::Refusal;
@@ -24,32 +26,38 @@ const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// The places, shared by clones.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(crate) struct Places<S> {
     max: usize,
     max_per_source: usize,
     /// A place among all is sure for this time; none for ever.
     lifetime: Option<Duration>,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<Taken<S>>>,
 }
 
-#[derive(Debug, Default)]
-struct Taken {
+#[derive(Debug)]
+struct Taken<S> {
     /// The times when places among all were taken, by their numbers.
     all: BTreeMap<u64, Instant>,
-    by_source: HashMap<IpAddr, usize>,
+    by_source: HashMap<S, usize>,
     /// The number of the next place.
     next: u64,
 }
 
 /// One place; it is free again once this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(crate) struct Place<S: Eq + Hash> {
+    places: Places<S>,
     number: u64,
-    source: Option<IpAddr>,
+    source: Option<S>,
 }
 
-impl Places {
+impl<S> Default for Taken<S> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), by_source: HashMap::new(), next: 0 }
+    }
+}
+
+impl<S: Clone + Eq + Hash> Places<S> {
     /// Places for `max` requests in all, and for `max_per_source` of one source.
     pub(super) fn new(max: usize, max_per_source: usize) -> Self {
         Self { max, max_per_source, lifetime: None, taken: Arc::default() }
@@ -61,9 +69,9 @@ impl Places {
     }
 
     /// Takes a place at `now` for a request of `source`. One without a source counts among all only.
-    pub(super) fn take(&self, source: Option<IpAddr>, now: Instant) -> Result<Place, Refusal> {
+    pub(super) fn take(&self, source: Option<S>, now: Instant) -> Result<Place<S>, Refusal> {
         let mut taken = self.lock();
-        let of_source = source.and_then(|source| taken.by_source.get(&source)).copied();
+        let of_source = source.as_ref().and_then(|source| taken.by_source.get(source)).copied();
         if of_source.is_some_and(|count| count >= self.max_per_source) {
             return Err(Refusal::TooManyRequests);
         }
@@ -78,29 +86,67 @@ impl Places {
         let number = taken.next;
         taken.next += 1;
         taken.all.insert(number, now);
-        if let Some(source) = source {
+        if let Some(source) = source.clone() {
             *taken.by_source.entry(source).or_default() += 1;
         }
         drop(taken);
         Ok(Place { places: self.clone(), number, source })
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+impl<S> Places<S> {
+    fn lock(&self) -> MutexGuard<'_, Taken<S>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl<S: Eq + Hash> Drop for Place<S> {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.all.remove(&self.number);
-        let Some(source) = self.source else { return };
-        if let Some(count) = taken.by_source.get_mut(&source) {
+        let Some(source) = &self.source else { return };
+        if let Some(count) = taken.by_source.get_mut(source) {
             *count -= 1;
             if *count == 0 {
-                taken.by_source.remove(&source);
+                taken.by_source.remove(source);
             }
         }
+    }
+}
+
+/// The place of a request; in its extensions. A door gives it back for a request with limits of its
+/// own, such as an upload, to which the deadline no longer applies then.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestPlace(Arc<Mutex<Option<Place<IpAddr>>>>);
+
+impl RequestPlace {
+    pub(super) fn new(place: Place<IpAddr>) -> Self {
+        Self(Arc::new(Mutex::new(Some(place))))
+    }
+
+    /// Gives back the place of the request with these `extensions`.
+    pub(crate) fn give_back(extensions: &Extensions) {
+        if let Some(place) = extensions.get::<Self>() {
+            drop(place.take());
+        }
+    }
+
+    /// Takes the place; none if it was given back.
+    pub(super) fn take(&self) -> Option<Place<IpAddr>> {
+        self.lock().take()
+    }
+
+    /// Waits until the request is late: for ever if its place was given back.
+    pub(super) async fn late(&self, deadline: Duration) {
+        tokio::time::sleep(deadline).await;
+        let is_given_back = self.lock().is_none();
+        if is_given_back {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Place<IpAddr>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,14 +156,14 @@ pub(super) struct PlacedBody {
     body: Body,
     /// Bytes of `body` that were not sent yet.
     rest: Bytes,
-    /// None after the end.
-    place: Option<Place>,
+    /// None after the end, or if the request has none.
+    place: Option<Place<IpAddr>>,
 }
 
 impl PlacedBody {
     /// The body, which keeps the place until its end.
-    pub(super) fn new(body: Body, place: Place) -> Self {
-        Self { body, rest: Bytes::new(), place: Some(place) }
+    pub(super) fn new(body: Body, place: Option<Place<IpAddr>>) -> Self {
+        Self { body, rest: Bytes::new(), place }
     }
 
     fn next_part(&mut self) -> Frame<Bytes> {

@@ -35,6 +35,12 @@ async fn never_after_key(request: Request) -> Response {
     std::future::pending().await
 }
 
+/// An upload that has no end.
+async fn upload(request: Request) {
+    RequestPlace::give_back(request.extensions());
+    std::future::pending().await
+}
+
 fn router(deadline: Duration) -> Router {
     router_at(deadline, Clock::system())
 }
@@ -48,6 +54,7 @@ fn router_at(deadline: Duration, clock: Clock) -> Router {
         .route("/large", get(async || vec![0; LARGE_BYTES]))
         .route("/events", get(events))
         .route("/never", get(never))
+        .route("/upload", get(upload))
         .route("/never-after-key", get(never_after_key));
     let door =
         Door { name: "test", prefix: "/t", router: routes, max_body_bytes: 10, deadline, refuse };
@@ -259,6 +266,21 @@ async fn streams_of_events_have_places_of_their_own() {
     assert_eq!(status(&router, "/t/events", "192.0.2.2:1").await, 200);
     drop((open, requests));
     assert_eq!(status(&router, "/t/events", "192.0.2.1:1").await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_place_was_given_back_has_no_deadline_and_leaves_the_place_to_others() {
+    let router = router(Duration::from_secs(1));
+    let upload = || Box::pin(answer(&router, get_from("/t/upload", "192.0.2.1:1"), ""));
+    let mut open: Vec<_> = (0..2 * MAX_REQUESTS_PER_SOURCE).map(|_| upload()).collect();
+    for request in &mut open {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for request in &mut open {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    assert_eq!(status(&router, "/t/large", "192.0.2.1:1").await, 200);
 }
 
 #[tokio::test]
