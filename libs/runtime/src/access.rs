@@ -320,6 +320,7 @@ mod tests {
             "CreateCredential",
             "DeleteCredential",
             "IssueCertificate",
+            "ResumeImageCollection",
             "RevokeCertificate",
             "RotateAuthority",
             "RotateSiteKey",

@@ -10,9 +10,12 @@
 //! **One moment.** The pairs are listed page by page while others write, and the keys that change meanwhile are noted. At the end
 //! those are read again, all as of one revision ([`Store::frozen`]): writers wait for these few reads, and never for the list.
 //!
+//! A restored store has a mark ([`RestoreMark`]): what a restore cannot know is not removed until an operator says so.
+//!
 //! Secret fields stay encrypted as they are in the store: a backup is of use only with the secrets of the site.
 
 mod api;
+mod mark;
 mod restore;
 
 use std::collections::BTreeSet;
@@ -25,6 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 pub use self::api::Api;
+pub use self::mark::RestoreMark;
 pub use self::restore::{RestoreError, restore};
 use crate::{Changes, Error, Revision, Store, limits};
 

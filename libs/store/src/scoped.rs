@@ -42,6 +42,14 @@ impl ScopedStore {
         [&self.prefix, key].concat()
     }
 
+    /// Returns `write` for the store underneath.
+    pub(crate) fn to_full(&self, write: Write) -> Write {
+        match write {
+            Write::Put(key, value) => Write::Put(self.full(&key), value),
+            Write::Delete(key) => Write::Delete(self.full(&key)),
+        }
+    }
+
     fn own(&self, key: String) -> String {
         key.strip_prefix(&self.prefix).map(str::to_owned).unwrap_or(key)
     }

@@ -10,7 +10,7 @@ use crate::Arguments;
 
 /// The first words of the descriptions of commands.
 const VERBS: &str = "Accept Add Attach Back Bind Bring Build Cancel Change Compare Confirm Control Copy Create Delete Detach End \
-    Explain Fetch Forget Get Grant Install Issue List Log Manage Print Protect Read Record Release Remove Repeat \
+    Explain Fetch Forget Get Grant Install Issue Let List Log Manage Print Protect Read Record Release Remove Repeat \
     Replace Restart Restore Revoke Run Set Show Shut Switch Take Turn Use Verify Wait";
 
 /// Words with which a question begins.

@@ -33,6 +33,7 @@ mod migrations;
 pub mod open_files;
 mod overdue;
 mod reflection;
+mod restored;
 mod sealing;
 mod secrets;
 mod services;
@@ -195,6 +196,7 @@ impl Server {
         services.start(&refusals, &mut inner);
         start_builder(&config, &local, &mut edges)?;
         subnet_import::start(&config, store.as_ref(), &vitals, &mut inner);
+        restored::start(&config, store.as_ref(), &vitals, &mut inner);
         follow_records(&services, &names, &vitals, &mut inner);
         let (cache, cache_store) = cache.unzip();
         store_health::follow([store.clone(), cache_store], &mut inner);

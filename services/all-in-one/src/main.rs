@@ -78,6 +78,11 @@ enum StoreCommand {
         #[command(flatten)]
         options: StoreOptions,
     },
+    /// Let content of images be collected again after a restore, while a server runs
+    Resume {
+        #[command(flatten)]
+        connection: cli::connect::Connection,
+    },
     /// Compare all records with their indexes, while no server uses the store
     Check {
         /// Repair the indexes
@@ -160,6 +165,7 @@ fn execute(command: Command) -> ExitCode {
         Command::Store(StoreCommand::Restore { file, options }) => {
             configured(options.0, |config| restore(&config, &file))
         }
+        Command::Store(StoreCommand::Resume { connection }) => cli::resume(&connection),
         Command::Store(StoreCommand::Check { mend, options }) => {
             configured(options.0, |config| check(&config, mend))
         }
@@ -230,6 +236,9 @@ async fn restore(config: &Config, file: &Path) -> anyhow::Result<ExitCode> {
         maintenance::restore(config, File::open(file).with_context(reading)?).await?
     };
     println!("{restored} entries restored");
+    println!(
+        "content of images is not collected: compare the images, then run tinwright store resume"
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -269,6 +278,7 @@ mod tests {
             "store check --data /nowhere",
             "store backup --data /nowhere b",
             "store restore --data /nowhere b",
+            "store resume --data /nowhere",
         ] {
             let arguments = ["tinwright"].into_iter().chain(line.split(' '));
             Arguments::try_parse_from(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -27,6 +27,7 @@ use runtime::supervise::Tier;
 use runtime::telemetry::Diagnostics;
 use runtime::{Caller, Clock, authority};
 use store::Store;
+use store::hosted::HostedService as _;
 use store::records::CheckReport;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -265,7 +266,7 @@ impl Services {
         let owns_records = config.split.owns_records();
         Ok(Self {
             hosted: parts.make(serves)?,
-            backups: owns_records.then(|| store::backup::Api::new(store.clone())),
+            backups: owns_records.then(|| store::backup::Api::new(store.clone(), image::Api::NAME)),
             site_events: serves(Service::Identity).then(site_events),
             events: OwnerEvents::new(store, owned.map(|owner| owner.to_string()), stop.clone()),
         })

@@ -16,7 +16,7 @@
 //! - [`files`]: objects from YAML and JSON files; [`tinkerbell`]: objects of Tinkerbell; [`input`]: texts, and values of options.
 //! - [`selector`]: selectors of labels. `confirm`: questions before data is lost.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
-//! - [`store`]: backups of a server's store.
+//! - [`store`]: backups of a server's store, and the end of what waits after a restore.
 //! - [`osie`]: building the installation environment; [`image`]: images of the server, and images that are fetched or built without one. With
 //!   `context` these are the only commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -152,6 +152,12 @@ pub fn run(command: Command) -> ExitCode {
 pub fn backup(connection: &Connection, file: &Path) -> ExitCode {
     let backup = async |io: &mut Io<'_>| store::backup(io.channel, file).await;
     finish(connected(connection, &mut std::io::stdout(), backup))
+}
+
+/// Lets content of images be collected again by the server at `connection`, after a restore of its store.
+pub fn resume(connection: &Connection) -> ExitCode {
+    let resume = async |io: &mut Io<'_>| store::resume(io).await;
+    finish(connected(connection, &mut std::io::stdout(), resume))
 }
 
 /// Runs `work`, and prints an error as one line on standard error.

@@ -1,4 +1,4 @@
-//! Backups of a running server.
+//! Backups of a running server, and the end of what waits after a restore.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use runtime::Channel;
-use tinwright::store::v1::BackupRequest;
+use tinwright::store::v1::{BackupRequest, ResumeImageCollectionRequest};
 
-use crate::connect::stream;
+use crate::connect::{Io, stream};
 
 /// Writes a backup of the server's store to `file`, or to standard output for `-`. The file is replaced once the backup is complete, and only
 /// its owner may read it. An error leaves no incomplete file.
@@ -44,6 +44,17 @@ async fn write(channel: &Channel, partial: &Path, file: &Path) -> anyhow::Result
     out.sync_all().with_context(writing)?;
     fs::rename(partial, file).with_context(|| format!("writing {}", file.display()))?;
     Ok(fs::metadata(file).with_context(writing)?.len())
+}
+
+/// Lets content of images be collected again after a restore.
+pub async fn resume(io: &mut Io<'_>) -> anyhow::Result<()> {
+    let response = io.call(ResumeImageCollectionRequest {}).await?;
+    io.print(&match response.restore_time {
+        Some(time) => {
+            format!("content of images is collected again; it was not since the restore of {time}")
+        }
+        None => "nothing to resume: content of images is collected".into(),
+    })
 }
 
 async fn receive(channel: &Channel, out: &mut impl Write) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nouns::{Edit as _, Noun as _};
 use runtime::tenants::TenantDirectory;
 use runtime::{Channel, Clock};
+use store::backup::RestoreMark;
 use store::hosted::{self, HostedService, RecordVisitor};
 use store::mirror::Mirror;
 use store::records::Records;
@@ -76,6 +77,7 @@ impl Api {
         clock: Clock,
         stop: CancellationToken,
     ) -> anyhow::Result<Self> {
+        let mark = RestoreMark::new(store.clone());
         let store = ScopedStore::new(store, Self::NAME);
         let (objects, uploads) = content_store::open(settings, &store, &clock)?;
         let blobs = Blobs::new(store.clone(), objects, clock.clone());
@@ -84,7 +86,14 @@ impl Api {
         let images = Images::new(store.clone(), blobs.clone(), holders, clock.clone());
         let builds = Builds::new(store.clone(), clock.clone(), settings.lease);
         let retention = settings.retention;
-        let collector = Collector::new(store.clone(), blobs.clone(), retention, clock.clone());
+        let collector = Collector::new(
+            store.clone(),
+            mark,
+            blobs.clone(),
+            uploads.clone(),
+            retention,
+            clock.clone(),
+        );
         let imports = Imports::new(store.clone(), &images, uploads.clone(), clock.clone());
         let reconciler = Reconciler::new(
             &images,

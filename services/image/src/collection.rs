@@ -3,17 +3,23 @@
 //! - A blob that no image has, a day after its last use.
 //! - An object that was begun a day ago, and is no blob yet.
 //! - An object that no record names.
+//! - What removed uploads left.
+//!
+//! Nothing is removed while the store has the mark of a restore: it does not know what was stored after
+//! its backup.
 
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use runtime::Clock;
+use store::backup::RestoreMark;
 use store::{ScopedStore, Store as _};
 
 use crate::blobs::{Blobs, is_older};
 use crate::error::Error;
 use crate::kinds::BLOB_INDEX;
 use crate::stored::{Blob, CONTENT_BLOB_INDEX};
+use crate::uploads::Uploads;
 
 /// Records of one page.
 const PAGE_RECORDS: usize = 200;
@@ -35,24 +41,52 @@ pub struct Collected {
 #[derive(Clone, Debug)]
 pub struct Collector {
     store: ScopedStore,
+    mark: RestoreMark,
     blobs: Blobs,
+    uploads: Uploads,
     retention: Duration,
     clock: Clock,
 }
 
 impl Collector {
-    /// Removes content of `blobs` that no image in `store` has, after `retention`.
-    pub fn new(store: ScopedStore, blobs: Blobs, retention: Duration, clock: Clock) -> Self {
-        Self { store, blobs, retention, clock }
+    /// Removes content of `blobs` that no image in `store` has, after `retention`, and what is left
+    /// of `uploads`. Removes nothing while there is a `mark`.
+    pub fn new(
+        store: ScopedStore,
+        mark: RestoreMark,
+        blobs: Blobs,
+        uploads: Uploads,
+        retention: Duration,
+        clock: Clock,
+    ) -> Self {
+        Self { store, mark, blobs, uploads, retention, clock }
     }
 
-    /// Removes what is unused now.
-    pub async fn collect(&self) -> Result<Collected, Error> {
-        Ok(Collected {
+    /// Removes what is unused now. None: the store was restored, and nothing is removed.
+    pub async fn collect(&self) -> Result<Option<Collected>, Error> {
+        if self.mark.is_set().await? {
+            return Ok(None);
+        }
+        let collected = Collected {
             blobs: self.collect_blobs().await?,
             staged: self.collect_staged().await?,
             objects: self.collect_unnamed().await?,
-        })
+        };
+        self.uploads.sweep().await?;
+        Ok(Some(collected))
+    }
+
+    /// Removes the upload of `image`, which does not need it any more, unless the store was restored.
+    pub async fn remove_upload(&self, image: &str) -> Result<(), Error> {
+        match self.mark.is_set().await? {
+            true => Ok(()),
+            false => self.uploads.remove(image).await,
+        }
+    }
+
+    /// Waits until the store has no mark of a restore.
+    pub async fn resumed(&self) -> Result<(), Error> {
+        Ok(self.mark.removed().await?)
     }
 
     async fn collect_blobs(&self) -> Result<usize, Error> {

@@ -72,15 +72,15 @@ impl Imports {
         }
     }
 
-    /// Ends the upload of the image `id`, which got no byte for `time`.
+    /// Ends the upload of the image `id`, which got no byte for `time`. The bytes stay.
     pub async fn expire(&self, id: &str, time: Duration) -> Result<(), Error> {
         let reason = format!("the upload got no byte for {} hours", time.as_secs() / 3600);
         self.change(id, |image| {
             let failed = lifecycle::image_failed(image.clone(), &reason, self.clock.wall());
             Ok((failed, Change::default()))
         })
-        .await?;
-        self.uploads.remove(id).await
+        .await
+        .map(drop)
     }
 
     /// Changes the image `id` while it is being uploaded. An image in another state stays as it is.

@@ -37,7 +37,8 @@
 //! fails if both happen at once.
 //!
 //! A restored store is the exception: its images may lack content that was collected since. They
-//! are DAMAGED until the same content is stored again.
+//! are DAMAGED until the same content is stored again. It does not know content that was stored after
+//! its backup, either: nothing is collected until an operator says so.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

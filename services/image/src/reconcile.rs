@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::blobs::is_older;
 use crate::builds::Builds;
-use crate::collection::Collector;
+use crate::collection::{Collected, Collector};
 use crate::damage::DamageCheck;
 use crate::error::Error;
 use crate::images::Images;
@@ -27,6 +27,9 @@ const COLLECTION_INTERVAL: Duration = Duration::from_mins(15);
 const MAX_DELETION: Duration = Duration::from_mins(5);
 /// Images of one page.
 const PAGE_RECORDS: usize = 200;
+/// Warning at each collection that removes nothing.
+const HELD: &str = "content of images is not collected: the store was restored; \
+    compare its images, then run: tinwright store resume";
 
 /// Ends what its time has ended.
 #[derive(Clone, Debug)]
@@ -75,22 +78,41 @@ impl Reconciler {
                 log("leases and uploads not looked at", self.look().await);
             }
         };
-        let collect = async {
-            let mut interval = tokio::time::interval(COLLECTION_INTERVAL);
-            loop {
-                interval.tick().await;
-                match self.check_damage().await {
-                    Err(Error::NoObjectStore) => return,
-                    outcome => log("content not checked", outcome),
-                }
-                match self.collect().await {
-                    Err(Error::NoObjectStore) => return,
-                    outcome => log("content not collected", outcome),
-                }
-            }
-        };
-        let work = async { tokio::join!(look, collect) };
+        let work = async { tokio::join!(look, self.keep_collecting()) };
         stop.run_until_cancelled(Box::pin(work)).await;
+    }
+
+    /// Checks and collects content at each interval, and when an operator lets it be collected
+    /// again. Returns if the site has no object store.
+    async fn keep_collecting(&self) {
+        let mut interval = tokio::time::interval(COLLECTION_INTERVAL);
+        let mut is_held = false;
+        loop {
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = self.resumed(), if is_held => {}
+            }
+            match self.check_damage().await {
+                Err(Error::NoObjectStore) => return,
+                outcome => log("content not checked", outcome),
+            }
+            let collected = self.collect().await;
+            is_held = matches!(collected, Ok(None));
+            match collected {
+                Err(Error::NoObjectStore) => return,
+                Ok(None) => tracing::warn!("{HELD}"),
+                outcome => log("content not collected", outcome.map(drop)),
+            }
+        }
+    }
+
+    /// Waits until content may be collected. Waits for ever if the store fails: the next collection
+    /// looks again.
+    async fn resumed(&self) {
+        if let Err(error) = self.collector.resumed().await {
+            log("the end of a restore is not awaited", Err(error));
+            std::future::pending().await
+        }
     }
 
     /// Marks images with missing content, and those that have it again.
@@ -98,10 +120,10 @@ impl Reconciler {
         self.damage.check().await.map(drop)
     }
 
-    /// Removes content that no image has, and what removed uploads left.
-    pub async fn collect(&self) -> Result<(), Error> {
-        self.collector.collect().await?;
-        self.uploads.sweep().await
+    /// Removes content that no image has, and what removed uploads left. None: the store was
+    /// restored, and nothing is removed.
+    pub async fn collect(&self) -> Result<Option<Collected>, Error> {
+        self.collector.collect().await
     }
 
     /// Ends expired leases and uploads, and begins the builds of complete uploads.
@@ -124,7 +146,7 @@ impl Reconciler {
         let is_needed = image.is_some_and(|image| {
             matches!(image.state(), ImageState::Uploading | ImageState::Processing)
         });
-        if is_needed { Ok(()) } else { self.uploads.remove(&file.image_id).await }
+        if is_needed { Ok(()) } else { self.collector.remove_upload(&file.image_id).await }
     }
 
     async fn look_at_images(&self, files: &BTreeMap<String, UploadFile>) -> Result<(), Error> {
@@ -160,7 +182,11 @@ impl Reconciler {
         let last_byte = file.map(|file| file.modified.into());
         let is_late = is_older(image.update_time, self.retention, now)
             && is_older(last_byte, self.retention, now);
-        if is_late { self.imports.expire(&image.id, self.retention).await } else { Ok(()) }
+        if !is_late {
+            return Ok(());
+        }
+        self.imports.expire(&image.id, self.retention).await?;
+        self.collector.remove_upload(&image.id).await
     }
 }
 

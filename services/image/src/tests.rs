@@ -12,6 +12,7 @@ mod interleavings;
 mod lifecycle;
 #[path = "../tests/s3/moto.rs"]
 mod moto;
+mod restored;
 mod signatures;
 mod site;
 mod uploads;

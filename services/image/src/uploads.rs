@@ -235,7 +235,10 @@ impl Uploads {
 
     /// Removes what removals and broken requests left.
     pub async fn sweep(&self) -> Result<(), Error> {
-        self.store()?.sweep().await
+        match &self.store {
+            Some(store) => store.sweep().await,
+            None => Ok(()),
+        }
     }
 
     /// Takes the turn to write to the upload of `image`.

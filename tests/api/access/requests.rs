@@ -9,7 +9,7 @@ use super::calls::{self, method};
 use super::plain::PLAIN_NOUNS;
 use super::site::{Site, TEMPLATE, containers, on_machine};
 
-/// Calls that change nothing in this site: they need a claim's revision, an edge, a BMC that answers, a ready image, a node, an instance that names a stack, a power job, an active or failed instance, a key, a prepared
+/// Calls that change nothing in this site: they need a claim's revision, a restored store, an edge, a BMC that answers, a ready image, a node, an instance that names a stack, a power job, an active or failed instance, a key, a prepared
 /// workflow, or a leased action.
 pub const WITHOUT_CHANGE: &[&str] = &[
     "ClaimService/ReleaseAddresses",
@@ -31,6 +31,7 @@ pub const WITHOUT_CHANGE: &[&str] = &[
     "PowerService/ReadBmcInventory",
     "PowerService/ReleasePowerJob",
     "StoreService/Backup",
+    "StoreService/ResumeImageCollection",
     "TemplateService/RenderTemplate",
     "WorkerService/AppendLog",
     "WorkerService/FinishAction",

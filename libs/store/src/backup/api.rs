@@ -1,26 +1,29 @@
-//! Backups over gRPC.
+//! The store over gRPC.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt as _, future, stream};
 use tinwright::store::v1::store_service_server::{StoreService, StoreServiceServer};
-use tinwright::store::v1::{BackupRequest, BackupResponse};
+use tinwright::store::v1::{
+    BackupRequest, BackupResponse, ResumeImageCollectionRequest, ResumeImageCollectionResponse,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::BackupError;
-use crate::{Revision, Store};
+use super::{BackupError, RestoreMark};
+use crate::{Revision, Store, records};
 
 /// Chunks that wait for the receiver.
 const QUEUED_CHUNKS: usize = 4;
 
-/// The service of backups.
+/// The service of the store.
 #[derive(Clone)]
 pub struct Api {
     store: Arc<dyn Store>,
+    images: &'static str,
 }
 
 impl std::fmt::Debug for Api {
@@ -30,9 +33,9 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// Backs up the whole of `store`.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+    /// Backs up the whole of `store`. The service `images` has the images.
+    pub fn new(store: Arc<dyn Store>, images: &'static str) -> Self {
+        Self { store, images }
     }
 
     /// Returns the gRPC service.
@@ -58,6 +61,17 @@ impl StoreService for Api {
         let failure =
             stream::once(making).filter_map(|outcome| future::ready(failure(outcome).map(Err)));
         Ok(Response::new(Box::pin(chunks.chain(failure))))
+    }
+
+    #[tracing::instrument(skip_all)]
+    async fn resume_image_collection(
+        &self,
+        request: Request<ResumeImageCollectionRequest>,
+    ) -> Result<Response<ResumeImageCollectionResponse>, Status> {
+        let ResumeImageCollectionRequest {} = request.into_inner();
+        let removed = RestoreMark::new(self.store.clone()).remove(self.images).await;
+        let restore_time = removed.map_err(records::Error::from)?.map(Into::into);
+        Ok(Response::new(ResumeImageCollectionResponse { restore_time }))
     }
 }
 

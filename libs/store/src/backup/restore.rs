@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{Entry, HEADER, MAX_ENTRY_BYTES, SITE_KEY};
+use super::{Entry, HEADER, MAX_ENTRY_BYTES, SITE_KEY, mark};
 use crate::{Commit, Error, Expect, Store, Write, limits, schema};
 
 /// Bytes of values in a commit: half of the limit, so that its keys fit.
@@ -41,7 +41,7 @@ pub enum RestoreError {
 }
 
 /// Restores the backup in `from` into `store`, which has to be empty. The backup has to begin with one of the site's
-/// `marks`: else nothing is written. Returns the number of restored entries.
+/// `marks`: else nothing is written. The store has the mark of a restored one afterwards. Returns the number of restored entries.
 pub async fn restore(
     store: &dyn Store,
     marks: &[String],
@@ -67,6 +67,9 @@ pub async fn restore(
             version = entry.value;
             continue;
         }
+        if entry.key == mark::KEY {
+            continue; // this restore has its own
+        }
         if !batch.takes(&entry) {
             batch.commit(store).await?;
         }
@@ -74,7 +77,7 @@ pub async fn restore(
     }
     batch.commit(store).await?;
     let version = version.ok_or(RestoreError::Damaged)?;
-    let writes = vec![Write::Put(schema::KEY.into(), version)];
+    let writes = vec![Write::Put(schema::KEY.into(), version), mark::to_write()];
     store.commit(Commit { writes, ..Commit::default() }).await?;
     Ok(count)
 }

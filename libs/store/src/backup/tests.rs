@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use tinwright::event::v1::{EventFilter, EventKind};
+
 use super::*;
+use crate::events::EventLog;
 use crate::memory::MemoryStore;
-use crate::{Commit, Write};
+use crate::{Commit, ScopedStore, Write};
 
 const SITE: &str = "ours";
 
@@ -41,7 +44,18 @@ async fn pairs(store: &MemoryStore) -> Vec<(String, Bytes)> {
 async fn a_restored_store_has_the_same_pairs() {
     let restored = MemoryStore::default();
     assert_eq!(restore(&restored, &marks(), &mut backup().await.as_slice()).await.unwrap(), 4);
-    assert_eq!(pairs(&restored).await, pairs(&filled().await).await);
+    assert_eq!(pairs_without_mark(restored).await, pairs(&filled().await).await);
+}
+
+/// Returns the pairs of a restored `store`, without its mark.
+async fn pairs_without_mark(store: MemoryStore) -> Vec<(String, Bytes)> {
+    let store = Arc::new(store);
+    let mark = RestoreMark::new(store.clone());
+    assert!(mark.is_set().await.unwrap());
+    mark.remove("image").await.unwrap();
+    let mut pairs = pairs(&store).await;
+    pairs.retain(|(key, _)| !key.starts_with("image/event/"));
+    pairs
 }
 
 #[tokio::test]
@@ -66,7 +80,7 @@ async fn a_backup_has_what_is_written_while_it_is_made() {
     backup.await.unwrap().unwrap();
     let restored = MemoryStore::default();
     restore(&restored, &marks(), &mut bytes.as_slice()).await.unwrap();
-    assert_eq!(pairs(&restored).await, pairs(&store).await);
+    assert_eq!(pairs_without_mark(restored).await, pairs(&store).await);
 }
 
 #[tokio::test]
@@ -109,4 +123,44 @@ async fn a_backup_ends_when_its_receiver_is_gone() {
     let (out, chunks) = mpsc::channel(1);
     drop(chunks);
     assert!(matches!(write(&filled().await, &out).await, Err(BackupError::Gone)));
+}
+
+#[tokio::test]
+async fn a_mark_is_removed_once_with_one_event_and_whoever_waits_for_it_goes_on() {
+    let store: Arc<dyn Store> = Arc::new(filled().await);
+    let mark = RestoreMark::new(store.clone());
+    mark.removed().await.unwrap();
+    assert_eq!(mark.remove("image").await.unwrap(), None, "there is none");
+    mark.set().await.unwrap();
+    let waiting = tokio::spawn({
+        let mark = mark.clone();
+        async move { mark.removed().await }
+    });
+    let (one, other) = tokio::join!(mark.remove("image"), mark.remove("image"));
+    assert_eq!([one, other].into_iter().filter_map(Result::unwrap).count(), 1);
+    waiting.await.unwrap().unwrap();
+    assert!(!mark.is_set().await.unwrap());
+    let log = EventLog::new(ScopedStore::new(store, "image"), "image");
+    let events = log.list(&EventFilter::default(), "", 100).await.unwrap().records;
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((event.kind(), event.noun.as_str()), (EventKind::Call, "store"));
+    assert!(event.text.contains("images are collected again"), "{}", event.text);
+}
+
+#[tokio::test]
+async fn a_backup_of_a_marked_store_restores_with_a_mark_of_its_own() {
+    let store = Arc::new(filled().await);
+    let writes = vec![Write::Put(mark::KEY.into(), "1".into())];
+    store.commit(Commit { writes, ..Commit::default() }).await.unwrap();
+    let (out, mut chunks) = mpsc::channel(100);
+    write(&*store, &out).await.unwrap();
+    drop(out);
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.recv().await {
+        bytes.extend_from_slice(&chunk);
+    }
+    let restored = Arc::new(MemoryStore::default());
+    restore(&*restored, &marks(), &mut bytes.as_slice()).await.unwrap();
+    let time = RestoreMark::new(restored).remove("image").await.unwrap().unwrap();
+    assert!(time > std::time::UNIX_EPOCH + Duration::from_secs(1));
 }

@@ -46,24 +46,29 @@ async fn create(machines: &mut HardwareServiceClient<Channel>, n: usize) -> hw::
     machines.create_hardware(request).await.unwrap().into_inner().hardware.unwrap()
 }
 
-/// Runs `tinwright store <words>`. Returns its standard error if it failed.
-async fn store(words: &[&str]) -> Result<(), String> {
+/// Runs `tinwright store <words>`. Returns its standard output, or its standard error if it failed.
+async fn store(words: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
     command.arg("store").args(words);
     let done = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let failed = || Err(String::from_utf8_lossy(&done.stderr).into_owned());
-    if done.status.success() { Ok(()) } else { failed() }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
 /// Backs up `server` to `file`.
 pub(crate) async fn back_up(server: &Process, file: &Path) {
+    store_of(server, &["backup", file.to_str().unwrap()]).await;
+}
+
+/// Runs `tinwright store <words>` with `server`. Returns its standard output.
+pub(crate) async fn store_of(server: &Process, words: &[&str]) -> String {
     let (to, secrets) = (format!("https://{}", server.place.grpc), server.place.secrets());
     let connection = ["--server", &to, "--secrets", secrets.to_str().unwrap()];
-    store(&[&["backup", file.to_str().unwrap()], &connection[..]].concat()).await.unwrap();
+    store(&[words, &connection[..]].concat()).await.unwrap()
 }
 
 /// Restores `file` into the directory of `place`.
-async fn restore(place: &Place, file: &Path) -> Result<(), String> {
+pub(crate) async fn restore(place: &Place, file: &Path) -> Result<String, String> {
     let data = place.path("data");
     store(&["restore", file.to_str().unwrap(), "--data", data.to_str().unwrap()]).await
 }

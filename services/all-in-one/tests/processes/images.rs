@@ -65,7 +65,7 @@ impl Site {
     }
 
     /// Uploads `file` to the image `id`. Returns the text of the answer, and the HTTP status.
-    fn upload(&self, id: &str, file: &Path) -> String {
+    pub(super) fn upload(&self, id: &str, file: &Path) -> String {
         let mut command = self.curl(&format!("/uploads/{id}"));
         command.args(["--write-out", "%{http_code}", "--upload-file"]).arg(file);
         let output = command.output().unwrap();
@@ -93,7 +93,7 @@ impl Site {
     }
 
     /// Returns the names of the files below a directory of images.
-    fn stored(&self, folder: &str) -> Vec<String> {
+    pub(super) fn stored(&self, folder: &str) -> Vec<String> {
         let folder = self.server.place.path("data/images").join(folder);
         let mut folders = vec![folder];
         let mut names = Vec::new();

@@ -49,6 +49,7 @@ mod readdress;
 mod recorded;
 mod reflection;
 mod replicas;
+mod restored;
 mod revoked;
 mod rolling;
 mod rotation;

@@ -34,7 +34,7 @@ use super::process::Place;
 const FOLDER_VARIABLE: &str = "TINWRIGHT_RECORD";
 
 /// Calls that are not recorded, and the reasons.
-const NOT_RECORDED: [(&str, &str); 8] = [
+const NOT_RECORDED: [(&str, &str); 9] = [
     ("IdentityService/RotateAuthority", "replaces the keys of the site"),
     ("IdentityService/RotateSiteKey", "replaces the keys of the site"),
     ("InstanceService/ReinstallInstance", "an instance has one state"),
@@ -43,6 +43,7 @@ const NOT_RECORDED: [(&str, &str); 8] = [
     ("InstanceService/RetryInstance", "an instance has one state"),
     ("NodeService/DeleteNode", "a node has one state"),
     ("StoreService/Backup", "the backup is a file"),
+    ("StoreService/ResumeImageCollection", "needs a restored store"),
 ];
 
 /// Returns the folders of all recordings.

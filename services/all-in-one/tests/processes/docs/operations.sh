@@ -9,6 +9,7 @@ block docs/operations.md Backup
 stop_server
 rm -r /var/lib/tinwright
 block docs/operations.md Restore
+block docs/operations.md 'Restore (2)'
 tinwright hardware get node-1
 
 block docs/operations.md 'Certificates and roles'

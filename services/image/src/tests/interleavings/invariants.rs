@@ -6,6 +6,7 @@ use futures_util::TryStreamExt as _;
 use object_store::path::Path;
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 use store::ScopedStore;
+use store::backup::RestoreMark;
 use store::records::{Kind, Records};
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::ImageState;
@@ -71,11 +72,34 @@ impl World {
         let stored: BTreeSet<_> = blobs.iter().map(|blob| blob.digest.clone()).collect();
         assert_eq!(stored, used);
         let named: BTreeSet<_> = blobs.into_iter().map(|blob| blob.object).collect();
-        let listed: Vec<_> = self.objects.0.list(None).try_collect().await.unwrap();
-        let name = |object: object_store::ObjectMeta| {
-            object.location.filename().unwrap_or_default().to_owned()
-        };
-        assert_eq!(listed.into_iter().map(name).collect::<BTreeSet<_>>(), named);
+        let listed = self.listed().await;
+        let name = |location: &Path| location.filename().unwrap_or_default().to_owned();
+        assert_eq!(listed.iter().map(name).collect::<BTreeSet<_>>(), named);
+    }
+
+    /// Checks that no object was removed since the store was restored, while it has the mark.
+    pub(super) async fn check_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        if !self.is_marked().await {
+            self.held.clear();
+            return;
+        }
+        let listed = self.listed().await;
+        let removed: Vec<_> = self.held.difference(&listed).collect();
+        assert!(removed.is_empty(), "removed after a restore: {removed:?}");
+    }
+
+    /// True if the store was restored, and no content may be collected.
+    pub(super) async fn is_marked(&self) -> bool {
+        RestoreMark::new(self.store.pairs.clone()).is_set().await.unwrap()
+    }
+
+    /// Returns the locations of all objects.
+    pub(super) async fn listed(&self) -> BTreeSet<Path> {
+        let objects = self.objects.0.list(None).map_ok(|object| object.location);
+        objects.try_collect().await.unwrap()
     }
 
     /// Returns the READY images and the digests of their content that is missing.

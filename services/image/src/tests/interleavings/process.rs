@@ -7,6 +7,7 @@ use futures_util::stream;
 use nouns::Edit as _;
 use object_store::ObjectStore;
 use runtime::Clock;
+use store::backup::RestoreMark;
 use store::{ScopedStore, Store};
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::image_source::Source;
@@ -39,12 +40,14 @@ pub(super) struct Process {
     pub(super) blobs: Blobs,
     pub(super) collector: Collector,
     pub(super) damage: DamageCheck,
+    mark: RestoreMark,
     publisher: Publisher,
 }
 
 impl Process {
     /// A process over `store` and `objects`.
     pub(super) fn new(store: Arc<dyn Store>, objects: Arc<dyn ObjectStore>, clock: &Clock) -> Self {
+        let mark = RestoreMark::new(store.clone());
         let store = ScopedStore::new(store, "image");
         let blobs = Blobs::new(store.clone(), Some(Objects::new(objects)), clock.clone());
         let images = Images::new(
@@ -55,7 +58,15 @@ impl Process {
         );
         Self {
             builds: Builds::new(store.clone(), clock.clone(), LEASE),
-            collector: Collector::new(store.clone(), blobs.clone(), RETENTION, clock.clone()),
+            collector: Collector::new(
+                store.clone(),
+                mark.clone(),
+                blobs.clone(),
+                Uploads::default(),
+                RETENTION,
+                clock.clone(),
+            ),
+            mark,
             damage: DamageCheck::new(&images, clock.clone()),
             publisher: Publisher::new(store, blobs.clone(), Uploads::default(), clock.clone()),
             images,
@@ -103,6 +114,12 @@ impl Process {
         let attempt = Attempt { holder: holder.into(), number: leased.attempts };
         let failure = pb::BuildFailure { reason: "connection lost".into(), may_retry: true };
         self.builds.fail(id.parse().unwrap(), &attempt, &failure).await
+    }
+
+    /// Lets content be collected after a restore.
+    pub(super) async fn resume(self) -> Result<(), Error> {
+        self.mark.remove("image").await?;
+        Ok(())
     }
 
     /// Stores `blob`.

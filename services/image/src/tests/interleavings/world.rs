@@ -8,9 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use object_store::memory::InMemory;
+use object_store::path::Path;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use runtime::Clock;
+use store::backup::RestoreMark;
 use tinwright::image::v1 as pb;
 use tokio::task::yield_now;
 
@@ -43,6 +45,8 @@ pub(super) struct World {
     copy: Vec<(String, Bytes)>,
     /// Ids of images and digests of their content that a restored store names, but was collected.
     pub(super) excused: BTreeSet<(String, String)>,
+    /// Objects at the last restore, while no content may be collected.
+    pub(super) held: BTreeSet<Path>,
     /// Number of created images.
     created: usize,
 }
@@ -62,6 +66,7 @@ impl World {
             operations: Vec::new(),
             copy: Vec::new(),
             excused: BTreeSet::new(),
+            held: BTreeSet::new(),
             created: 0,
         }
     }
@@ -85,12 +90,16 @@ impl World {
             79..81 => self.crash(),
             81..86 => self.copy = self.store.all().await,
             86..90 => self.restore().await,
-            90..93 => {
+            90..100 if self.is_marked().await => {
+                self.operations.push(Box::pin(self.process.clone().resume()));
+            }
+            100..103 => {
                 let calls = self.random.random_range(1..20);
                 self.store.faults.fail_after(calls);
             }
             _ => self.step().await,
         }
+        self.check_held().await;
     }
 
     /// Begins a random operation, if there is something for it.
@@ -169,14 +178,18 @@ impl World {
             Process::new(self.store.clone(), Arc::new(self.objects.clone()), &self.clock);
     }
 
-    /// Puts the copy of the store in the place of the store, while no process runs.
+    /// Puts the copy of the store in the place of the store, while no process runs. No content that
+    /// there is may be collected then.
     async fn restore(&mut self) {
         self.store.faults.fail_after(0);
         for _ in 0..self.random.random_range(0..3) {
             self.lose_content().await;
         }
+        self.check_held().await;
         self.store = Arc::new(GatedStore::with(&self.copy).await);
+        RestoreMark::new(self.store.pairs.clone()).set().await.unwrap();
         self.crash();
+        self.held = self.listed().await;
         self.excused = self.missing().await.into_iter().collect();
     }
 
@@ -185,8 +198,7 @@ impl World {
         let Some(deletion) = self.deletion().await else { return };
         finish(deletion).await;
         self.clock.advance(RETENTION);
-        let process = self.process.clone();
-        finish(Box::pin(async move { process.collector.collect().await.map(drop) })).await;
+        self.collect().await;
     }
 
     /// Lets a random operation go on.
@@ -225,9 +237,18 @@ impl World {
         }
         self.check_repaired().await;
         self.clock.advance(RETENTION);
-        finish(Box::pin(async move { process.collector.collect().await.map(drop) })).await;
+        self.collect().await;
+        self.check_held().await;
+        finish(Box::pin(process.resume())).await;
+        self.collect().await;
         self.check_invariants().await;
         self.check_collected().await;
+    }
+
+    /// Collects unused content, unless the store was restored.
+    async fn collect(&self) {
+        let collector = self.process.collector.clone();
+        finish(Box::pin(async move { collector.collect().await.map(drop) })).await;
     }
 }
 
