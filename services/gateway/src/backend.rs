@@ -48,8 +48,8 @@ impl Backend {
 /// Returns the name of the service in the beginning of `path`, such as `tinwright.instance.v1`.
 fn service(path: &str) -> Option<&str> {
     match path.strip_prefix("tinwright.")?.split_once(".v1")?.0 {
-        // The identity service merges the events of all services.
-        "event" => Some("identity"),
+        // The identity service merges the events of all services. Each process with records answers for the store of the site.
+        "event" | "store" => Some("identity"),
         name => Some(name),
     }
 }

@@ -43,8 +43,7 @@ impl Site {
         let words = [&words[..], &["--out", secrets.to_str().unwrap()]].concat();
         client_output(&control, &words);
         let (url, listen) = (format!("https://{}", control.place.grpc), gateway.to_string());
-        let peers = format!("{url},image={url}");
-        let flags = ["--only", "gateway", "--peers", &peers, "--gateway-plaintext"];
+        let flags = ["--only", "gateway", "--peers", &url, "--gateway-plaintext"];
         let flags = [&flags[..], &["--gateway-listen", &listen]].concat();
         let door = Some(place.start(&arguments(&flags)).await);
         Self { site: images::Site::of(control), door, gateway }

@@ -23,3 +23,8 @@ s/"…"/"'"$MODEL"'"/; s/"…"/"'"$TEMPLATE"'"/
 s/'\''If-Match: "42"'\''/"If-Match: $(curl -I "$API\/hardware\/$ID" | sed -n "s,^etag: ,,p" | tr -d "\\r")"/
 s/^.*:setState/ID=$OTHER; &/
 s/^curl -N\(.*instances"\)/timeout 1 curl --silent --fail --cacert secrets\/ca.pem -H "X-Api-Key: $KEY" -N\1 || [ $? = 124 ]/'
+
+# The id of the image is not known before.
+{ head -c 446 /dev/zero; head -c 64 /dev/zero; printf '\125\252'; head -c 1048064 /dev/zero; } > disk.raw
+block docs/gateway.md 'Uploads of images' '/^curl -T/s/.*/ID=$(id image debian-lab); &/'
+timeout 60 sh -c 'until tinwright image get debian-lab | grep -q ready; do sleep 1; done'

@@ -152,7 +152,8 @@ impl Content {
     pub(crate) fn unread(&self) -> Vec<&str> {
         let is_read = |key: &&str| self.values.contains_key(*key);
         let rest = self.keys.iter().map(String::as_str).filter(|key| !is_read(key));
-        let has_reader = |key: &&str| key.contains("/request/") || ["schema", "site"].contains(key);
+        let has_reader =
+            |key: &&str| key.contains("/request/") || ["restored", "schema", "site"].contains(key);
         rest.filter(|key| !has_reader(key)).collect()
     }
 
