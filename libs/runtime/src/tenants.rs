@@ -12,9 +12,9 @@
 
 use crate::Channel;
 use tinwright::TenantName;
-use tinwright::identity::v1::GetTenantRequest;
 use tinwright::identity::v1::get_tenant_request::By;
 use tinwright::identity::v1::tenant_service_client::TenantServiceClient;
+use tinwright::identity::v1::{GetTenantRequest, Tenant};
 use tinwright::status::Violations;
 use tonic::Status;
 
@@ -78,14 +78,23 @@ impl TenantDirectory {
             return Ok(());
         }
         let tenant: TenantName = Violations::parse(field, tenant).map_err(Error::Invalid)?;
-        let by = Some(By::Name(tenant.to_string()));
-        let found = crate::find(self.identity.clone().get_tenant(GetTenantRequest { by })).await;
         let field = field.to_owned();
+        match self.find(&tenant).await? {
+            Some(found) if found.deleting => Err(Error::BeingDeleted { field, tenant }),
+            Some(_) => Ok(()),
+            None => Err(Error::Missing { field, tenant }),
+        }
+    }
+
+    /// Returns the tenant `name`, if there is one.
+    pub async fn find(&self, name: &TenantName) -> Result<Option<Tenant>, Error> {
+        let by = Some(By::Name(name.to_string()));
+        let found = crate::find(self.identity.clone().get_tenant(GetTenantRequest { by })).await;
         match found {
-            Ok(Some(found)) if found.tenant.as_ref().is_some_and(|it| !it.deleting) => Ok(()),
-            Ok(Some(_)) => Err(Error::BeingDeleted { field, tenant }),
-            Ok(None) => Err(Error::Missing { field, tenant }),
-            Err(status) => Err(Error::Unavailable { tenant, status: Box::new(status) }),
+            Ok(found) => Ok(found.and_then(|it| it.tenant)),
+            Err(status) => {
+                Err(Error::Unavailable { tenant: name.clone(), status: Box::new(status) })
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The error of records, and of all that reads them: lists of events, mirrors, services.
 
 use tinwright::status::Violations;
+use tonic::Status;
 
 /// An error of a read or a change.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,15 @@ pub enum Error {
         limit: String,
         /// The present number or size.
         has: u64,
+    },
+    /// It is not known how much the tenant may have.
+    #[error("the limits of tenant {tenant} are not known")]
+    UnknownQuota {
+        /// The tenant.
+        tenant: String,
+        /// The answer to the question.
+        #[source]
+        status: Box<Status>,
     },
     /// The request id was used for another request.
     #[error("request_id {0} was used for another request")]

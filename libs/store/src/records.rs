@@ -20,12 +20,14 @@ pub mod requests;
 mod source;
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use tinwright::Stored as _;
 
 pub(crate) use self::any::AnyKind;
 pub use self::change::Change;
 pub use self::check::CheckReport;
 pub use self::kind::{Index, Kind, Mirrored};
+pub use self::quota::TenantQuotas;
 use self::requests::{IdempotentRequest, RequestState};
 pub use self::source::RecordSource;
 pub use crate::listing::{Listing, ListingBuilder, MAX_LISTING_BYTES};
@@ -56,19 +58,26 @@ impl Selector {
 #[derive(Debug)]
 pub struct Records<K> {
     store: ScopedStore,
+    /// Limits of tenants in place of the noun's, if there are any.
+    quotas: Option<Arc<dyn TenantQuotas>>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Records<K> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), kind: PhantomData }
+        Self { store: self.store.clone(), quotas: self.quotas.clone(), kind: PhantomData }
     }
 }
 
 impl<K: Kind> Records<K> {
     /// The records in `store`.
     pub fn new(store: ScopedStore) -> Self {
-        Self { store, kind: PhantomData }
+        Self { store, quotas: None, kind: PhantomData }
+    }
+
+    /// Returns the same records, of which a tenant may have what `quotas` says in place of the noun's quota.
+    pub fn with_quotas(self, quotas: Arc<dyn TenantQuotas>) -> Self {
+        Self { quotas: Some(quotas), ..self }
     }
 
     /// Returns the record `id`, or [`Error::Missing`].

@@ -207,6 +207,9 @@ impl From<records::Error> for Status {
             records::Error::Quota { tenant, .. } => {
                 status::over_quota(&format!("tenant/{tenant}"), text)
             }
+            records::Error::UnknownQuota { status, .. } => {
+                Status::unavailable(format!("{text}: {}", status.message()))
+            }
             records::Error::Reused(id) => status::already_exists("request", &id, text),
             records::Error::PageToken(_) => Violations::single("page_token", text).into(),
             records::Error::Store(error) => failure(&error),

@@ -8,6 +8,9 @@ use crate::input;
 use crate::output::{Format, Row};
 use crate::resource::{self, ApplyOptions, FromFiles, NoOptions, Resource, ResourceCommand};
 
+/// The largest limit of the images of a tenant in GiB: 1 EiB.
+const MAX_GIB: u64 = 1 << 30;
+
 /// Commands on tenants.
 #[derive(Debug, clap::Subcommand)]
 pub enum TenantCommand {
@@ -18,6 +21,12 @@ pub enum TenantCommand {
         /// Describe it for people
         #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
         description: String,
+        /// Let it have at most this many images [default: 500]
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+        max_images: Option<u64>,
+        /// Let its images have at most this size in all, in GiB [default: 1024]
+        #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=MAX_GIB))]
+        max_image_gib: Option<u64>,
         /// Give it this label; may be repeated
         #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = input::pair)]
         labels: Vec<(String, String)>,
@@ -35,14 +44,23 @@ pub enum TenantCommand {
 /// Runs `command`.
 pub async fn run(command: TenantCommand, io: &mut Io<'_>) -> anyhow::Result<()> {
     match command {
-        TenantCommand::Create { name, description, labels, output } => {
+        TenantCommand::Create { name, description, max_images, max_image_gib, labels, output } => {
             let labels = labels.into_iter().collect();
-            let tenant = pb::Tenant { name, description, labels, ..pb::Tenant::default() };
+            let image_quota = quota(max_images, max_image_gib);
+            let tenant =
+                pb::Tenant { name, description, labels, image_quota, ..pb::Tenant::default() };
             resource::print(&[tenant.create(io.channel).await?], output, io).await
         }
         TenantCommand::Apply(options) => resource::apply::<pb::Tenant>(options, io).await,
         TenantCommand::Resource(command) => resource::run(command, io).await,
     }
+}
+
+/// Returns the limits that are given.
+fn quota(max_images: Option<u64>, max_gib: Option<u64>) -> Option<pb::ImageQuota> {
+    max_images.or(max_gib)?;
+    let max_bytes = max_gib.map_or(0, |gib| gib << 30);
+    Some(pb::ImageQuota { max_images: max_images.unwrap_or(0), max_bytes })
 }
 
 impl Row for pb::Tenant {
@@ -59,3 +77,17 @@ impl Resource for pb::Tenant {
 }
 
 impl FromFiles for pb::Tenant {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_are_not_given_are_the_defaults() {
+        assert_eq!(quota(None, None), None);
+        let quota = |images, gib| quota(images, gib).map(|it| (it.max_images, it.max_bytes));
+        assert_eq!(quota(Some(3), None), Some((3, 0)));
+        assert_eq!(quota(None, Some(2)), Some((0, 2 << 30)));
+        assert_eq!(quota(Some(3), Some(MAX_GIB)), Some((3, 1 << 60)));
+    }
+}

@@ -32,6 +32,7 @@ use crate::imports::Imports;
 use crate::kinds::BuildKind;
 use crate::kinds::ImageKind;
 use crate::publish::Publisher;
+use crate::quotas::ImageQuotas;
 use crate::reconcile::Reconciler;
 use crate::settings::Settings;
 use crate::stored::{RunKind, UploadKind};
@@ -83,7 +84,9 @@ impl Api {
         let blobs = Blobs::new(store.clone(), objects, clock.clone());
         let CalledServices { identity, instance, workflow } = peers;
         let holders = Holders { instance, workflow };
-        let images = Images::new(store.clone(), blobs.clone(), holders, clock.clone());
+        let tenants = TenantDirectory::new(identity);
+        let quotas = Arc::new(ImageQuotas(tenants.clone()));
+        let images = Images::new(store.clone(), blobs.clone(), holders, quotas, clock.clone());
         let builds = Builds::new(store.clone(), clock.clone(), settings.lease);
         let retention = settings.retention;
         let collector = Collector::new(
@@ -104,7 +107,7 @@ impl Api {
             retention,
             clock.clone(),
         );
-        let publisher = Publisher::new(store, blobs.clone(), uploads.clone(), clock);
+        let publisher = Publisher::new(store, &images, uploads.clone(), clock);
         Ok(Self {
             image_mirror: Mirror::new(images.records().clone()),
             build_mirror: Mirror::new(builds.records().clone()),
@@ -115,7 +118,7 @@ impl Api {
             publisher,
             imports,
             reconciler,
-            tenants: TenantDirectory::new(identity),
+            tenants,
             max_size_bytes: settings.max_size_bytes,
             max_upload_bytes: settings.max_upload_bytes,
             retention,

@@ -3,6 +3,7 @@
 //! The crate's documentation says why no content is lost.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -12,9 +13,11 @@ use runtime::Clock;
 use sha2::{Digest as _, Sha256};
 use store::ScopedStore;
 use store::records::{self, Change, Records};
+use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::objects::{self, Object, Objects, Writer};
+use crate::scrub::Suspects;
 use crate::stored::{Blob, BlobKind, ContentKind, DiskContent, StagedKind, StagedObject};
 
 /// Attempts to commit while others come first.
@@ -28,7 +31,20 @@ pub struct Blobs {
     records: Records<BlobKind>,
     staged: Records<StagedKind>,
     contents: Records<ContentKind>,
+    suspects: Suspects,
+    repaired: Arc<Notify>,
     clock: Clock,
+}
+
+/// Why content cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is not stored.
+    #[error("is missing")]
+    Missing,
+    /// Its bytes are not those that were stored.
+    #[error("is damaged: {0}")]
+    Damaged(String),
 }
 
 /// Bytes of content, as they are read.
@@ -42,6 +58,8 @@ impl Blobs {
             records: Records::new(store.clone()),
             staged: Records::new(store.clone()),
             contents: Records::new(store),
+            suspects: Suspects::default(),
+            repaired: Arc::default(),
             clock,
         }
     }
@@ -59,6 +77,16 @@ impl Blobs {
     /// Returns the records of disks by their content.
     pub fn contents(&self) -> &Records<ContentKind> {
         &self.contents
+    }
+
+    /// Returns the content that machines found to be wrong.
+    pub(crate) fn suspects(&self) -> &Suspects {
+        &self.suspects
+    }
+
+    /// Waits until damaged content was stored again.
+    pub(crate) async fn repaired(&self) {
+        self.repaired.notified().await;
     }
 
     /// Returns the objects, if the site has an object store.
@@ -165,7 +193,7 @@ impl Blobs {
     }
 
     /// Makes a `staged` object, which is written and durable, the content `digest`. If another one
-    /// is that already, the object is removed.
+    /// is that already, and not damaged, the object is removed.
     pub async fn publish(
         &self,
         staged: &StagedObject,
@@ -176,27 +204,70 @@ impl Blobs {
             if self.reuse(digest).await? {
                 return self.drop_staged(staged).await;
             }
+            let now = Some(self.clock.wall().into());
             let blob = Blob {
                 digest: digest.to_owned(),
                 object: staged.object.clone(),
                 size_bytes: size,
-                use_time: Some(self.clock.wall().into()),
+                use_time: now,
+                check_time: now,
                 ..Blob::default()
             };
-            let change = self.records.to_create(&blob).and(self.staged.to_delete(staged));
-            match self.records.commit(change).await {
-                Ok(_) => return Ok(()),
-                Err(records::Error::Exists { noun: "blob", .. }) => {}
+            let Some(named) = self.to_name(blob).await? else { continue };
+            match self.records.commit(named.and(self.staged.to_delete(staged))).await {
+                Ok(_) => {
+                    self.repaired.notify_one();
+                    return Ok(());
+                }
+                Err(records::Error::Exists { .. } | records::Error::Changed { .. })
+                    if self.is_unchanged(staged).await? => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Err(Error::Busy)
     }
 
-    /// True if the content `digest` is stored: then it stays for the time of a new use.
+    /// True if the record of `staged` is as it was.
+    async fn is_unchanged(&self, staged: &StagedObject) -> Result<bool, Error> {
+        Ok(self.staged.get(&staged.object).await?.as_ref() == Some(staged))
+    }
+
+    /// Returns the change that records `blob`, also in place of a damaged one, whose object nothing
+    /// names then; none if there is a sound one.
+    async fn to_name(&self, blob: Blob) -> Result<Option<Change>, Error> {
+        let Some(old) = self.records.get(&blob.digest).await? else {
+            return Ok(Some(self.records.to_create(&blob)));
+        };
+        let new = Blob { uses: old.uses + 1, revision: old.revision, ..blob };
+        Ok((!old.damage.is_empty()).then(|| self.records.to_replace(&old, &new)))
+    }
+
+    /// Stores that the bytes of `blob` were compared with its digest now, and how they differ. It
+    /// stays as it is if it was used or collected meanwhile: the next check reads it again.
+    pub(crate) async fn set_checked(&self, blob: &Blob, damage: &str) -> Result<(), Error> {
+        if !damage.is_empty() {
+            tracing::error!(blob.digest, blob.object, damage, "content damaged");
+        }
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(now) = self.records.get(&blob.digest).await? else { return Ok(()) };
+            if now.object != blob.object {
+                return Ok(());
+            }
+            let check_time = Some(self.clock.wall().into());
+            let checked = Blob { check_time, damage: damage.to_owned(), ..now.clone() };
+            match self.records.commit(self.records.to_replace(&now, &checked)).await {
+                Err(records::Error::Changed { .. }) => {}
+                outcome => return Ok(outcome.map(drop)?),
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// True if the content `digest` is stored and not damaged: then it stays for the time of a new use.
     async fn reuse(&self, digest: &str) -> Result<bool, Error> {
         for _ in 0..MAX_ATTEMPTS {
-            let Some(blob) = self.records.get(digest).await? else { return Ok(false) };
+            let blob = self.records.get(digest).await?.filter(|blob| blob.damage.is_empty());
+            let Some(blob) = blob else { return Ok(false) };
             if !self.objects()?.exists(&blob.object, blob.size_bytes).await? {
                 return self.forget(&blob).await.map(|()| false);
             }
@@ -218,18 +289,21 @@ impl Blobs {
         }
     }
 
-    /// True if the content `digest` is stored: its record, and its object.
+    /// True if the content `digest` is stored, and not known to be damaged.
     pub async fn is_stored(&self, digest: &str) -> Result<bool, Error> {
-        Ok(self.to_use_stored(digest).await?.is_some())
+        Ok(self.to_use_stored(digest).await?.is_ok())
     }
 
-    /// Returns the change that marks the content `digest` as used now; none if its record or its
-    /// object is missing. The object stays while the record does, so the change fails if the object
-    /// was removed meanwhile.
-    pub async fn to_use_stored(&self, digest: &str) -> Result<Option<Change>, Error> {
-        let Some(blob) = self.records.get(digest).await? else { return Ok(None) };
+    /// Returns the change that marks the content `digest` as used now, or why it cannot be used: its
+    /// record or its object is missing, or its bytes are damaged. The object stays while the record
+    /// does, so the change fails if the object was removed meanwhile.
+    pub async fn to_use_stored(&self, digest: &str) -> Result<Result<Change, Fault>, Error> {
+        let Some(blob) = self.records.get(digest).await? else { return Ok(Err(Fault::Missing)) };
+        if !blob.damage.is_empty() {
+            return Ok(Err(Fault::Damaged(blob.damage)));
+        }
         let has_object = self.objects()?.exists(&blob.object, blob.size_bytes).await?;
-        Ok(has_object.then(|| self.used(&blob)))
+        Ok(if has_object { Ok(self.used(&blob)) } else { Err(Fault::Missing) })
     }
 
     /// Returns the change that marks the content `digest` as used now; none if it has no record.

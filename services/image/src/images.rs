@@ -1,12 +1,13 @@
 //! The images in the store.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nouns::{Edit, Noun};
 use runtime::Clock;
 use store::ScopedStore;
-use store::records::{Change, Records, Selector};
+use store::records::{Change, Records, Selector, TenantQuotas};
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::ImageState;
 use tinwright::status::Violations;
@@ -39,9 +40,17 @@ pub struct Images {
 }
 
 impl Images {
-    /// The images in `store`, with their content in `blobs`. Those that `holders` has are not deleted.
-    pub fn new(store: ScopedStore, blobs: Blobs, holders: Holders, clock: Clock) -> Self {
-        let (records, builds) = (Records::new(store.clone()), Records::new(store));
+    /// The images in `store`, with their content in `blobs`. Those that `holders` has are not deleted. Tenants may have
+    /// what `quotas` says.
+    pub fn new(
+        store: ScopedStore,
+        blobs: Blobs,
+        holders: Holders,
+        quotas: Arc<dyn TenantQuotas>,
+        clock: Clock,
+    ) -> Self {
+        let records = Records::new(store.clone()).with_quotas(quotas);
+        let builds = Records::new(store);
         Self { records, builds, blobs, holders, clock }
     }
 

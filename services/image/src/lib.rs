@@ -10,13 +10,14 @@
 //! - [`images`], [`builds`]: the records, of the [`kinds`]. [`lifecycle`]: their states as values; no I/O.
 //! - [`imports`]: uploads, until their build begins.
 //!   [`signatures`]: of images; the service has no keys.
+//! - [`quotas`]: how much a tenant may have.
 //! - [`holders`]: what is about to use an image, so that it cannot be deleted.
 //! - [`publish`]: the end of a build that makes its image READY.
 //! - [`blobs`]: content by its digest, and the records that name its objects.
 //! - [`objects`]: the object store, a directory or a bucket ([`s3`]). [`uploads`]: content that clients
 //!   send.
 //! - [`collection`]: removes content that no image has. [`damage`]: finds images without theirs.
-//!   [`reconcile`]: what time ends.
+//!   [`scrub`]: reads it again. [`reconcile`]: what time ends.
 //!
 //! # No content is lost that an image has
 //!
@@ -58,8 +59,10 @@ pub mod lifecycle;
 pub mod objects;
 mod owner;
 pub mod publish;
+mod quotas;
 pub mod reconcile;
 mod s3;
+mod scrub;
 mod settings;
 mod signatures;
 mod source;

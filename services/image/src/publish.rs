@@ -1,5 +1,6 @@
 //! The end of a build with content: its image becomes READY, in one commit.
 
+use nouns::Noun as _;
 use runtime::Clock;
 use store::ScopedStore;
 use store::records::{self, Change, Records};
@@ -10,6 +11,7 @@ use tinwright::status::Violations;
 
 use crate::blobs::{Blobs, is_digest};
 use crate::error::Error;
+use crate::images::Images;
 use crate::kinds::{BuildKind, ImageKind, blobs_of};
 use crate::lifecycle::{self, Attempt};
 use crate::stored::DiskContent;
@@ -29,10 +31,11 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes the content of `blobs` as images in `store`.
-    pub fn new(store: ScopedStore, blobs: Blobs, uploads: Uploads, clock: Clock) -> Self {
-        let builds = Records::new(store.clone());
-        Self { builds, images: Records::new(store), blobs, uploads, clock }
+    /// Publishes content as `images`, whose builds are in `store`.
+    pub fn new(store: ScopedStore, images: &Images, uploads: Uploads, clock: Clock) -> Self {
+        let (builds, images, blobs) =
+            (Records::new(store), images.records().clone(), images.blobs().clone());
+        Self { builds, images, blobs, uploads, clock }
     }
 
     /// Ends the build `id` with `content`, which its builder has stored. Repeating it succeeds.
@@ -75,7 +78,7 @@ impl Publisher {
         let mut change = self.builds.to_replace(&build, &completed).and(stored.change);
         for digest in blobs_of(&ready) {
             let used = self.blobs.to_use_stored(digest).await?;
-            change = change.and(used.ok_or_else(|| Error::BlobMissing(digest.to_owned()))?);
+            change = change.and(used.map_err(|_| Error::BlobMissing(digest.to_owned()))?);
         }
         self.images.replace_with(&image, ready, change).await?;
         self.uploads.remove(&image.id).await

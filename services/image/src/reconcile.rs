@@ -1,5 +1,5 @@
 //! Ends what its time has ended: leases of builders, uploads, and unused content. Marks images with
-//! missing content.
+//! missing or damaged content.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::damage::DamageCheck;
 use crate::error::Error;
 use crate::images::Images;
 use crate::imports::Imports;
+use crate::scrub::Scrubber;
 use crate::uploads::{UploadFile, Uploads};
 
 /// Interval between two looks at leases and uploads.
@@ -39,6 +40,7 @@ pub struct Reconciler {
     builds: Builds,
     uploads: Uploads,
     damage: DamageCheck,
+    scrubber: Scrubber,
     collector: Collector,
     retention: Duration,
     clock: Clock,
@@ -63,6 +65,7 @@ impl Reconciler {
             builds,
             uploads,
             damage,
+            scrubber: Scrubber::new(images.blobs().clone(), clock.clone()),
             collector,
             retention,
             clock,
@@ -78,7 +81,7 @@ impl Reconciler {
                 log("leases and uploads not looked at", self.look().await);
             }
         };
-        let work = async { tokio::join!(look, self.keep_collecting()) };
+        let work = async { tokio::join!(look, self.keep_collecting(), self.keep_scrubbing()) };
         stop.run_until_cancelled(Box::pin(work)).await;
     }
 
@@ -106,6 +109,39 @@ impl Reconciler {
         }
     }
 
+    /// Reads stored content again at each interval, and what machines found to be wrong. Returns if the
+    /// site has no object store.
+    async fn keep_scrubbing(&self) {
+        if self.images.blobs().require_store().is_err() {
+            return;
+        }
+        let mut interval = tokio::time::interval(COLLECTION_INTERVAL);
+        loop {
+            let outcome = tokio::select! {
+                _ = interval.tick() => self.scrub().await,
+                () = self.images.blobs().suspects().added() => self.check_suspects().await,
+                () = self.images.blobs().repaired() => self.check_damage().await,
+            };
+            log("content not compared with its digests", outcome);
+        }
+    }
+
+    /// Reads the content that was not read for a month.
+    pub(crate) async fn scrub(&self) -> Result<(), Error> {
+        match self.scrubber.check_old().await? {
+            true => self.check_damage().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the content that machines found to be wrong.
+    pub(crate) async fn check_suspects(&self) -> Result<(), Error> {
+        match self.scrubber.check_suspects().await? {
+            true => self.check_damage().await,
+            false => Ok(()),
+        }
+    }
+
     /// Waits until content may be collected. Waits for ever if the store fails: the next collection
     /// looks again.
     async fn resumed(&self) {
@@ -115,7 +151,7 @@ impl Reconciler {
         }
     }
 
-    /// Marks images with missing content, and those that have it again.
+    /// Marks images with missing or damaged content, and those that have it again.
     pub async fn check_damage(&self) -> Result<(), Error> {
         self.damage.check().await.map(drop)
     }

@@ -36,6 +36,12 @@ pub struct Blob {
     /// Number of these times. It makes each use a change of the record.
     #[prost(uint64, tag = "6")]
     pub uses: u64,
+    /// The last time at which its bytes were compared with the digest.
+    #[prost(message, optional, tag = "7")]
+    pub check_time: Option<prost_types::Timestamp>,
+    /// How they differed then; empty if they did not.
+    #[prost(string, tag = "8")]
+    pub damage: String,
 }
 
 /// An object that is being written.

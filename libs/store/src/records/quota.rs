@@ -1,6 +1,6 @@
 //! The quotas of tenants, by the option `quota` of a noun.
 //!
-//! The index of a kind with a quota has its records by tenant: they are counted when one is created, grows,
+//! [`TenantQuotas`] may give a tenant other limits. The index of a kind with a quota has its records by tenant: they are counted when one is created, grows,
 //! or gets another tenant. So that two changes at the same time do not both take the last place, each writes
 //! the tenant's key `<index>-count/<tenant>`, and expects the version that it saw before it counted. The key
 //! stays when the tenant is deleted.
@@ -8,8 +8,12 @@
 //! [`Records::create`] and [`Records::replace_with`] count. A change made by
 //! [`to_create`](Records::to_create) and committed by itself is not counted.
 
+use std::fmt::Debug;
+
+use async_trait::async_trait;
 use tinwright::Stored as _;
 use tinwright::object::Quota;
+use tonic::Status;
 
 use super::{Change, Error, Index, Kind, Records};
 use crate::{Commit, Expect, Revision, Store as _, Write};
@@ -25,6 +29,13 @@ pub(super) fn entries<K: Kind>(record: &K::Record) -> Vec<Index> {
     let by_tenant = K::QUOTA.map(|quota| Index::shared(quota.index, record.owning_tenant()));
     entries.extend(by_tenant.filter(|index| !K::indexes(record).contains(index)));
     entries
+}
+
+/// The limits of tenants.
+#[async_trait]
+pub trait TenantQuotas: Debug + Send + Sync {
+    /// Returns the limits of `tenant`. `default` has those of the noun.
+    async fn of(&self, tenant: &str, default: Quota) -> Result<Quota, Status>;
 }
 
 /// The objects of one tenant.
@@ -75,6 +86,7 @@ impl<K: Kind> Records<K> {
         let Some(quota) = K::QUOTA.filter(|_| adds && !tenant.is_empty()) else {
             return self.commit(change).await;
         };
+        let quota = self.limits(tenant, quota).await?;
         let key = format!("{}-count/{tenant}", quota.index);
         for _ in 0..MAX_ATTEMPTS {
             let seen = self.unchanged_key(&key).await?;
@@ -88,6 +100,15 @@ impl<K: Kind> Records<K> {
             }
         }
         Err(Error::Changed { noun: K::NOUN, id: new.id().to_owned() })
+    }
+
+    /// Returns the limits of `tenant`.
+    async fn limits(&self, tenant: &str, default: Quota) -> Result<Quota, Error> {
+        let Some(quotas) = &self.quotas else { return Ok(default) };
+        quotas.of(tenant, default).await.map_err(|status| Error::UnknownQuota {
+            tenant: tenant.to_owned(),
+            status: Box::new(status),
+        })
     }
 
     /// Returns the expectation that `key` stays as it is.

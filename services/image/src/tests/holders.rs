@@ -107,7 +107,7 @@ fn instance(image: &str, state: inst::State, tenant: &str) -> inst::Instance {
     instance
 }
 
-fn workflow(image: &str, state: wf::WorkflowState) -> wf::Workflow {
+pub(super) fn workflow(image: &str, state: wf::WorkflowState) -> wf::Workflow {
     let image = Some(wf::WorkflowImage { id: image.into(), ..wf::WorkflowImage::default() });
     let mut workflow = wf::Workflow { id: "w-1".into(), image, ..wf::Workflow::default() };
     workflow.set_state(state);

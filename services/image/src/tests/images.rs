@@ -82,6 +82,18 @@ async fn a_tenant_has_at_most_500_images() {
 }
 
 #[tokio::test]
+async fn limits_of_a_tenant_are_those_of_its_record() {
+    let site = Site::new();
+    let image = site.create(upload("small", "first")).await.unwrap();
+    site.create(upload("small", "second")).await.unwrap();
+    let refused = site.create(upload("small", "third")).await.unwrap_err();
+    assert_eq!(refused.message(), "tenant small may have 2 images, and has 2");
+    site.api.imports.declare(&image.id, 100, false).await.unwrap();
+    let more = site.api.imports.declare(&image.id, 101, true).await.unwrap_err();
+    assert_eq!(more.to_string(), "tenant small may have 100 bytes in images, and has 100");
+}
+
+#[tokio::test]
 async fn images_of_others_are_not_found() {
     let site = Site::new();
     let image = site.create(upload("acme", "debian")).await.unwrap();

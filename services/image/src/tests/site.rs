@@ -38,7 +38,7 @@ use crate::{Api, CalledServices, ContentStore, Settings};
 /// Name of the builder.
 pub(super) const BUILDER: &str = "builder-1";
 
-/// The identity service: it has every tenant but `gone`.
+/// The identity service: it has every tenant but `gone`, and gives `small` limits of its own.
 struct FakeTenants;
 
 /// Implements calls that the service never makes.
@@ -63,6 +63,11 @@ impl TenantService for FakeTenants {
         match request.into_inner().by {
             Some(id::get_tenant_request::By::Name(name)) if name == "gone" => {
                 Err(Status::not_found("tenant gone not found"))
+            }
+            Some(id::get_tenant_request::By::Name(name)) if name == "small" => {
+                let image_quota = Some(id::ImageQuota { max_images: 2, max_bytes: 100 });
+                let tenant = Some(id::Tenant { image_quota, ..id::Tenant::default() });
+                Ok(Response::new(id::GetTenantResponse { tenant }))
             }
             _ => Ok(Response::new(id::GetTenantResponse { tenant: Some(id::Tenant::default()) })),
         }

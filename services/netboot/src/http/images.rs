@@ -22,6 +22,8 @@ use super::{Http, HttpState, Source};
 
 /// Maximum length of the name of a file in bytes.
 const MAX_NAME_BYTES: usize = 128;
+/// The value of Cache-Control in requests of a worker that found a wrong block.
+const NO_CACHE: &str = "no-cache";
 /// Delay after which a client repeats a request, in seconds.
 const RETRY_SECONDS: &str = "5";
 /// Headers of responses that are passed on.
@@ -60,11 +62,19 @@ async fn image(
     let digest = name.split('.').next().unwrap_or_default();
     let workflow =
         http.boots.workflow_with_image(digest, *source, neighbour, http.boots.clock.wall());
+    let refetch = is_refetch(&request.headers) && workflow.is_some();
     if let Some(cache) = cache.filter(|_| cached::is_cached(&name)) {
-        return cached::respond(&cache, ImageOrigin { channel, workflow }, &name, &request).await;
+        let origin = ImageOrigin { channel, workflow, refetch };
+        return cached::respond(&cache, origin, &name, &request).await;
     }
-    let range = request.headers.get(header::RANGE).cloned();
-    match request_file(channel, request.method, &name, workflow.as_deref(), range).await {
+    let wanted = Wanted {
+        method: request.method,
+        name: &name,
+        workflow: workflow.as_deref(),
+        range: request.headers.get(header::RANGE).cloned(),
+        refetch,
+    };
+    match request_file(channel, wanted).await {
         Ok(response) if is_answer(response.status()) => passed_on(response),
         Ok(response) if response.status() == StatusCode::NOT_FOUND => {
             StatusCode::NOT_FOUND.into_response()
@@ -80,19 +90,37 @@ async fn image(
     }
 }
 
-/// Requests the file `name` from the image service, for the machine of `workflow`.
+/// A request to the image service.
+struct Wanted<'a> {
+    method: Method,
+    /// Name of the file.
+    name: &'a str,
+    /// The workflow for whose machine it is.
+    workflow: Option<&'a str>,
+    range: Option<HeaderValue>,
+    /// True if the machine found wrong bytes.
+    refetch: bool,
+}
+
+/// True if the client wants no bytes of a cache. A worker that found a wrong block does; of anybody
+/// else that would be a way to make servers read the file again and again.
+fn is_refetch(headers: &HeaderMap) -> bool {
+    headers.get(header::CACHE_CONTROL).is_some_and(|value| value == NO_CACHE)
+}
+
+/// Requests a file from the image service.
 async fn request_file(
     mut channel: Channel,
-    method: Method,
-    name: &str,
-    workflow: Option<&str>,
-    range: Option<HeaderValue>,
+    wanted: Wanted<'_>,
 ) -> Result<Response<tonic::body::Body>, tower::BoxError> {
-    let query = workflow.map_or_else(String::new, |id| format!("?workflow={id}"));
-    let uri = format!("/images/{name}{query}");
-    let mut sent = Request::builder().method(method).uri(uri);
-    if let Some(range) = range {
+    let query = wanted.workflow.map_or_else(String::new, |id| format!("?workflow={id}"));
+    let uri = format!("/images/{}{query}", wanted.name);
+    let mut sent = Request::builder().method(wanted.method).uri(uri);
+    if let Some(range) = wanted.range {
         sent = sent.header(header::RANGE, range);
+    }
+    if wanted.refetch {
+        sent = sent.header(header::CACHE_CONTROL, NO_CACHE);
     }
     let sent = sent.body(tonic::body::Body::empty())?;
     channel.ready().await?.call(sent).await

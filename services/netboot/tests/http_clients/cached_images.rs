@@ -27,12 +27,19 @@ struct Origin {
     status: AtomicU16,
     /// Bytes that were sent.
     sent: AtomicU64,
+    /// Requests of machines that found wrong bytes.
+    refetches: AtomicU64,
 }
 
 impl Origin {
     fn new() -> Arc<Self> {
         let file = (0..FILE_BYTES).map(|at| (at.wrapping_mul(31) >> 3) as u8).collect();
-        Arc::new(Self { file, status: AtomicU16::new(200), sent: AtomicU64::new(0) })
+        Arc::new(Self {
+            file,
+            status: AtomicU16::new(200),
+            sent: AtomicU64::new(0),
+            refetches: AtomicU64::new(0),
+        })
     }
 
     /// A site that has the file from this service, through a cache in `directory`.
@@ -50,6 +57,10 @@ impl Origin {
 
     fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    fn refetches(&self) -> u64 {
+        self.refetches.load(Ordering::Relaxed)
     }
 }
 
@@ -71,6 +82,9 @@ async fn send(
     }
     if name != NAME || workflow.as_deref() == Some("other") {
         return StatusCode::NOT_FOUND.into_response();
+    }
+    if headers.contains_key(header::CACHE_CONTROL) {
+        origin.refetches.fetch_add(1, Ordering::Relaxed);
     }
     let Some(range) = headers.get(header::RANGE) else {
         // Only the size is asked for.
@@ -104,9 +118,11 @@ async fn two_machines_at_once_get_the_file_and_the_origin_sends_each_byte_once()
     assert_eq!(origin.sent(), FILE_BYTES as u64);
     let other = site.curl(OTHER, &["-H", "Cache-Control: no-cache", "-r", "0-9"], &path).await;
     assert_eq!((other.status, origin.sent()), (206, FILE_BYTES as u64), "only for its machine");
+    assert_eq!(origin.refetches(), 0);
     let fresh = site.curl(MACHINE, &["-H", "Cache-Control: no-cache", "-r", "0-9"], &path).await;
     assert_eq!((fresh.status, fresh.body.as_slice()), (206, &origin.file[..10]));
     assert_eq!(origin.sent(), (FILE_BYTES + (16 << 20)) as u64, "its range is fetched anew");
+    assert_eq!(origin.refetches(), 1, "the origin learns why");
 }
 
 #[tokio::test(flavor = "multi_thread")]

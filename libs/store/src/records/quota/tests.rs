@@ -154,3 +154,40 @@ async fn an_object_that_gets_another_tenant_counts_for_that_one() {
     let refused = disks.replace(&moved, Disk { tenant: "acme".into(), ..moved.clone() }).await;
     assert!(matches!(refused, Err(Error::Quota { has: 3, .. })), "{refused:?}");
 }
+
+/// The tenant `big` may have five disks; the limits of `unknown` are not known.
+#[derive(Debug)]
+struct OwnLimits;
+
+#[async_trait]
+impl TenantQuotas for OwnLimits {
+    async fn of(&self, tenant: &str, default: Quota) -> Result<Quota, Status> {
+        match tenant {
+            "big" => Ok(Quota { max_objects: 5, ..default }),
+            "unknown" => Err(Status::unavailable("no answer")),
+            _ => Ok(default),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_may_have_limits_of_its_own() {
+    let disks = disks().with_quotas(Arc::new(OwnLimits));
+    for (tenant, limit) in [("big", 5), ("acme", 3)] {
+        for number in 0..limit {
+            create(&disks, &format!("{tenant}-{number}"), tenant, 1).await.unwrap();
+        }
+        let refused = create(&disks, &format!("{tenant}-more"), tenant, 1).await.unwrap_err();
+        let expected = format!("tenant {tenant} may have {limit} disks, and has {limit}");
+        assert_eq!(refused.to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_counted_against_limits_that_are_not_known() {
+    let disks = disks().with_quotas(Arc::new(OwnLimits));
+    let refused = Status::from(create(&disks, "one", "unknown", 1).await.unwrap_err());
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    assert_eq!(refused.message(), "the limits of tenant unknown are not known: no answer");
+    create(&disks, "one", "", 1).await.unwrap();
+}

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::stream;
 use nouns::Edit as _;
 use object_store::ObjectStore;
 use runtime::Clock;
 use store::backup::RestoreMark;
+use store::records::TenantQuotas;
 use store::{ScopedStore, Store};
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::image_source::Source;
+use tinwright::object::Quota;
+use tonic::Status;
 
 use super::contents::{TestBlob, blobs, built};
 use crate::blobs::Blobs;
@@ -44,6 +48,17 @@ pub(super) struct Process {
     publisher: Publisher,
 }
 
+/// All tenants have the default limits.
+#[derive(Debug)]
+struct DefaultQuotas;
+
+#[async_trait]
+impl TenantQuotas for DefaultQuotas {
+    async fn of(&self, _: &str, default: Quota) -> Result<Quota, Status> {
+        Ok(default)
+    }
+}
+
 impl Process {
     /// A process over `store` and `objects`.
     pub(super) fn new(store: Arc<dyn Store>, objects: Arc<dyn ObjectStore>, clock: &Clock) -> Self {
@@ -54,6 +69,7 @@ impl Process {
             store.clone(),
             blobs.clone(),
             FakeHolders::default().holders(),
+            Arc::new(DefaultQuotas),
             clock.clone(),
         );
         Self {
@@ -68,7 +84,7 @@ impl Process {
             ),
             mark,
             damage: DamageCheck::new(&images, clock.clone()),
-            publisher: Publisher::new(store, blobs.clone(), Uploads::default(), clock.clone()),
+            publisher: Publisher::new(store, &images, Uploads::default(), clock.clone()),
             images,
             blobs,
         }

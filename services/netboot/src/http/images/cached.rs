@@ -16,7 +16,7 @@ use http_body_util::BodyDataStream;
 use range_cache::{Cache, CachedFile, Freshness, OriginError, OriginResponse, RangeOrigin};
 use runtime::Channel;
 
-use super::{later, request_file};
+use super::{Wanted, later, request_file};
 use crate::http::file::{self, BYTES};
 
 /// Suffixes of files whose content never changes. Other files are made from these.
@@ -33,6 +33,8 @@ pub(super) struct ImageOrigin {
     pub(super) channel: Channel,
     /// The live workflow of the machine that names the image.
     pub(super) workflow: Option<String>,
+    /// True if the machine found wrong bytes.
+    pub(super) refetch: bool,
 }
 
 impl ImageOrigin {
@@ -42,8 +44,11 @@ impl ImageOrigin {
         name: &str,
         range: Option<HeaderValue>,
     ) -> Result<Response<tonic::body::Body>, OriginError> {
+        // The bytes that the machine found to be wrong may be the origin's.
+        let refetch = self.refetch && range.is_some();
         let workflow = self.workflow.as_deref();
-        let sent = request_file(self.channel.clone(), method, name, workflow, range).await;
+        let wanted = Wanted { method, name, workflow, range, refetch };
+        let sent = request_file(self.channel.clone(), wanted).await;
         let response = sent.map_err(|error| OriginError::Unavailable(error.to_string()))?;
         match response.status() {
             status if status.is_success() => Ok(response),
@@ -92,7 +97,10 @@ pub(super) async fn respond(
     name: &str,
     request: &Parts,
 ) -> Response {
-    let freshness = freshness(request, &origin);
+    let freshness = match origin.refetch {
+        true => Freshness::Refetched,
+        false => Freshness::Cached,
+    };
     let origin = Arc::new(origin);
     match origin.size(name).await {
         Ok(_) => {}
@@ -102,16 +110,6 @@ pub(super) async fn respond(
     match cache.file(name, origin).await {
         Ok(file) => send(&file, name, freshness, request).await,
         Err(error) => refused(name, &error),
-    }
-}
-
-/// Returns whether bytes on disk may be used. A worker that found a wrong block asks for others; of
-/// anybody else that would be a way to make this process request the file again and again.
-fn freshness(request: &Parts, origin: &ImageOrigin) -> Freshness {
-    let is_asked = text(&request.headers, header::CACHE_CONTROL) == Some("no-cache");
-    match is_asked && origin.workflow.is_some() {
-        true => Freshness::Refetched,
-        false => Freshness::Cached,
     }
 }
 
