@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 17] = [
+const LIBRARIES: [(&str, &[&str]); 18] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
@@ -22,6 +22,7 @@ const LIBRARIES: [(&str, &[&str]); 17] = [
     ("mounts", &[]),
     ("containers", &[]),
     ("disk-images", &[]),
+    ("file-stream", &[]),
     ("image-signature", &[]),
     ("range-cache", &[]),
     ("sandbox", &["containers"]),
@@ -29,7 +30,7 @@ const LIBRARIES: [(&str, &[&str]); 17] = [
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 18] = [
+const SERVICE_LIBRARIES: [&str; 19] = [
     "actions",
     "fleet",
     "dhcp",
@@ -41,6 +42,7 @@ const SERVICE_LIBRARIES: [&str; 18] = [
     "mounts",
     "containers",
     "disk-images",
+    "file-stream",
     "image-signature",
     "machine",
     "pinned-tls",

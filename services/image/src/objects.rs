@@ -19,10 +19,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use file_stream::FileStream;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
-use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _, WriteMultipart, path};
+use object_store::{
+    GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt as _, WriteMultipart, path,
+};
 use uuid::Uuid;
 
 use crate::s3::{Bucket, BucketUpload};
@@ -199,7 +202,14 @@ impl Objects {
     ) -> Result<BoxStream<'static, Result<Bytes, Error>>, Error> {
         let options = GetOptions { range: range.map(Into::into), ..GetOptions::default() };
         let found = self.store.get_opts(&location(name), options).await?;
-        Ok(found.into_stream().map_err(Error::from).boxed())
+        let range = found.range.clone();
+        match found.payload {
+            GetResultPayload::File(file, path) => {
+                let bytes = FileStream::new(file, range);
+                Ok(bytes.map_err(move |error| Error::file(&path, error)).boxed())
+            }
+            GetResultPayload::Stream(bytes) => Ok(bytes.map_err(Error::from).boxed()),
+        }
     }
 
     /// True if the object `name` exists with `size` bytes.

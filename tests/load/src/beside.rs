@@ -8,6 +8,7 @@
 
 pub(crate) mod dhcp;
 pub(crate) mod http;
+mod images;
 mod tftp;
 
 use std::time::Duration;
@@ -108,6 +109,8 @@ pub enum Protocol {
     Tftp,
     /// Compare scripts and metadata with nginx
     Http,
+    /// Compare the downloads of an image with nginx
+    Images,
 }
 
 /// Measures each of `protocols` in `rounds` rounds.
@@ -124,6 +127,7 @@ pub fn beside(protocols: &[Protocol], rounds: usize, report: &mut Report) -> any
             Protocol::Dhcp => dhcp::dhcp(few.measured()?, many.measured()?, &mut table)?,
             Protocol::Tftp => tftp::tftp(few.measured()?, &peers, &mut table)?,
             Protocol::Http => http::http(few.measured()?, many.measured()?, &peers, &mut table)?,
+            Protocol::Images => images::images(&few, &peers, &mut table)?,
         }
     }
     Ok(())

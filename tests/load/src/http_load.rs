@@ -127,7 +127,7 @@ impl Connection {
 
 /// Returns the size of the response that begins with `received`, in bytes, once its headers are complete. Fails unless the
 /// status is 200 and Content-Length is given.
-fn response_size(received: &[u8]) -> anyhow::Result<Option<usize>> {
+pub(crate) fn response_size(received: &[u8]) -> anyhow::Result<Option<usize>> {
     const END: &[u8] = b"\r\n\r\n";
     let Some(end) = received.windows(END.len()).position(|window| window == END) else {
         return Ok(None);

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use load::beside::{Protocol, beside};
 use load::former;
+use load::install::{WriteImage, install, write_image};
 use load::power_on;
 use load::report::Report;
 use load::site::{Settings, Site};
@@ -24,13 +25,13 @@ struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Measure DHCP, TFTP and HTTP beside dnsmasq, tftpd-hpa, atftpd and nginx
+    /// Measure DHCP, TFTP, HTTP and downloads of images beside dnsmasq, tftpd-hpa, atftpd and nginx
     Beside {
         /// Number of rounds; the median counts
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
         rounds: u8,
         /// Measure these protocols only, separated by commas
-        #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,http")]
+        #[arg(long, value_delimiter = ',', default_value = "dhcp,tftp,http,images")]
         only: Vec<Protocol>,
     },
     /// Measure creations, scripts, metadata, lists, DHCP and memory beside a former build of this server
@@ -44,6 +45,15 @@ enum Command {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Measure installations of an image beside curl, zstd and dd
+    Install {
+        /// Number of rounds; the median counts
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..))]
+        rounds: u8,
+    },
+    /// Write an image to a disk, as one measurement
+    #[command(hide = true)]
+    WriteImage(WriteImage),
     /// Power on simulated machines, all at once, and wait until each has its instance-id
     Boot {
         /// Number of machines
@@ -77,6 +87,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
             former::run(&program, rounds.into(), &only, &mut report)?;
         }
+        Command::Install { rounds } => {
+            setpriority_process(None, BENCH_NICENESS).context("raising the bench's priority")?;
+            install(&setup::root().join("target"), rounds.into(), &mut report)?;
+        }
+        Command::WriteImage(image) => return write_image(&image).map(|()| ExitCode::SUCCESS),
         Command::Boot { machines } => {
             let mut site = Site::new(Settings::with_defaults(setup::program("tinwright")))?;
             site.start()?;

@@ -108,20 +108,22 @@ impl Peer {
     }
 
     /// Starts nginx, unpacked in `folder`, with one worker and no access log, on the ports of our boot HTTP and metadata. It
-    /// serves `files`, given as pairs of path and content.
-    pub fn nginx(folder: &Path, files: &[(String, String)]) -> anyhow::Result<Self> {
+    /// serves the folder that `fill` fills, with sendfile(2) or without.
+    pub fn nginx(
+        folder: &Path,
+        sendfile: bool,
+        fill: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let sendfile = if sendfile { "on" } else { "off" };
         let prepare = |network: &Network| {
             let root = network.lab.path("files");
-            for (path, text) in files {
-                let path = root.join(path.trim_start_matches('/'));
-                fs::create_dir_all(path.parent().unwrap_or(&root))?;
-                fs::write(path, text)?;
-            }
+            fs::create_dir_all(&root)?;
+            fill(&root)?;
             let text = format!(
                 "daemon off; master_process off; error_log stderr; pid {};\nevents {{ worker_connections 4096; }}\nhttp {{\n\
                  client_body_temp_path {work}/body; proxy_temp_path {work}/proxy; fastcgi_temp_path {work}/fastcgi;\n\
                  uwsgi_temp_path {work}/uwsgi; scgi_temp_path {work}/scgi;\n\
-                 access_log off; sendfile on; tcp_nopush on; default_type text/plain;\n\
+                 access_log off; sendfile {sendfile}; tcp_nopush on; default_type text/plain;\n\
                  keepalive_requests 1000000000; keepalive_timeout 600s;\n\
                  server {{ listen {SERVER}:7080; listen 169.254.169.254:80; root {}; }}\n}}\n",
                 network.lab.path("nginx.pid").display(),

@@ -72,13 +72,28 @@ impl Process {
         self.status("VmHWM:")
     }
 
-    fn status(&self, name: &str) -> anyhow::Result<KiB> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let mut lines = status.lines();
-        let line = lines.find_map(|line| line.strip_prefix(name)).context("no such line")?;
-        let number = line.trim().strip_suffix(" kB").context("it is not in kB")?;
-        Ok(KiB(number.parse()?))
+    /// Makes the present resident memory the peak (proc(5), `clear_refs`).
+    pub fn reset_peak_memory(&self) -> anyhow::Result<()> {
+        Ok(fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5")?)
     }
+
+    fn status(&self, name: &str) -> anyhow::Result<KiB> {
+        status(&self.0.id().to_string(), name)
+    }
+}
+
+/// Returns the peak of this process's resident memory.
+pub(crate) fn own_peak_memory() -> anyhow::Result<KiB> {
+    status("self", "VmHWM:")
+}
+
+/// Reads the line `name` of the status of the process `pid`.
+fn status(pid: &str, name: &str) -> anyhow::Result<KiB> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix(name)).context("no such line")?;
+    let number = line.trim().strip_suffix(" kB").context("it is not in kB")?;
+    Ok(KiB(number.parse()?))
 }
 
 impl Drop for Process {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -126,6 +127,14 @@ impl Site {
 
     fn log(&self) -> PathBuf {
         self.network.lab.path("tinwright.log")
+    }
+
+    /// Returns a command of the program as a client of the server, as its admin.
+    pub fn command(&self) -> Command {
+        let mut command = self.network.lab.command(&self.settings.program);
+        command.env("TINWRIGHT_SERVER", format!("https://{SERVER}:42113"));
+        command.env("TINWRIGHT_DATA", self.data());
+        command
     }
 
     /// Returns the server's process.

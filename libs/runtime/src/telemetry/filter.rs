@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 37] = [
+const OWN_CRATES: [&str; 38] = [
     "actions",
     "address",
     "all_in_one",
@@ -21,6 +21,7 @@ const OWN_CRATES: [&str; 37] = [
     "containers",
     "dhcp",
     "disk_images",
+    "file_stream",
     "fleet",
     "gateway",
     "hardware",

@@ -1,18 +1,18 @@
 //! Files and images for virtual media over HTTP: whole or a part, always with a length (firmware and iPXE need one). The router removes the body of a
 //! response to HEAD.
 
-use std::io::{self, Seek as _, SeekFrom};
+use std::fs::File;
+use std::io;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use file_stream::FileStream;
 use futures_util::TryStreamExt as _;
 use runtime::neighbour::NeighbourCheck;
 use tftp::ErrorCode;
-use tokio::io::{AsyncReadExt as _, Take};
-use tokio_util::io::ReaderStream;
 
 use super::scripts::no_store;
 use super::{HttpState, Source};
@@ -22,8 +22,6 @@ use crate::tftp::{Directories, DiskFile, FileError, OpenFile};
 
 /// Content type of binary files.
 pub(super) const BYTES: &str = "application/octet-stream";
-/// Bytes read at a time.
-const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Responds with the file at `path`; there is none without directories.
 pub(super) async fn respond(
@@ -58,7 +56,7 @@ pub(super) fn opened(file: OpenFile, kind: &'static str, headers: &HeaderMap) ->
             no_store(([(header::CONTENT_TYPE, kind)], bytes).into_response())
         }
         OpenFile::Disk(DiskFile { file, size, tag }) => {
-            let body = |from, length| Ok(Body::from_stream(stream(file, from, length)?));
+            let body = |from, length| Ok(Body::from_stream(stream(file, from, length)));
             part_of(size, &tag, kind, headers, body)
         }
     }
@@ -93,7 +91,7 @@ pub(super) async fn image(
 fn image_body(image: Image, from: u64, length: u64) -> io::Result<Body> {
     let Image { file, source, arguments, tag: _ } = image;
     let mut offset = from;
-    Ok(Body::from_stream(stream(file, from, length)?.map_ok(move |part| {
+    Ok(Body::from_stream(stream(file, from, length).map_ok(move |part| {
         let start = offset;
         offset += part.len() as u64;
         let mut patched = Vec::from(part);
@@ -137,14 +135,8 @@ pub(super) fn part_of(
 }
 
 /// Reads `length` octets from the offset `from`.
-fn stream(
-    mut file: std::fs::File,
-    from: u64,
-    length: u64,
-) -> io::Result<ReaderStream<Take<tokio::fs::File>>> {
-    file.seek(SeekFrom::Start(from))?;
-    let part = tokio::fs::File::from_std(file).take(length);
-    Ok(ReaderStream::with_capacity(part, CHUNK_BYTES))
+fn stream(file: File, from: u64, length: u64) -> FileStream {
+    FileStream::new(file, from..from.saturating_add(length))
 }
 
 /// The range begins after the end.

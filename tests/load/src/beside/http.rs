@@ -1,5 +1,6 @@
 //! Compares boot HTTP and metadata with nginx, which serves the same bytes from files.
 
+use std::fs;
 use std::net::SocketAddrV4;
 use std::path::Path;
 
@@ -28,7 +29,14 @@ pub(super) fn http(
     peers: &Path,
     table: &mut Table<'_>,
 ) -> anyhow::Result<()> {
-    let nginx = Peer::nginx(peers, &files(few)?)?;
+    let files = files(few)?;
+    let nginx = Peer::nginx(peers, true, |root| {
+        files.iter().try_for_each(|(path, text)| {
+            let path = root.join(path.trim_start_matches('/'));
+            fs::create_dir_all(path.parent().unwrap_or(root))?;
+            Ok(fs::write(path, text)?)
+        })
+    })?;
     nginx.ready(|nginx| rate(nginx, &ids(1), Connections::PerRequest).ok())?;
     table.heading("HTTP, 32 connections", "/s", "nginx");
     for (name, targets) in [("scripts", scripts(FEW_MACHINES)), ("metadata", ids(FEW_MACHINES))] {
