@@ -118,6 +118,25 @@ pub fn disk_in_tar(
     Ok(LayerDisk { path, name })
 }
 
+/// Converts the layer of a container or of an artifact: a tar with a disk in it, as [`disk_in_tar`]
+/// takes it, or the disk itself, as [`convert()`] does. An archive is the layer itself.
+pub fn convert_layer(job: &Job, progress: &mut dyn FnMut(u64)) -> Result<Report, Refusal> {
+    if job.kind == Kind::Archive {
+        return convert(job, progress);
+    }
+    match disk_in_tar(&job.source, &job.work, &job.limits, progress) {
+        Ok(LayerDisk { path, name }) => {
+            let disk = Scratch::new(path.clone());
+            let report = convert(&Job { source: path, name, ..job.clone() }, progress);
+            drop(disk);
+            report
+        }
+        // Not a tar.
+        Err(Refusal::Contradiction { declared: Format::Tar, .. }) => convert(job, progress),
+        Err(refusal) => Err(refusal),
+    }
+}
+
 /// Converts with `program` in place of qemu-img.
 fn convert_with(
     program: &Path,

@@ -6,7 +6,7 @@
 //! - [`convert()`]: from a file to a raw disk with holes for zeros, or to a tar. Its parts: magics
 //!   (`magic`), wrappings (`streams`, `zipped`), archives (`tape`), images ([`qcow2`], `vmdk`,
 //!   `vhd`, and `qemu` for all that qemu-img reads), limits (`sparse`).
-//! - [`disk_in_tar`]: the disk in the layer of a container.
+//! - [`disk_in_tar`]: the disk in the layer of a container; [`convert_layer`] also converts it.
 //! - [`partitions`] and `properties`: the partition table, what boots, the system.
 //! - [`catalogue`], [`checksums`] and [`download`]: images of publishers, and how they are fetched.
 //!
@@ -32,7 +32,7 @@ mod vhd;
 mod vmdk;
 mod zipped;
 
-pub use convert::{Job, Kind, LayerDisk, Report, convert, disk_in_tar};
+pub use convert::{Job, Kind, LayerDisk, Report, convert, convert_layer, disk_in_tar};
 pub use format::{Format, Wrapping};
 pub use properties::{CloudInit, Properties, System};
 pub use refusal::Refusal;

@@ -95,7 +95,7 @@ impl Service {
         let mut contact = clock.monotonic();
         loop {
             let report = *steps.borrow_and_update();
-            let delay = match self.report(lease, report).await {
+            let delay = match self.report(lease, report, "").await {
                 Ok(_) => {
                     backoff.reset();
                     contact = clock.monotonic();
@@ -109,6 +109,24 @@ impl Service {
             };
             // An early end of the wait is a new step. The sender lives as long as the build.
             let _step = tokio::time::timeout(delay, steps.changed()).await;
+        }
+    }
+
+    /// Has the server store the pinned reference of the build's source. Repeats the call until the
+    /// server answers.
+    pub(crate) async fn pin(
+        &self,
+        lease: &Lease,
+        report: Report,
+        reference: &str,
+    ) -> Result<(), Status> {
+        let mut backoff = self.backoff();
+        loop {
+            match self.report(lease, report, reference).await {
+                Ok(_) => return Ok(()),
+                Err(status) if is_final(status.code()) => return Err(status),
+                Err(status) => self.log_and_wait(&mut backoff, &status).await,
+            }
         }
     }
 
@@ -134,13 +152,19 @@ impl Service {
         }
     }
 
-    async fn report(&self, lease: &Lease, report: Report) -> Result<ReportBuildResponse, Status> {
+    async fn report(
+        &self,
+        lease: &Lease,
+        report: Report,
+        pinned_reference: &str,
+    ) -> Result<ReportBuildResponse, Status> {
         let request = ReportBuildRequest {
             build_id: lease.build.id.clone(),
             holder: self.holder.clone(),
             attempt: lease.attempt,
             step: report.step.name().to_owned(),
             progress: Some(report.bytes),
+            pinned_reference: pinned_reference.to_owned(),
         };
         within(CALL_TIMEOUT, call(self.channel.clone(), request)).await
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use disk_images::{Format, Job, Kind, Limits, Properties, Refusal, Report, Wrapping};
 use rustix::fs::OFlags;
 use sandbox::{Context, Error, Sandbox};
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::progress::{Progress, Step};
@@ -40,8 +41,17 @@ pub(crate) struct Conversion {
     pub(crate) name: String,
     pub(crate) declared: Option<Format>,
     pub(crate) kind: Kind,
+    /// True for the layer of a container or of an artifact, which may have the disk in a tar.
+    pub(crate) is_layer: bool,
     /// Maximum size of the content in bytes.
     pub(crate) max_bytes: u64,
+}
+
+/// Input of the sandbox's job.
+#[derive(Debug, Serialize, Deserialize)]
+struct Input {
+    job: Job,
+    is_layer: bool,
 }
 
 /// Content of a source.
@@ -113,7 +123,7 @@ fn job(
     work: &Path,
 ) -> Result<sandbox::Job, Failure> {
     let max_bytes = conversion.max_bytes;
-    let input = Job {
+    let job = Job {
         source: SOURCE.into(),
         work: PathBuf::new(),
         name: conversion.name.clone(),
@@ -121,6 +131,7 @@ fn job(
         kind: conversion.kind,
         limits: Limits { raw_bytes: max_bytes, ..Limits::default() },
     };
+    let input = Input { job, is_layer: conversion.is_layer };
     let input = serde_json::to_vec(&input).map_err(|error| Failure::host("sandbox", error))?;
     let mut job = sandbox::Job::new(CONVERT, input, work);
     job.read_only = vec![(conversion.source.clone(), SOURCE.into())];
@@ -135,9 +146,14 @@ fn job(
 
 /// The job: runs in the sandbox.
 fn convert(context: &mut Context) -> Result<Vec<u8>, String> {
-    let job: Job = serde_json::from_slice(&context.input).map_err(|error| error.to_string())?;
+    let input: Result<Input, _> = serde_json::from_slice(&context.input);
+    let Input { job, is_layer } = input.map_err(|error| error.to_string())?;
     let job = Job { work: context.scratch().to_owned(), ..job };
-    let result = disk_images::convert(&job, &mut |bytes| context.progress(bytes));
+    let progress = &mut |bytes| context.progress(bytes);
+    let result = match is_layer {
+        true => disk_images::convert_layer(&job, progress),
+        false => disk_images::convert(&job, progress),
+    };
     serde_json::to_vec(&result).map_err(|error| error.to_string())
 }
 
@@ -203,7 +219,8 @@ mod tests {
 
     fn conversion(max_bytes: u64) -> Conversion {
         let source = PathBuf::from("/nowhere");
-        Conversion { source, name: String::new(), declared: None, kind: Kind::Disk, max_bytes }
+        let (name, kind) = (String::new(), Kind::Disk);
+        Conversion { source, name, declared: None, kind, is_layer: false, max_bytes }
     }
 
     fn report(content: &str, size_bytes: u64) -> Report {

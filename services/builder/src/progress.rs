@@ -69,6 +69,11 @@ impl Progress {
         });
     }
 
+    /// Returns the present step.
+    pub(crate) fn present(&self) -> Report {
+        *self.0.borrow()
+    }
+
     /// Returns a receiver, which a new step wakes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Report> {
         self.0.subscribe()

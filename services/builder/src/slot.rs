@@ -1,7 +1,7 @@
 //! A slot: works on one build after the other.
 //!
 //! ```text
-//! lease ─▶ fetch ─▶ convert ─▶ compress ─▶ store ─▶ finish ─▶ lease …
+//! lease ─▶ pin ─▶ fetch ─▶ convert ─▶ compress ─▶ store ─▶ finish ─▶ lease …
 //!   renewed at the same time;  └──────────◀── BLOB_MISSING ──┘
 //!   lost: all of it is dropped, the sandbox is killed, and scratch removed
 //! ```
@@ -15,7 +15,8 @@ use std::sync::Arc;
 use disk_images::{Format, Kind};
 use runtime::retry::Backoff;
 use tinwright::image::v1::finish_build_request::Outcome;
-use tinwright::image::v1::{BuildFailure, BuiltContent, ImageKind};
+use tinwright::image::v1::image_source::Source;
+use tinwright::image::v1::{BuildFailure, BuiltContent, ImageKind, ImageSource};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
@@ -113,7 +114,7 @@ impl Attempt<'_> {
     /// Makes the stored form of the content in `scratch`.
     async fn build(&self, scratch: &Arc<BuildScratch>) -> Result<Built, Failure> {
         let build = &self.lease.build;
-        let source = build.source.clone().unwrap_or_default();
+        let source = self.pinned(build.source.clone().unwrap_or_default()).await?;
         let declared = declared_format(&source.format)?;
         let max_bytes = self.lease.max_size_bytes;
         let wanted = Wanted {
@@ -126,8 +127,14 @@ impl Attempt<'_> {
             ImageKind::Archive => Kind::Archive,
             ImageKind::Disk | ImageKind::Unspecified => Kind::Disk,
         };
-        let conversion =
-            Conversion { source: fetched.path, name: fetched.name, declared, kind, max_bytes };
+        let conversion = Conversion {
+            source: fetched.path,
+            name: fetched.name,
+            declared,
+            kind,
+            is_layer: matches!(source.source, Some(Source::Oci(_))),
+            max_bytes,
+        };
         let limits = &self.slot.sandbox;
         let converted = isolation::run(&conversion, limits, scratch, &self.progress).await?;
         discard(&conversion.source).await?;
@@ -135,6 +142,19 @@ impl Attempt<'_> {
         let stored = self.compress(content, kind, scratch).await?;
         let source_sha256 = fetched.sha256;
         Ok(Built { stored, source_sha256, format, wrappings, properties })
+    }
+
+    /// Returns `source` with the digest of its tag, if it has one. The server has the digest before
+    /// anything is downloaded by it.
+    async fn pinned(&self, mut source: ImageSource) -> Result<ImageSource, Failure> {
+        let pinned = self.slot.fetcher.pin(&source).await?;
+        if let (Some(pinned), Some(Source::Oci(oci))) = (pinned, &mut source.source) {
+            let report = self.progress.present();
+            let stored = self.slot.service.pin(self.lease, report, &pinned).await;
+            stored.map_err(|status| Failure::host("pinned reference", status.message()))?;
+            oci.pinned_reference = pinned;
+        }
+        Ok(source)
     }
 
     /// Makes the stored form in another thread, which ends when this is dropped.

@@ -3,9 +3,13 @@
 //! - [`mod@transfer`]: one file, which goes on after an interruption; [`target`]: the file it is
 //!   written to.
 //! - [`upload`]: files of clients; [`web`]: files of servers of others; [`answer`]: their answers.
+//! - [`registry`]: layers of artifacts; [`login`]: logins to registries; [`manifest`]: which layer.
 //! - [`rules`]: the addresses that files may come from; [`resolver`]: the addresses of a name.
 
 mod answer;
+mod login;
+mod manifest;
+mod registry;
 mod resolver;
 mod rules;
 mod target;
@@ -24,10 +28,11 @@ use tinwright::image::v1::image_source::Source;
 use tinwright::image::v1::{ImageSource, PublishedSource};
 
 use self::answer::Cut;
+use self::registry::Artifact;
 use self::target::Target;
 use self::transfer::{Origin, transfer};
 use self::upload::Upload;
-use self::web::{Remote, Web};
+use self::web::{Remote, ServerKind, Web};
 use crate::failure::Failure;
 use crate::progress::{Progress, Step};
 use crate::scratch::BuildScratch;
@@ -35,7 +40,7 @@ use crate::settings::{Downloads, Timing};
 
 /// Architecture of all published images.
 const PUBLISHED_ARCHITECTURE: &str = "x86_64";
-/// Maximum number of requests for a checksum file.
+/// Maximum number of requests for a checksum file, or for a manifest.
 const MAX_TEXT_ATTEMPTS: u32 = 5;
 
 /// Fetches sources.
@@ -85,6 +90,19 @@ impl Fetcher {
         Ok(Self { channel, web, downloads: downloads.clone(), timing })
     }
 
+    /// Returns the pinned reference of a source in a registry. None if it is pinned already, or in no
+    /// registry.
+    pub(crate) async fn pin(&self, source: &ImageSource) -> Result<Option<String>, Failure> {
+        match &source.source {
+            Some(Source::Oci(oci)) if oci.pinned_reference.is_empty() => {
+                let artifact = Artifact::new(&self.web, oci)?;
+                self.repeated(|| artifact.pinned_reference()).await.map(Some)
+            }
+            Some(Source::Oci(_) | Source::Url(_) | Source::Published(_) | Source::Upload(_))
+            | None => Ok(None),
+        }
+    }
+
     /// Writes the source into a new file in `scratch`.
     pub(crate) async fn fetch(
         &self,
@@ -114,8 +132,15 @@ impl Fetcher {
                     url.map_err(|error| Failure::permanent(format_args!("source.url: {error}")))?;
                 let name = url.path_segments().and_then(Iterator::last).unwrap_or_default();
                 let name = name.to_owned();
-                let remote = Remote { url, field: "source.url", is_mirror: false };
+                let server = ServerKind::Public;
+                let remote = Remote { url, field: "source.url", server, authorization: None };
                 Ok(File { origin: Origin::Web(&self.web, remote), expected: declared, name })
+            }
+            Some(Source::Oci(source)) => {
+                let artifact = Artifact::new(&self.web, source)?;
+                let layer = self.repeated(|| artifact.layer(wanted.max_bytes)).await?;
+                let origin = Origin::Registry(artifact.repository, layer.remote);
+                Ok(File { origin, expected: Some(layer.digest), name: layer.name })
             }
             Some(Source::Published(source)) => self.published(source, declared).await,
             Some(Source::Upload(_)) | None => {
@@ -139,7 +164,8 @@ impl Fetcher {
         let expected = match declared {
             Some(declared) => declared,
             None => {
-                let list = self.text(&self.remote(image, image.checksums)?).await?;
+                let remote = self.remote(image, image.checksums)?;
+                let list = self.repeated(|| self.web.text(&remote)).await?;
                 let found = checksums::find(&list, image.file);
                 let problem = |error| format!("source.published: {}: {error}", image.name);
                 found.map_err(|error| Failure::temporary(problem(error)))?
@@ -155,16 +181,20 @@ impl Fetcher {
         let base = mirror.map_or(image.base, Url::as_str).trim_end_matches('/');
         let url = format!("{base}/{}/{file}", image.directory).parse();
         let url = url.map_err(|error| Failure::host("mirror", error))?;
-        Ok(Remote { url, field: "source.published", is_mirror: mirror.is_some() })
+        let server = if mirror.is_some() { ServerKind::Mirror } else { ServerKind::Public };
+        Ok(Remote { url, field: "source.published", server, authorization: None })
     }
 
-    /// Returns the text at `remote`.
-    async fn text(&self, remote: &Remote) -> Result<String, Failure> {
+    /// Returns the result of a `request`, which is repeated while the server is away.
+    async fn repeated<T, R>(&self, request: impl Fn() -> R) -> Result<T, Failure>
+    where
+        R: Future<Output = Result<T, Cut>>,
+    {
         let (first, max) = self.timing.retry_delays;
         let mut backoff = Backoff::new(first, max);
         loop {
-            match self.web.text(remote).await {
-                Ok(text) => return Ok(text),
+            match request().await {
+                Ok(result) => return Ok(result),
                 Err(Cut::Again(_)) if backoff.failures() + 1 < MAX_TEXT_ATTEMPTS => {
                     backoff.wait().await;
                 }

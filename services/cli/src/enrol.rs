@@ -110,7 +110,7 @@ async fn request(
     let bmc = pb::Bmc {
         protocol: Some(protocol),
         username: options.username.unwrap_or_default(),
-        password: password::read(options.password_file.as_deref())?,
+        password: password::read("of the BMC", options.password_file.as_deref())?,
         ..pb::Bmc::default()
     };
     let request = pb::EnrolBmcRequest {

@@ -1,4 +1,4 @@
-//! The password of a BMC: from a file, from standard input, or from a prompt at a terminal.
+//! The password of a BMC or of a registry: from a file, from standard input, or from a prompt at a terminal.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -8,12 +8,12 @@ use anyhow::Context as _;
 
 use crate::input;
 
-/// Reads the password from `file`, where `-` is standard input. Without a file, a terminal is asked for it.
-pub(crate) fn read(file: Option<&Path>) -> anyhow::Result<String> {
+/// Reads the password `owner`, such as "of the BMC", from `file`, where `-` is standard input. Without a file, a terminal is asked for it.
+pub(crate) fn read(owner: &str, file: Option<&Path>) -> anyhow::Result<String> {
     let stdin = Path::new("-");
     let is_typed = file.is_none_or(|file| file == stdin) && std::io::stdin().is_terminal();
     let password = match is_typed {
-        true => prompt()?,
+        true => prompt(owner)?,
         false => input::text(file.unwrap_or(stdin))?,
     };
     let password = without_line_end(password);
@@ -24,9 +24,9 @@ pub(crate) fn read(file: Option<&Path>) -> anyhow::Result<String> {
 }
 
 /// Asks for the password. The terminal does not show it.
-fn prompt() -> anyhow::Result<String> {
+fn prompt(owner: &str) -> anyhow::Result<String> {
     let hidden = Hidden::new()?;
-    eprint!("Password of the BMC: ");
+    eprint!("Password {owner}: ");
     std::io::stderr().flush()?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).context("reading the password")?;

@@ -14,6 +14,7 @@ use tinwright::watch::WatchEvent;
 use crate::error::Error;
 use crate::kinds::{BuildKind, ImageKind, LIVE, LIVE_INDEX};
 use crate::lifecycle::{self, Attempt};
+use crate::source;
 
 /// Repetitions of a change that another writer preceded.
 const MAX_REPETITIONS: usize = 32;
@@ -27,6 +28,8 @@ pub struct ReportedProgress {
     pub step: String,
     /// Its progress.
     pub bytes: Option<pb::ImageProgress>,
+    /// The pinned reference of the source, or empty.
+    pub pinned_reference: String,
 }
 
 /// The builds, and the states of their images.
@@ -102,7 +105,8 @@ impl Builds {
         progress: &ReportedProgress,
     ) -> Result<(), Error> {
         self.change(&id.to_string(), |build, now| {
-            let build = lifecycle::renewed(build, attempt, now, self.lease)?;
+            let mut build = lifecycle::renewed(build, attempt, now, self.lease)?;
+            source::pin(build.source.as_mut(), &progress.pinned_reference);
             Ok(pb::Build { step: progress.step.clone(), progress: progress.bytes, ..build })
         })
         .await
@@ -190,7 +194,8 @@ impl Builds {
     }
 }
 
-/// Returns a new build of `image`, and the image with it: it is being processed.
+/// Returns a new build of `image`, and the image with it: it is being processed. Only the build has
+/// the secrets of the source.
 pub(crate) fn begin(image: pb::Image, now: SystemTime) -> (pb::Build, pb::Image) {
     let time = Some(now.into());
     let build = pb::Build {
@@ -206,6 +211,7 @@ pub(crate) fn begin(image: pb::Image, now: SystemTime) -> (pb::Build, pb::Image)
         state_time: time,
         ..pb::Build::default()
     };
-    let image = pb::Image { build_id: build.id.clone(), ..image };
+    let mut image = pb::Image { build_id: build.id.clone(), ..image };
+    source::erase_secrets(image.source.as_mut());
     (build, lifecycle::image_in(image, ImageState::Processing, "", now))
 }

@@ -264,7 +264,8 @@ impl Images {
 
     /// Returns a new image from what its creator sets.
     fn initial(&self, image: pb::Image) -> pb::Image {
-        let pb::Image { id, name, labels, tenant, family, public, protect, .. } = image;
+        let pb::Image { id, name, labels, tenant, family, public, protect, mut source, .. } = image;
+        source::forget_pin(source.as_mut());
         let initial = pb::Image {
             id,
             name,
@@ -276,7 +277,7 @@ impl Images {
             description: image.description,
             keep_data_source: image.keep_data_source,
             kind: image.kind,
-            source: image.source,
+            source,
             create_time: image.create_time,
             update_time: image.update_time,
             ..pb::Image::default()

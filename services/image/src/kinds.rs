@@ -13,6 +13,7 @@ use nouns::{Served, Viewer};
 use store::records::{Index, Kind};
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::ImageState;
+use tinwright::secret::Secrets as _;
 use tinwright::{BuildId, ImageId};
 
 use crate::owner;
@@ -95,4 +96,9 @@ impl Kind for BuildKind {
     }
 }
 
-impl Served for BuildKind {}
+impl Served for BuildKind {
+    /// Only builders get the secrets of a source.
+    fn show(_viewer: &Viewer, build: pb::Build) -> pb::Build {
+        build.without_secrets()
+    }
+}

@@ -15,6 +15,7 @@ use tinwright::image::v1 as pb;
 use tinwright::image::v1::{BuildState, ImageState};
 
 use crate::error::Error;
+use crate::source;
 
 /// Maximum number of attempts of a build.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -83,10 +84,15 @@ pub fn failed(build: pb::Build, reason: &str, may_retry: bool, now: SystemTime) 
     ended(build, state, reason, now)
 }
 
-/// Ends `build` in `state`.
+/// Ends the attempt of `build`, which gets `state`. At the end of a build, the secrets of its source
+/// are erased.
 pub fn ended(build: pb::Build, state: BuildState, reason: &str, now: SystemTime) -> pb::Build {
     let build = pb::Build { lease: None, step: String::new(), progress: None, ..build };
-    in_state(build, state, reason, now)
+    let mut build = in_state(build, state, reason, now);
+    if build.is_terminal() {
+        source::erase_secrets(build.source.as_mut());
+    }
+    build
 }
 
 fn in_state(build: pb::Build, state: BuildState, reason: &str, now: SystemTime) -> pb::Build {
@@ -132,8 +138,10 @@ pub fn image_after(image: &pb::Image, build: &pb::Build, now: SystemTime) -> Opt
         BuildState::Canceled => Some(image_failed(image.clone(), "the build was canceled", now)),
         BuildState::Pending | BuildState::Running => {
             let (step, progress) = (build.step.clone(), build.progress);
-            let reason = build.state_reason.clone();
-            Some(pb::Image { step, progress, state_reason: reason, ..image.clone() })
+            let state_reason = build.state_reason.clone();
+            let mut image = pb::Image { step, progress, state_reason, ..image.clone() };
+            source::pin(image.source.as_mut(), source::pinned(build.source.as_ref()));
+            Some(image)
         }
         BuildState::Unspecified | BuildState::Completed => None,
     }
@@ -147,6 +155,7 @@ fn cut(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tinwright::secret::Sealable as _;
 
     use super::*;
 
@@ -158,6 +167,22 @@ mod tests {
 
     fn pending() -> pb::Build {
         pb::Build { id: "b".into(), state: BuildState::Pending.into(), ..pb::Build::default() }
+    }
+
+    /// A build with a user and a password of a registry.
+    fn with_login() -> pb::Build {
+        let oci = pb::OciSource {
+            reference: "registry.example/a".into(),
+            username: "anna".into(),
+            password: "s3cret".into(),
+            ..pb::OciSource::default()
+        };
+        let source = Some(pb::image_source::Source::Oci(oci));
+        pb::Build { source: Some(pb::ImageSource { source, ..Default::default() }), ..pending() }
+    }
+
+    fn has_login(build: &pb::Build) -> bool {
+        !build.clone().take_secrets().is_empty()
     }
 
     fn attempt(holder: &str, number: u32) -> Attempt {
@@ -194,11 +219,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens to a build, an ended one holds no lease, and stays as it is.
+        /// Whatever happens to a build, an ended one holds no lease and no secret, and stays as it is.
+        /// One that goes on keeps its secrets.
         #[test]
         fn an_ended_build_has_no_lease(steps in proptest::collection::vec(0..4_u8, 1..20)) {
-            let mut build = pending();
+            let mut build = with_login();
             for step in steps {
+                prop_assert_eq!(has_login(&build), !build.is_terminal());
                 if build.is_terminal() {
                     prop_assert!(build.lease.is_none());
                     prop_assert!(held_lease(&build, &attempt("a", build.attempts)).is_err());

@@ -52,12 +52,14 @@ const RACK_PACKAGES: &[&str] = &[
 
 /// Further Debian packages for tests: their peers.
 const PACKAGES: &[&str] = &[
+    "apache2-utils",
     "atftp",
     "bmap-tools",
     "bsdutils",
     "bzip2",
     "dhcping",
     "dnsmasq-base",
+    "docker-registry",
     "docker.io",
     "etcd-client",
     "etcd-server",
@@ -77,6 +79,7 @@ const PACKAGES: &[&str] = &[
     "openipmi",
     "prometheus",
     "qemu-utils",
+    "skopeo",
     "squashfs-tools",
     "swtpm",
     "swtpm-tools",

@@ -1,6 +1,6 @@
 //! Disks in the layers of containers.
 
-use disk_images::{LayerDisk, disk_in_tar};
+use disk_images::{LayerDisk, convert_layer, disk_in_tar};
 
 use super::*;
 
@@ -52,6 +52,35 @@ fn the_disk_of_a_layer_is_taken_out_and_converted() {
         let report = convert(&job, &mut |_| {}).unwrap();
         assert_content(&report, &disk, options);
     }
+}
+
+#[test]
+fn a_layer_is_a_disk_or_a_tar_with_one() {
+    let (place, disk) = (Place::new(), disk(3 << 20));
+    let image = place.image("qcow2-c", &place.file("raw", &disk));
+    let packed = zstd::encode_all(&disk[..], 1).unwrap();
+    let with_disk = layer(&[entry("disk/a.img", b'0', &disk)]);
+    let packed_tar = zstd::encode_all(&with_disk[..], 1).unwrap();
+    for (content, case) in [
+        (std::fs::read(image).unwrap(), "qcow2"),
+        (disk.clone(), "raw"),
+        (packed, "raw in zstd"),
+        (with_disk, "tar"),
+        (packed_tar, "tar in zstd"),
+    ] {
+        let job = place.job(&place.file("layer", content));
+        let report = convert_layer(&job, &mut |_| {}).unwrap();
+        assert_content(&report, &disk, case);
+        assert_eq!(std::fs::read_dir(place.work()).unwrap().count(), 1, "{case}");
+    }
+    let refused = |content: Vec<u8>| {
+        let job = place.job(&place.file("layer", content));
+        one_line(convert_layer(&job, &mut |_| {}).unwrap_err())
+    };
+    assert_eq!(refused(b"{}".repeat(300)), "source: unsupported format: text");
+    let found = "no file below disk/";
+    let tar = layer(&[entry("etc/passwd", b'0', b"x")]);
+    assert_eq!(refused(tar), format!("source: tar: {found}: expected exactly one image"));
 }
 
 #[test]

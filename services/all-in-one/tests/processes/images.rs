@@ -27,7 +27,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let arguments = arguments(&["--images-allow-networks", "127.0.0.0/8"]);
         Self::of(Place::new().start(&arguments).await)
     }

@@ -27,6 +27,7 @@ mod hegel;
 mod history;
 mod image_bucket;
 mod image_build;
+mod image_registry;
 mod images;
 mod kills;
 mod leased;

@@ -13,6 +13,10 @@ use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
 use tinwright::identity::v1 as id;
 use tinwright::identity::v1::identity_service_client::IdentityServiceClient;
+use tinwright::image::v1 as im;
+use tinwright::image::v1::build_service_client::BuildServiceClient;
+use tinwright::image::v1::image_service_client::ImageServiceClient;
+use tinwright::image::v1::image_source::Source;
 use tinwright::instance::v1 as inst;
 use tinwright::instance::v1::instance_service_client::InstanceServiceClient;
 use tinwright::power::v1 as pw;
@@ -303,6 +307,24 @@ impl Site {
         self.responses.add("Authenticate", json!(refused));
     }
 
+    /// Creates an image in a registry that no builder may reach.
+    async fn image(&mut self) {
+        let oci = im::OciSource {
+            reference: "10.0.0.1/lab/disk".into(),
+            username: secret("registry-user"),
+            password: secret("registry-password"),
+            ..im::OciSource::default()
+        };
+        let source = im::ImageSource { source: Some(Source::Oci(oci)), ..Default::default() };
+        let image =
+            im::Image { name: "marked".into(), source: Some(source), ..im::Image::default() };
+        let request = im::CreateImageRequest { image: Some(image), ..Default::default() };
+        self.responses.debug("a request for an image", &request);
+        let made = ImageServiceClient::new(self.admin.clone()).create_image(request).await;
+        assert!(made.is_ok(), "{made:?}");
+        self.responses.add("CreateImage", json!(made));
+    }
+
     /// Reads all that `caller` may, in both views.
     async fn read(&mut self, caller: &Caller) {
         let channel = self.server.channel_as(&self.server, caller).await;
@@ -331,6 +353,12 @@ impl Site {
         responses.add("ListBmcs", json!(power.list_bmcs(pw::ListBmcsRequest::default()).await));
         let jobs = power.list_power_jobs(pw::ListPowerJobsRequest::default()).await;
         responses.add("ListPowerJobs", json!(jobs));
+        let mut images = ImageServiceClient::new(channel.clone());
+        let listed = images.list_images(im::ListImagesRequest::default()).await;
+        responses.add("ListImages", json!(listed));
+        let mut builds = BuildServiceClient::new(channel.clone());
+        let listed = builds.list_builds(im::ListBuildsRequest::default()).await;
+        responses.add("ListBuilds", json!(listed));
         let mut identities = IdentityServiceClient::new(channel.clone());
         let listed = identities.list_credentials(id::ListCredentialsRequest::default()).await;
         responses.add("ListCredentials", json!(listed));
@@ -354,6 +382,7 @@ async fn no_planted_secret_is_in_files_logs_backups_events_errors_debug_or_answe
     site.run_workflow(&bare, &template).await;
     let instance = site.instance(&occupied, &template).await;
     site.credential().await;
+    site.image().await;
     for role in [Role::Viewer, Role::Operator] {
         site.read(&role.into()).await;
     }

@@ -62,9 +62,14 @@ impl Rules {
             _ if addresses.is_empty() => Err("no address"),
             false => Err("not a public address"),
             true if PORTS.contains(&port) => Ok(()),
-            true if addresses.iter().all(|address| self.is_allowed(*address)) => Ok(()),
+            true if self.are_allowed(addresses) => Ok(()),
             true => Err("port: neither 80 nor 443"),
         }
+    }
+
+    /// True if all `addresses` of a host are in networks that the settings allow.
+    pub(crate) fn are_allowed(&self, addresses: &[IpAddr]) -> bool {
+        !addresses.is_empty() && addresses.iter().all(|address| self.is_allowed(*address))
     }
 
     fn is_allowed(&self, address: IpAddr) -> bool {

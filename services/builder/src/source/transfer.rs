@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use runtime::retry::Backoff;
 
 use super::answer::{Answer, Cut};
+use super::registry::Repository;
 use super::target::Target;
 use super::upload::Upload;
 use super::web::{Remote, Web};
@@ -31,6 +32,8 @@ pub(crate) enum Origin<'a> {
     Upload(Upload<'a>),
     /// A server of others has it.
     Web(&'a Web, Remote),
+    /// A registry has it.
+    Registry(Repository<'a>, Remote),
 }
 
 /// Writes what `origin` has into `target`. Returns its SHA-256 in hexadecimal digits.
@@ -148,13 +151,14 @@ impl Origin<'_> {
         match self {
             Self::Upload(upload) => upload.get(headers, timing.stall).await,
             Self::Web(web, remote) => web.get(remote, headers).await,
+            Self::Registry(repository, remote) => repository.get(remote, headers).await,
         }
     }
 
     fn again(&self, problem: &str) -> Cut {
         match self {
             Self::Upload(_) => Upload::again(problem),
-            Self::Web(_, remote) => remote.again(&remote.url, problem),
+            Self::Web(_, remote) | Self::Registry(_, remote) => remote.again(&remote.url, problem),
         }
     }
 
@@ -163,6 +167,7 @@ impl Origin<'_> {
         let checked = match self {
             Self::Upload(_) => Upload::check_status(status),
             Self::Web(_, remote) => remote.check_status(status),
+            Self::Registry(repository, remote) => repository.check_status(remote, status),
         };
         // Partial content that was not requested.
         checked.err().unwrap_or_else(|| self.again("the server answered with a part of the file"))
@@ -171,7 +176,7 @@ impl Origin<'_> {
     fn gives_up_after(&self, failures: u32) -> bool {
         match self {
             Self::Upload(_) => false,
-            Self::Web(..) => failures >= MAX_FRUITLESS_ATTEMPTS,
+            Self::Web(..) | Self::Registry(..) => failures >= MAX_FRUITLESS_ATTEMPTS,
         }
     }
 }

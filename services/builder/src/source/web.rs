@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each request has a client of its own, which knows only the checked addresses and follows no
-//! redirect. The variables of the environment for proxies are ignored.
+//! redirect. The variables of the environment for proxies are ignored. A login is sent to the first
+//! server only.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use http::header::{ACCEPT_ENCODING, LOCATION};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Proxy, Url};
@@ -29,6 +30,8 @@ use crate::settings::{Downloads, Timing};
 
 /// Maximum number of redirects that a request follows.
 const MAX_REDIRECTS: usize = 5;
+/// The problem with a registry without TLS at an address that is not the site's.
+const OPEN_LOGIN: &str = "http without TLS: only in networks that the settings allow";
 /// Maximum size of a text in bytes. Checksum files of publishers have some KiB.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 
@@ -49,8 +52,21 @@ pub(crate) struct Remote {
     pub(crate) url: Url,
     /// Field of the image's source, for failures.
     pub(crate) field: &'static str,
-    /// True for a mirror of the settings: its address need not be public.
-    pub(crate) is_mirror: bool,
+    pub(crate) server: ServerKind,
+    /// Login for the server of `url`. It is marked as sensitive.
+    pub(crate) authorization: Option<HeaderValue>,
+}
+
+/// Kind of the server of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerKind {
+    /// Any server.
+    Public,
+    /// A mirror of the settings: its address need not be public.
+    Mirror,
+    /// A registry, or the server of its tokens: logins are sent to it. Without TLS, its address must
+    /// be in a network that the settings allow.
+    Registry,
 }
 
 impl Web {
@@ -69,11 +85,20 @@ impl Web {
 
     /// Requests `remote` with `headers`, and follows redirects.
     pub(crate) async fn get(&self, remote: &Remote, headers: &HeaderMap) -> Result<Answer, Cut> {
+        self.get_from(remote, headers).await.map(|(_, answer)| answer)
+    }
+
+    /// Requests `remote` with `headers`, and follows redirects. Returns the URL that answered, too.
+    pub(crate) async fn get_from(
+        &self,
+        remote: &Remote,
+        headers: &HeaderMap,
+    ) -> Result<(Url, Answer), Cut> {
         let mut url = remote.url.clone();
         for _ in 0..=MAX_REDIRECTS {
             let response = self.request(remote, &url, headers).await?;
             match target(&url, &response) {
-                None => return Ok(Answer::new(response.into())),
+                None => return Ok((url, Answer::new(response.into()))),
                 Some(next) => url = next.map_err(|problem| remote.end(&url, problem))?,
             }
         }
@@ -82,8 +107,13 @@ impl Web {
 
     /// Returns the text at `remote`.
     pub(crate) async fn text(&self, remote: &Remote) -> Result<String, Cut> {
-        let mut answer = self.get(remote, &HeaderMap::new()).await?;
+        let answer = self.get(remote, &HeaderMap::new()).await?;
         remote.check_status(answer.status)?;
+        self.read(remote, answer).await
+    }
+
+    /// Returns the body of an `answer` of `remote`, which is a text.
+    pub(crate) async fn read(&self, remote: &Remote, mut answer: Answer) -> Result<String, Cut> {
         let mut bytes = Vec::new();
         let next = async |answer: &mut Answer| answer.next(self.timing.stall).await;
         while let Some(chunk) =
@@ -109,7 +139,12 @@ impl Web {
         let addresses = self.addresses(remote, url).await?;
         let client = self.client(addresses).map_err(|error| Failure::host("download", error))?;
         // No content coding: the checksum is that of the file as it is stored.
-        let request = client.get(url.clone()).headers(headers.clone());
+        let mut request = client.get(url.clone()).headers(headers.clone());
+        if let Some(authorization) = &remote.authorization
+            && url.origin() == remote.url.origin()
+        {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
         let sent = request.header(ACCEPT_ENCODING, "identity").send();
         match tokio::time::timeout(self.timing.stall, sent).await {
             Ok(Ok(response)) => Ok(response),
@@ -127,13 +162,18 @@ impl Web {
         let Some(found) = self.resolver.addresses(url, self.timing.connect).await else {
             // A site with a proxy may know only the names of the site.
             return match self.proxy {
+                Some(_) if remote.is_open_login(url) => Err(remote.end(url, OPEN_LOGIN)),
                 Some(_) => Ok(None),
                 None => Err(remote.again(url, "the name of the host is not resolved")),
             };
         };
         let addresses: Vec<IpAddr> = found.iter().map(SocketAddr::ip).collect();
         let port = url.port_or_known_default().unwrap_or_default();
-        let is_trusted = remote.is_mirror && url.origin() == remote.url.origin();
+        let is_first = url.origin() == remote.url.origin();
+        let is_trusted = remote.server == ServerKind::Mirror && is_first;
+        if remote.is_open_login(url) && !self.rules.are_allowed(&addresses) {
+            return Err(remote.end(url, OPEN_LOGIN));
+        }
         match self.rules.check(&addresses, port) {
             Err(problem) if !is_trusted => {
                 // The owner of the image is not told how the names of the site are resolved.
@@ -179,8 +219,14 @@ impl Remote {
         Cut::Again(Failure::temporary(self.reason(url, &problem)))
     }
 
+    /// True for a request without TLS that a login may be sent with.
+    fn is_open_login(&self, url: &Url) -> bool {
+        let is_first = url.origin() == self.url.origin();
+        self.server == ServerKind::Registry && is_first && url.scheme() == "http"
+    }
+
     /// A failure at `url` that the same request has again.
-    fn end(&self, url: &Url, problem: impl fmt::Display) -> Cut {
+    pub(crate) fn end(&self, url: &Url, problem: impl fmt::Display) -> Cut {
         Cut::End(Failure::permanent(self.reason(url, &problem)))
     }
 

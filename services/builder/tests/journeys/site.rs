@@ -165,8 +165,7 @@ impl BuilderService for Site {
         &self,
         call: Call<pb::ReportBuildRequest>,
     ) -> Result<Answer<pb::ReportBuildResponse>, Status> {
-        let pb::ReportBuildRequest { build_id, holder, attempt: _, step, progress: _ } =
-            call.into_inner();
+        let pb::ReportBuildRequest { build_id, holder, step, .. } = call.into_inner();
         self.check("report", &holder, &build_id)?;
         self.change(|it| it.steps.push(step));
         Ok(Answer::new(pb::ReportBuildResponse::default()))

@@ -24,7 +24,7 @@ use crate::resource::{self, FromFiles, Query, Resource, ResourceCommand};
 pub enum ServerImageCommand {
     /// Create an image from a file; the same command goes on with an interrupted upload
     Upload(Box<create::UploadImage>),
-    /// Create an image that the server downloads from a URL
+    /// Create an image that the server downloads from a URL or from an OCI registry
     Import(Box<create::ImportImage>),
     /// Change the settings that are given
     Update(Box<update::UpdateImage>),

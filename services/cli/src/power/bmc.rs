@@ -136,7 +136,7 @@ async fn create(options: CreateBmc, io: &mut Io<'_>) -> anyhow::Result<()> {
         hardware_id,
         protocol: Some(protocol),
         username: options.username,
-        password: password::read(options.password_file.as_deref())?,
+        password: password::read("of the BMC", options.password_file.as_deref())?,
         labels: options.labels.into_iter().collect(),
         ..pb::Bmc::default()
     };

@@ -112,6 +112,43 @@ async fn an_import_waits_and_fails_with_the_reason() {
 }
 
 #[tokio::test]
+async fn an_import_from_a_registry_has_the_password_of_a_file() {
+    let images = Images::default();
+    let (_place, path) = file(b"s3cret\n");
+    let words = format!(
+        "image import disk oci://registry.example:5000/lab/disk:12 --username anna \
+         --password-file {path} --architecture arm64 --plain-http --no-wait"
+    );
+    assert_eq!(images.run(&words).await.1, Ok(()));
+    let source = pb::OciSource {
+        reference: "registry.example:5000/lab/disk:12".into(),
+        architecture: "arm64".into(),
+        plain_http: true,
+        username: "anna".into(),
+        password: "s3cret".into(),
+        ..pb::OciSource::default()
+    };
+    let created = images.created().pop().unwrap();
+    assert_eq!(created.source.unwrap().source, Some(Source::Oci(source)));
+    let words = "image import disk oci://registry.example/disk --no-wait";
+    assert_eq!(images.run(words).await.1, Ok(()));
+    let reference = "registry.example/disk".into();
+    let source = pb::OciSource { reference, ..pb::OciSource::default() };
+    let created = images.created().pop().unwrap();
+    assert_eq!(created.source.unwrap().source, Some(Source::Oci(source)));
+}
+
+#[tokio::test]
+async fn options_of_a_registry_are_refused_for_a_url() {
+    let images = Images::default();
+    let words = "image import a https://images.example/a.raw --architecture arm64";
+    let error = images.run(words).await.1.unwrap_err();
+    let text = "options of a registry are for oci:// only: https://images.example/a.raw";
+    assert_eq!(error, text);
+    assert!(images.created().is_empty());
+}
+
+#[tokio::test]
 async fn a_published_image_gives_name_and_family() {
     let images = Images::default();
     for (words, name, family, published) in [

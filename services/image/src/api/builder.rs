@@ -20,6 +20,8 @@ use crate::lifecycle::Attempt;
 const HOLD_TIMEOUT: Duration = Duration::from_secs(50);
 /// Maximum length of names and steps in bytes.
 const MAX_TEXT_BYTES: usize = 128;
+/// Maximum length of a pinned reference in bytes.
+const MAX_REFERENCE_BYTES: usize = 1024;
 
 impl BuilderService for Api {
     async fn lease_build(
@@ -43,13 +45,15 @@ impl BuilderService for Api {
         &self,
         request: Request<pb::ReportBuildRequest>,
     ) -> Result<Response<pb::ReportBuildResponse>, Status> {
-        let pb::ReportBuildRequest { build_id, holder, attempt, step, progress } =
+        let pb::ReportBuildRequest { build_id, holder, attempt, step, progress, pinned_reference } =
             request.into_inner();
         let id: BuildId = Violations::parse("build_id", &build_id)?;
         let length = check::length(&step, MAX_TEXT_BYTES);
         length.map_err(|error| Violations::single("step", error))?;
+        let length = check::length(&pinned_reference, MAX_REFERENCE_BYTES);
+        length.map_err(|error| Violations::single("pinned_reference", error))?;
         let attempt = Attempt { holder, number: attempt };
-        let progress = ReportedProgress { step, bytes: progress };
+        let progress = ReportedProgress { step, bytes: progress, pinned_reference };
         self.builds.report(id, &attempt, &progress).await.map_err(gone(id))?;
         let lease_duration = prost_types::Duration::try_from(self.builds.lease_duration()).ok();
         Ok(Response::new(pb::ReportBuildResponse { lease_duration }))

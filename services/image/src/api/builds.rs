@@ -6,6 +6,7 @@ use store::serving;
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::build_service_server::BuildService;
 use tinwright::image::v1::get_build_request::By;
+use tinwright::secret::Secrets as _;
 use tinwright::status::Violations;
 use tinwright::{BuildId, Stored as _, TenantName};
 use tonic::{Request, Response, Status};
@@ -23,7 +24,7 @@ impl BuildService for Api {
             return Err(Violations::single("by", "is missing: set id").into());
         };
         let build = self.find_build(Violations::parse("id", &id)?, tenant.as_ref()).await?;
-        Ok(Response::new(pb::GetBuildResponse { build: Some(build) }))
+        Ok(Response::new(pb::GetBuildResponse { build: Some(build.without_secrets()) }))
     }
 
     async fn list_builds(
@@ -41,7 +42,7 @@ impl BuildService for Api {
         let tenant = access::tenant(&request).cloned();
         let id = Violations::parse("id", &request.into_inner().id)?;
         let build = self.find_build(id, tenant.as_ref()).await?;
-        let build = Some(self.builds.cancel(&build.id).await?);
+        let build = Some(self.builds.cancel(&build.id).await?.without_secrets());
         Ok(Response::new(pb::CancelBuildResponse { build }))
     }
 

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::finish_build_request::Outcome;
+use tinwright::image::v1::image_source::Source;
 use tinwright::image::v1::{BuildState, ImageState};
 use tonic::{Code, Status};
+
+use store::ScopedStore;
+use store::records::Records;
 
 use super::site::{
     BUILDER, Site, built, content, digest, download, failure, reason, stored, upload,
@@ -17,6 +21,15 @@ const LEASE: Duration = Duration::from_secs(60);
 const MAX_BYTES: u64 = 1 << 40;
 
 async fn report(site: &Site, build: &pb::Build, step: &str) -> Result<(), Status> {
+    report_pinned(site, build, step, "").await
+}
+
+async fn report_pinned(
+    site: &Site,
+    build: &pb::Build,
+    step: &str,
+    pinned_reference: &str,
+) -> Result<(), Status> {
     let lease = build.lease.clone().unwrap();
     let request = pb::ReportBuildRequest {
         build_id: build.id.clone(),
@@ -24,6 +37,7 @@ async fn report(site: &Site, build: &pb::Build, step: &str) -> Result<(), Status
         attempt: lease.attempt,
         step: step.into(),
         progress: Some(pb::ImageProgress { current_bytes: 1, total_bytes: 2 }),
+        pinned_reference: pinned_reference.into(),
     };
     site.builder().report_build(request).await.map(drop)
 }
@@ -55,6 +69,91 @@ async fn a_build_is_leased_reported_and_finished() {
     assert_eq!(reason(&other), "BUILD_ENDED");
     let failed = site.finish(&leased, failure("x", true)).await.unwrap_err();
     assert_eq!(reason(&failed), "BUILD_ENDED");
+}
+
+/// Returns an image of `tenant` in a registry, with a login.
+fn in_registry(tenant: &str, name: &str) -> pb::Image {
+    let oci = pb::OciSource {
+        reference: "registry.example/a:1".into(),
+        username: "anna".into(),
+        password: "s3cret".into(),
+        pinned_reference: "registry.example/b@sha256:0".into(),
+        ..pb::OciSource::default()
+    };
+    let source = pb::ImageSource { source: Some(Source::Oci(oci)), ..Default::default() };
+    pb::Image { source: Some(source), ..upload(tenant, name) }
+}
+
+fn oci(source: Option<pb::ImageSource>) -> pb::OciSource {
+    match source.and_then(|it| it.source) {
+        Some(Source::Oci(oci)) => oci,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the user and the password in the record of the build `id`.
+async fn stored_login(site: &Site, id: &str) -> [String; 2] {
+    let store = ScopedStore::new(site.store.clone(), "image");
+    let build = Records::<crate::kinds::BuildKind>::new(store).require(id).await.unwrap();
+    let oci = oci(build.source);
+    [oci.username, oci.password]
+}
+
+#[tokio::test]
+async fn only_the_builder_gets_the_login_of_a_registry_until_the_build_ends() {
+    let site = Site::new();
+    let login = ["anna".to_owned(), "s3cret".to_owned()];
+    let image = site.create(in_registry("acme", "a")).await.unwrap();
+    let shown = pb::OciSource { reference: "registry.example/a:1".into(), ..Default::default() };
+    assert_eq!(oci(image.source), shown);
+    assert_eq!(oci(site.image(&image.id).await.source), shown);
+    assert_eq!(oci(build(&site, &image.build_id).await.source), shown);
+    let listed = site.builds("acme").list_builds(pb::ListBuildsRequest::default()).await;
+    let listed = listed.unwrap().into_inner().builds.pop().unwrap();
+    assert_eq!(oci(listed.source), shown);
+
+    let leased = site.lease(BUILDER).await;
+    let given = oci(leased.source.clone());
+    assert_eq!([given.username, given.password], login);
+    site.finish(&leased, failure("connection lost", true)).await.unwrap();
+    assert_eq!(stored_login(&site, &leased.id).await, login);
+    let leased = site.lease(BUILDER).await;
+    site.finish(&leased, failure("not a disk", false)).await.unwrap();
+    assert_eq!(stored_login(&site, &leased.id).await, ["", ""]);
+
+    let image = site.create(in_registry("acme", "b")).await.unwrap();
+    assert_eq!(stored_login(&site, &image.build_id).await, login);
+    let request = pb::CancelBuildRequest { id: image.build_id.clone() };
+    let canceled = site.builds("acme").cancel_build(request).await.unwrap().into_inner();
+    assert_eq!(oci(canceled.build.unwrap().source), shown);
+    assert_eq!(stored_login(&site, &image.build_id).await, ["", ""]);
+
+    site.create(in_registry("acme", "c")).await.unwrap();
+    let leased = site.lease(BUILDER).await;
+    site.store("c").await;
+    site.finish(&leased, content("c")).await.unwrap();
+    assert_eq!(stored_login(&site, &leased.id).await, ["", ""]);
+}
+
+#[tokio::test]
+async fn the_first_pinned_reference_stays_for_all_attempts() {
+    let site = Site::new();
+    let image = site.create(in_registry("acme", "a")).await.unwrap();
+    let leased = site.lease(BUILDER).await;
+    let pinned = format!("registry.example/a:1@sha256:{}", "0".repeat(64));
+    report_pinned(&site, &leased, "downloading", &pinned).await.unwrap();
+    assert_eq!(oci(site.image(&image.id).await.source).pinned_reference, pinned);
+    report(&site, &leased, "downloading").await.unwrap();
+    report_pinned(&site, &leased, "downloading", "registry.example/b").await.unwrap();
+    site.pass(LEASE).await;
+    let again = site.lease("builder-2").await;
+    assert_eq!(oci(again.source.clone()).pinned_reference, pinned);
+    let long = report_pinned(&site, &again, "", &"a".repeat(1025)).await.unwrap_err();
+    assert_eq!(long.code(), Code::InvalidArgument);
+    site.store("a").await;
+    site.finish(&again, content("a")).await.unwrap();
+    assert_eq!(oci(site.image(&image.id).await.source).pinned_reference, pinned);
+    assert_eq!(oci(build(&site, &again.id).await.source).pinned_reference, pinned);
 }
 
 #[tokio::test]

@@ -24,7 +24,8 @@ fn web(downloads: Downloads) -> Web {
 }
 
 fn remote(url: &str) -> Remote {
-    Remote { url: url.parse().unwrap(), field: "source.url", is_mirror: false }
+    let (url, server) = (url.parse().unwrap(), ServerKind::Public);
+    Remote { url, field: "source.url", server, authorization: None }
 }
 
 /// Requests `url`. Returns the text or the failure.
@@ -126,10 +127,10 @@ async fn a_mirror_may_be_at_a_private_address_but_not_redirect_to_another() {
     .await;
     let web = web(Downloads::default());
     let place =
-        |path: &str, is_mirror| Remote { is_mirror, ..remote(&format!("http://{mirror}/{path}")) };
-    assert_eq!(web.text(&place("a", true)).await.unwrap(), "text");
-    assert!(matches!(web.text(&place("a", false)).await, Err(Cut::End(_))));
-    assert!(matches!(web.text(&place("away", true)).await, Err(Cut::End(_))));
+        |path: &str, server| Remote { server, ..remote(&format!("http://{mirror}/{path}")) };
+    assert_eq!(web.text(&place("a", ServerKind::Mirror)).await.unwrap(), "text");
+    assert!(matches!(web.text(&place("a", ServerKind::Public)).await, Err(Cut::End(_))));
+    assert!(matches!(web.text(&place("away", ServerKind::Mirror)).await, Err(Cut::End(_))));
     assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 

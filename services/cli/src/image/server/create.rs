@@ -12,7 +12,10 @@ use super::wait;
 use crate::connect::{Io, View};
 use crate::output::Format;
 use crate::resource::{self, FromFiles as _, Resource as _};
-use crate::{failure, input};
+use crate::{failure, input, password};
+
+/// Scheme of references to registries.
+const OCI: &str = "oci://";
 
 /// Options of an upload.
 #[derive(Debug, clap::Args)]
@@ -36,14 +39,36 @@ pub struct UploadImage {
 pub struct ImportImage {
     /// Name of the image: letters, digits and inner hyphens, at most 63
     name: String,
-    /// Download the file at this http or https URL
+    /// Download the file at this http or https URL, or the artifact or container image at a
+    /// reference such as oci://registry.example.com/lab/debian:12
     url: String,
+    /// The registry
+    #[command(flatten)]
+    registry: RegistryOptions,
     /// The file
     #[command(flatten)]
     format: FileFormat,
     /// Settings of the image
     #[command(flatten)]
     settings: Settings,
+}
+
+/// Options of a registry. They are for URLs with oci:// only.
+#[derive(Debug, PartialEq, Eq, clap::Args)]
+struct RegistryOptions {
+    /// Log in to the registry as this user
+    #[arg(long, value_name = "NAME")]
+    username: Option<String>,
+    /// Read the password for the registry, or a token, from this file; - for standard input
+    /// [default: a prompt at a terminal, else standard input]
+    #[arg(long, value_name = "FILE", requires = "username")]
+    password_file: Option<PathBuf>,
+    /// Take the image for this architecture, as OCI names it, if there are several [default: amd64]
+    #[arg(long, value_name = "NAME")]
+    architecture: Option<String>,
+    /// Use http in place of https; the server's settings must allow the network of the registry
+    #[arg(long)]
+    plain_http: bool,
 }
 
 /// The content of a file.
@@ -143,14 +168,38 @@ async fn uploading(image: pb::Image, channel: &Channel) -> anyhow::Result<pb::Im
 impl ImportImage {
     /// Creates the image, and prints it.
     pub(super) async fn run(self, io: &mut Io<'_>) -> anyhow::Result<()> {
-        let Self { name, url, format, settings } = self;
-        let image = settings.image(name, Source::Url(pb::UrlSource { url }));
+        let Self { name, url, registry, format, settings } = self;
+        let image = settings.image(name, registry.source(url)?);
         let image = format.written(image).create(io.channel).await?;
         let image = match settings.no_wait {
             true => image,
             false => wait::until_ready(io.channel, &image).await?,
         };
         resource::print(&[image], settings.output, io).await
+    }
+}
+
+impl RegistryOptions {
+    /// Returns the source at `url`. The password is read for a registry only.
+    fn source(self, url: String) -> anyhow::Result<Source> {
+        let Self { username, password_file, architecture, plain_http } = &self;
+        let Some(reference) = url.strip_prefix(OCI) else {
+            let is_unset = username.is_none() && architecture.is_none() && !plain_http;
+            anyhow::ensure!(is_unset, "options of a registry are for {OCI} only: {url}");
+            return Ok(Source::Url(pb::UrlSource { url }));
+        };
+        let password = match username {
+            Some(_) => password::read("of the registry", password_file.as_deref())?,
+            None => String::new(),
+        };
+        Ok(Source::Oci(pb::OciSource {
+            reference: reference.to_owned(),
+            architecture: architecture.clone().unwrap_or_default(),
+            plain_http: *plain_http,
+            username: username.clone().unwrap_or_default(),
+            password,
+            ..pb::OciSource::default()
+        }))
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) async fn update(options: UpdateBmc, io: &mut Io<'_>) -> anyhow::Resul
     anyhow::ensure!(options.has_setting(), "nothing to change: give a setting");
     let mut bmc = pb::Bmc::find(io.channel, &options.bmc, View::Basic).await?;
     if options.url.is_some() || options.ipmi.is_some() {
-        bmc.password = password::read(options.password_file.as_deref())?;
+        bmc.password = password::read("of the BMC", options.password_file.as_deref())?;
     }
     let (name, output) = (options.bmc.clone(), options.output.clone());
     let (skip_login, accept_other_machine) = (options.skip_login, options.accept_other_machine);
@@ -109,7 +109,7 @@ pub(super) async fn update(options: UpdateBmc, io: &mut Io<'_>) -> anyhow::Resul
 /// Changes the stored password.
 pub(super) async fn set_password(options: SetPassword, io: &mut Io<'_>) -> anyhow::Result<()> {
     let mut bmc = pb::Bmc::find(io.channel, &options.bmc, View::Basic).await?;
-    bmc.password = password::read(options.password_file.as_deref())?;
+    bmc.password = password::read("of the BMC", options.password_file.as_deref())?;
     let send = SendOptions { skip_login: options.skip_login, ..SendOptions::default() };
     store(bmc, &options.bmc, send, options.output, io).await
 }
