@@ -130,7 +130,7 @@ async fn an_import_from_a_registry_has_the_password_of_a_file() {
     };
     let created = images.created().pop().unwrap();
     assert_eq!(created.source.unwrap().source, Some(Source::Oci(source)));
-    let words = "image import disk oci://registry.example/disk --no-wait";
+    let words = "image import other oci://registry.example/disk --no-wait";
     assert_eq!(images.run(words).await.1, Ok(()));
     let reference = "registry.example/disk".into();
     let source = pb::OciSource { reference, ..pb::OciSource::default() };
@@ -218,7 +218,7 @@ fn an_image_is_uploaded_imported_or_fetched() {
     let parsed = |text: &str| super::Program::try_parse_from(text.split(' ')).map(|_| ());
     for wrong in [
         "image import debian-12",
-        "image import debian-12 https://a.example/x --architecture aarch64",
+        "image import debian-12 oci://a.example/x --password-file x",
         "image fetch debian-12 --checksum sha256:ab",
         "image fetch debian-12 --files /srv/images --public",
         "image fetch debian-12 --base-url https://a.example/x",
