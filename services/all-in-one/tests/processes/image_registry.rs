@@ -19,6 +19,8 @@ use super::images::{Site, create, disk, settled, sha256, upload};
 use super::process::{Place, arguments, soon};
 
 const DISK: &str = "application/octet-stream";
+/// Begins a digest in a pinned reference.
+const PINNED: &str = "@sha256:";
 const TAR: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// Returns `bytes` in base64, by the program of Debian's coreutils.
@@ -127,12 +129,19 @@ async fn check_nowhere(site: &Site) {
         for answer in &answers {
             assert!(!answer.contains(secret), "{answer}");
         }
-        let mut grep = Command::new("grep");
-        grep.args(["--recursive", "--files-with-matches", "--text", "--fixed-strings", secret]);
-        let found = grep.arg(site.server.place.path("")).output().unwrap();
-        assert_eq!(String::from_utf8(found.stdout).unwrap(), "");
+        assert_eq!(files_with(site, secret), "");
     }
+    // The search finds what is stored in clear.
+    assert_ne!(files_with(site, &format!("lab/disk:12{PINNED}")), "");
     assert!(site.server.log().contains("build leased"), "the log has the builds");
+}
+
+/// Returns the names of the server's files that have `text`.
+fn files_with(site: &Site, text: &str) -> String {
+    let mut grep = Command::new("grep");
+    grep.args(["--recursive", "--files-with-matches", "--text", "--fixed-strings", text]);
+    let found = grep.arg(site.server.place.path("")).output().unwrap();
+    String::from_utf8(found.stdout).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
