@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates of ours that each library may import; a library that is not here may import the contract only.
-const LIBRARIES: [(&str, &[&str]); 18] = [
+const LIBRARIES: [(&str, &[&str]); 19] = [
     ("actions", &[]),
     ("fleet", &["tinwright", "store", "runtime"]),
     ("machine", &["tinwright", "runtime"]),
@@ -26,11 +26,12 @@ const LIBRARIES: [(&str, &[&str]); 18] = [
     ("image-signature", &[]),
     ("range-cache", &[]),
     ("sandbox", &["containers"]),
+    ("site-archive", &["image-signature"]),
     ("yaml", &[]),
     ("pinned-tls", &[]),
 ];
 /// The libraries that some services are built from, besides those that every service may import.
-const SERVICE_LIBRARIES: [&str; 19] = [
+const SERVICE_LIBRARIES: [&str; 20] = [
     "actions",
     "fleet",
     "dhcp",
@@ -48,6 +49,7 @@ const SERVICE_LIBRARIES: [&str; 19] = [
     "pinned-tls",
     "range-cache",
     "sandbox",
+    "site-archive",
     "stored-image",
     "yaml",
 ];
@@ -68,8 +70,17 @@ const STORELESS: [&str; 11] = [
     "gateway",
 ];
 /// Libraries that turn bytes and values into bytes and values: no socket, clock, store or gRPC.
-const PURE: [&str; 8] =
-    ["actions", "dhcp", "image-signature", "imageapi", "iso-arguments", "syslog", "tftp", "yaml"];
+const PURE: [&str; 9] = [
+    "actions",
+    "dhcp",
+    "image-signature",
+    "imageapi",
+    "iso-arguments",
+    "site-archive",
+    "syslog",
+    "tftp",
+    "yaml",
+];
 /// Crates that pure libraries may not import.
 const IMPURE_IMPORTS: [&str; 8] =
     ["tokio", "tonic", "hyper", "reqwest", "socket2", "rustix", "store", "runtime"];

@@ -7,7 +7,7 @@ use minisign_verify::PublicKey;
 use crate::error::{Difference, Error, malformed};
 use crate::image::SignedImage;
 use crate::key_id::KeyId;
-use crate::signature::{Signature, UNTRUSTED_COMMENT};
+use crate::signature::{Signature, SignatureFile, UNTRUSTED_COMMENT};
 
 /// Path of the accepted keys on a machine, below the root of its in-memory environment.
 pub const KEYS_PATH: &str = "etc/tinwright/image-keys";
@@ -32,6 +32,11 @@ impl PublicKeys {
             keys.push(key(lines.next().unwrap_or_default())?);
         }
         if keys.is_empty() { Err(malformed("key", "missing")) } else { Ok(Self(keys)) }
+    }
+
+    /// Parses a public key alone: the second line of its file, in base64.
+    pub fn of_line(line: &str) -> Result<Self, Error> {
+        Ok(Self(vec![key(line.trim())?]))
     }
 
     /// Also accepts the keys of `more`.
@@ -67,6 +72,25 @@ impl PublicKeys {
                 accepted: list(self.ids()),
             },
         })
+    }
+
+    /// Verifies the file `signature` of `minisign -S` for `content`, whatever that is. Returns the id
+    /// of its key, and its trusted comment.
+    pub fn verify_content(
+        &self,
+        content: &[u8],
+        signature: &str,
+    ) -> Result<(KeyId, String), Error> {
+        let file = SignatureFile::parse(signature)?;
+        let mut keys = self.0.iter().filter(|(id, _)| *id == file.key_id).peekable();
+        if keys.peek().is_none() {
+            let (signers, accepted) = (file.key_id.to_string(), list(self.ids()));
+            return Err(Error::UnknownKey { signers, accepted });
+        }
+        match keys.any(|(_, key)| file.is_valid(key, content)) {
+            true => Ok((file.key_id, file.comment)),
+            false => Err(Error::Broken(file.key_id)),
+        }
     }
 
     /// Returns `None` if no key has the id that `signature` names.

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! - [`Signature`]: a file of `minisign -S`, parsed. [`parse_signatures`]: several of them.
-//! - [`PublicKeys`]: the keys that a reader accepts, and the verification.
+//! - [`PublicKeys`]: the keys that a reader accepts, and the verification. It also verifies
+//!   signatures of other texts ([`PublicKeys::verify_content`]).
 //!
 //! Only signatures of the BLAKE2b hash (`ED`) are accepted. Those of the text itself (`Ed`, the
 //! legacy format) are refused: else the hash of one text could pass as another text.

@@ -24,15 +24,23 @@ const SIGNATURE_BYTES: usize = 74;
 /// A parsed signature. Nothing is known of it before [`PublicKeys::verify`](crate::PublicKeys::verify).
 #[derive(Clone)]
 pub struct Signature {
-    key_id: KeyId,
+    file: SignatureFile,
     image: SignedImage,
+}
+
+/// A file of `minisign -S`, whatever it signs.
+#[derive(Clone)]
+pub(crate) struct SignatureFile {
+    pub(crate) key_id: KeyId,
+    /// The trusted comment.
+    pub(crate) comment: String,
     text: String,
     decoded: minisign_verify::Signature,
 }
 
-impl Signature {
-    /// Parses a signature of an image.
-    pub fn parse(text: &str) -> Result<Self, Error> {
+impl SignatureFile {
+    /// Parses a signature.
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > MAX_SIGNATURE_BYTES {
             return Err(malformed("signature", "larger than 2048 bytes"));
         }
@@ -56,15 +64,29 @@ impl Signature {
         let comment = trusted.strip_prefix(TRUSTED_COMMENT);
         let comment =
             comment.ok_or(malformed("signature", "the third line is not a trusted comment"))?;
-        let image = SignedImage::parse_comment(comment)?;
         let decoded = minisign_verify::Signature::decode(text)
             .map_err(|_| malformed("signature", "not one of minisign"))?;
-        Ok(Self { key_id, image, text: text.trim_end().to_owned() + "\n", decoded })
+        let (comment, text) = (comment.to_owned(), text.trim_end().to_owned() + "\n");
+        Ok(Self { key_id, comment, text, decoded })
+    }
+
+    /// True if `key` signed `content`, and the comment.
+    pub(crate) fn is_valid(&self, key: &PublicKey, content: &[u8]) -> bool {
+        key.verify(content, &self.decoded, false).is_ok()
+    }
+}
+
+impl Signature {
+    /// Parses a signature of an image.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let file = SignatureFile::parse(text)?;
+        let image = SignedImage::parse_comment(&file.comment)?;
+        Ok(Self { file, image })
     }
 
     /// Returns the id of the key that the signature names.
     pub fn key_id(&self) -> KeyId {
-        self.key_id
+        self.file.key_id
     }
 
     /// Returns the image that the signature names.
@@ -74,18 +96,18 @@ impl Signature {
 
     /// Returns the signature as a file of minisign.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.file.text
     }
 
     /// True if `key` signed the text of the image, and the comment.
     pub(crate) fn is_valid(&self, key: &PublicKey) -> bool {
-        key.verify(self.image.text().as_bytes(), &self.decoded, false).is_ok()
+        self.file.is_valid(key, self.image.text().as_bytes())
     }
 }
 
 impl std::fmt::Debug for Signature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Signature({} of {:?})", self.key_id, self.image)
+        write!(f, "Signature({} of {:?})", self.key_id(), self.image)
     }
 }
 

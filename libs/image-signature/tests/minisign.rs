@@ -166,3 +166,28 @@ fn other_files_are_no_keys_and_no_signatures() {
         assert!(matches!(parse_signatures(text), Err(Error::Malformed { .. })), "{text}");
     }
 }
+
+#[test]
+fn a_signature_of_another_text_is_verified_with_its_comment() {
+    let (key, other) = (Key::new(), Key::new());
+    let (text, comment) = ("a list\n", "of a list");
+    let signature = key.sign(text, comment, &[]);
+    let id = key.keys().ids().next().unwrap();
+    let verify = |keys: &PublicKeys, text: &str, signature: &str| {
+        keys.verify_content(text.as_bytes(), signature)
+    };
+    let line = key.public().lines().nth(1).unwrap().to_owned();
+    for keys in [key.keys(), PublicKeys::of_line(&line).unwrap()] {
+        assert_eq!(verify(&keys, text, &signature), Ok((id, comment.to_owned())));
+    }
+    assert_eq!(verify(&key.keys(), "a lisT\n", &signature), Err(Error::Broken(id)));
+    let changed = signature.replace(comment, "of a lisT");
+    assert_eq!(verify(&key.keys(), text, &changed), Err(Error::Broken(id)));
+    let unknown = verify(&other.keys(), text, &signature);
+    assert!(matches!(unknown, Err(Error::UnknownKey { .. })), "{unknown:?}");
+    let legacy = key.sign(text, comment, &["-l"]);
+    assert_eq!(verify(&key.keys(), text, &legacy), Err(Error::Legacy(id)));
+    for line in ["", "RWQ", "untrusted comment: x"] {
+        assert!(PublicKeys::of_line(line).is_err(), "{line}");
+    }
+}

@@ -75,7 +75,15 @@ pub fn kinds() -> impl Iterator<Item = &'static str> {
 
 /// Applies all objects in files. After an error it goes on with the next object.
 pub async fn run(options: ApplyOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
-    let read = files::read_all(&options.files);
+    apply(files::read_all(&options.files), &options, io).await
+}
+
+/// Applies the objects that were `read`. After an error it goes on with the next object.
+pub(crate) async fn apply(
+    read: Vec<anyhow::Result<Object>>,
+    options: &ApplyOptions,
+    io: &mut Io<'_>,
+) -> anyhow::Result<()> {
     let (mut failures, mut objects) = (Failures::new(read.len()), Vec::new());
     for object in read {
         match object.and_then(|object| Ok((place(&object)?, object))) {
@@ -85,7 +93,7 @@ pub async fn run(options: ApplyOptions, io: &mut Io<'_>) -> anyhow::Result<()> {
     }
     objects.sort_by_key(|(place, _)| *place);
     let expected = if options.dry_run { expected(&objects) } else { HashSet::new() };
-    let apply = Apply { options: &options, names: Names::new(io.channel, expected) };
+    let apply = Apply { options, names: Names::new(io.channel, expected) };
     for (place, object) in &objects {
         let kind = &KINDS[*place];
         let label = object.label(kind.name);

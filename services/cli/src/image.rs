@@ -14,7 +14,7 @@
 //! - [`stored`]: the files in the directory that boot HTTP serves; [`programs`]: programs of the host; [`interrupt`]: signals that end them.
 //! - [`bar`]: progress bars.
 
-mod bar;
+pub(crate) mod bar;
 mod build;
 mod cloud_init;
 mod fetch;

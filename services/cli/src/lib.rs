@@ -16,7 +16,9 @@
 //! - [`files`]: objects from YAML and JSON files; [`tinkerbell`]: objects of Tinkerbell; [`input`]: texts, and values of options.
 //! - [`selector`]: selectors of labels. `confirm`: questions before data is lost.
 //! - [`output`]: tables, JSON, YAML; [`failure`]: errors in one line, with a hint.
-//! - [`store`]: backups of a server's store, and the end of what waits after a restore.
+//! - [`store`]: backups of a server's store, and the end of what waits after a restore. [`site`]: a site's images, objects and files in one archive,
+//!   for a site without networks.
+//! - `http_requests`: requests of plain HTTP. `minisign`: signatures by that program.
 //! - [`osie`]: building the installation environment; [`image`]: images of the server, and images that are fetched or built without one. With
 //!   `context` these are the only commands without a server.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -37,6 +39,7 @@ pub mod failure;
 pub mod files;
 pub mod follow;
 pub mod hardware;
+mod http_requests;
 pub mod identity;
 pub mod image;
 pub mod input;
@@ -44,6 +47,7 @@ pub mod instance;
 pub mod lease;
 pub mod location;
 pub mod metadata;
+mod minisign;
 pub mod model;
 pub mod node;
 pub mod osie;
@@ -53,6 +57,7 @@ pub mod power;
 pub mod range;
 pub mod resource;
 pub mod selector;
+pub mod site;
 pub mod stack;
 pub mod store;
 pub mod subnet;
@@ -114,6 +119,8 @@ pub enum Command {
     Boot(ServerCommand<boot::BootCommand>),
     /// Explain responses of the metadata service
     Metadata(ServerCommand<metadata::MetadataCommand>),
+    /// Take images, templates, objects and files from one site to another by a file
+    Site(ServerCommand<site::SiteCommand>),
     /// Manage contexts: the sites that commands can be sent to
     #[command(subcommand)]
     Context(context::ContextCommand),
@@ -204,6 +211,7 @@ pub async fn run_command(command: Command, out: &mut dyn Write) -> anyhow::Resul
         Command::Boot(it) => connected!(it, boot),
         Command::Events(it) => connected!(it, events),
         Command::Metadata(it) => connected!(it, metadata),
+        Command::Site(it) => connected!(it, site),
         Command::Context(command) => context::run(command, out),
         Command::Osie(command) => osie::run(command),
         Command::Image(ImageCommand::Server(it)) => {

@@ -12,7 +12,7 @@ pub struct InvalidFilter {
 }
 
 /// The crates of this workspace, as targets name them. A name also stands for those that begin with it.
-const OWN_CRATES: [&str; 38] = [
+const OWN_CRATES: [&str; 39] = [
     "actions",
     "address",
     "all_in_one",
@@ -43,6 +43,7 @@ const OWN_CRATES: [&str; 38] = [
     "range_cache",
     "runtime",
     "sandbox",
+    "site_archive",
     "store",
     "stored_image",
     "syslog",

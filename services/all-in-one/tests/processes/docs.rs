@@ -331,6 +331,11 @@ fn the_commands_for_a_site_run() {
 }
 
 #[test]
+fn the_commands_for_a_site_without_a_network_run() {
+    run("air-gap.sh", Surroundings::default);
+}
+
+#[test]
 fn the_commands_of_the_migration_run() {
     run("migration.sh", Surroundings::default);
 }

@@ -29,7 +29,7 @@ const METADATA: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80
 const CONTROL: &str = "address,hardware,identity,instance,power,workflow";
 
 /// Runs the client with `words` as an admin of the site at `control`.
-fn client(control: &Process, words: &[&str]) -> Output {
+pub(super) fn client(control: &Process, words: &[&str]) -> Output {
     let (server, secrets) = (format!("https://{}", control.place.grpc), control.place.secrets());
     let mut command = Command::new(env!("CARGO_BIN_EXE_tinwright"));
     command.args(words).args(["--server", &server]).arg("--secrets").arg(secrets);

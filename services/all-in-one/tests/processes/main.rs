@@ -1,6 +1,7 @@
 //! Several processes of one site, started, killed and called over the network.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod air_gap;
 #[path = "../../../../libs/store/tests/engines/authority.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod authority;

@@ -9,7 +9,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Returns a bar for a step, which is only shown at a terminal. Elsewhere a line says that the step
 /// begins.
-pub(super) fn bar(name: &str, step: &str, detail: &str) -> ProgressBar {
+pub(crate) fn bar(name: &str, step: &str, detail: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
     if bar.is_hidden() {
         eprintln!("{}", format!("{name}: {step} {detail}").trim_end());

@@ -4,12 +4,12 @@
 //!   an image until it is ready.
 //! - [`update`]: changes of the settings. [`sign`]: signatures.
 
-mod create;
+pub(crate) mod create;
 pub(super) mod fetch;
 mod sign;
 mod update;
-mod upload;
-mod wait;
+pub(crate) mod upload;
+pub(crate) mod wait;
 
 use indicatif::HumanBytes;
 use runtime::Channel;

@@ -96,6 +96,13 @@ fn yaml<M: Message + Name + Default>(message: &M) -> anyhow::Result<String> {
     Ok(yaml::document(&human::value(&descriptor, value)))
 }
 
+/// Returns `message` as another site may have it: without secrets, and without what the server sets.
+pub fn portable<M: Message + Name + Default>(message: &M) -> anyhow::Result<M> {
+    let mut message = dynamic(message)?;
+    clear(&mut message, &["secret", "output_only"]);
+    Ok(M::decode(message.encode_to_vec().as_slice())?)
+}
+
 fn without_secrets<M: Message + Name + Default>(message: &M) -> anyhow::Result<M> {
     let mut message = dynamic(message)?;
     clear_secrets(&mut message);
@@ -126,16 +133,22 @@ fn check_immutable(old: &DynamicMessage, new: &DynamicMessage) -> anyhow::Result
 }
 
 fn clear_secrets(message: &mut DynamicMessage) {
+    clear(message, &["secret"]);
+}
+
+/// Clears the fields with one of these options, also inside of other messages.
+fn clear(message: &mut DynamicMessage, options: &[&str]) {
     let fields: Vec<_> = message.descriptor().fields().collect();
     for field in fields {
-        if is_set(&field, "secret") {
+        if options.iter().any(|option| is_set(&field, option)) {
             message.clear_field(&field);
         } else if message.has_field(&field) {
             let value = message.get_field_mut(&field);
             if let Value::Message(inner) = value {
-                clear_secrets(inner);
+                clear(inner, options);
             } else if let Value::List(elements) = value {
-                elements.iter_mut().filter_map(Value::as_message_mut).for_each(clear_secrets);
+                let inner = elements.iter_mut().filter_map(Value::as_message_mut);
+                inner.for_each(|inner| clear(inner, options));
             }
         }
     }

@@ -144,7 +144,7 @@ impl UploadImage {
 }
 
 /// Returns the name by which `image` is found.
-pub(super) fn full_name(image: &pb::Image) -> String {
+pub(crate) fn full_name(image: &pb::Image) -> String {
     match image.tenant.as_str() {
         "" => image.name.clone(),
         tenant => format!("{tenant}/{}", image.name),

@@ -1,11 +1,8 @@
 //! `image sign` and `image verify`: signatures in the format of minisign.
 //!
-//! The program `minisign` signs: it reads the secret key and asks for its password, so this program
-//! never has either.
+//! The program `minisign` signs ([`crate::minisign`]).
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use disk_images::checksums;
@@ -16,7 +13,7 @@ use super::find_by_own_name;
 use crate::connect::{Io, View};
 use crate::output::Format;
 use crate::resource::{self, Resource as _};
-use crate::{input, output};
+use crate::{input, minisign, output};
 
 /// Options of a signature.
 #[derive(Debug, clap::Args)]
@@ -71,7 +68,10 @@ impl SignImage {
             return io.print(&command_line(path, &signed));
         }
         let text = match (&self.key, &self.signature) {
-            (Some(key), _) => sign(&signed, key, self.password_file.as_deref())?,
+            (Some(key), _) => {
+                let password = self.password_file.as_deref();
+                minisign::sign(&signed.text(), &signed.comment(), key, password)?
+            }
             (None, Some(path)) => input::text(path)?,
             (None, None) => anyhow::bail!("no key: give --key"),
         };
@@ -122,24 +122,6 @@ fn signed(image: &pb::Image) -> anyhow::Result<SignedImage> {
 fn command_line(path: &Path, signed: &SignedImage) -> String {
     // The comment has lower-case letters, digits, colons, semicolons, hyphens and spaces only.
     format!("minisign -S -m {} -t '{}'", path.display(), signed.comment())
-}
-
-/// Signs with the program `minisign`, and returns the signature.
-fn sign(signed: &SignedImage, key: &Path, password: Option<&Path>) -> anyhow::Result<String> {
-    let place = tempfile::tempdir().context("creating a temporary directory")?;
-    let (text, signature) = (place.path().join("text"), place.path().join("signature"));
-    std::fs::write(&text, signed.text()).context("writing the text to sign")?;
-    let mut minisign = Command::new("minisign");
-    minisign.arg("-S").arg("-s").arg(key).arg("-m").arg(&text).arg("-x").arg(&signature);
-    // Standard output is for the image.
-    minisign.args(["-t", &signed.comment()]).stdout(Stdio::null());
-    if let Some(path) = password {
-        let file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
-        minisign.stdin(file);
-    }
-    let status = minisign.status().context("running minisign: install the package minisign")?;
-    anyhow::ensure!(status.success(), "minisign did not sign: {status}");
-    std::fs::read_to_string(&signature).context("reading the signature of minisign")
 }
 
 /// Reads public keys.

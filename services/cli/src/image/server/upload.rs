@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response};
 use http_body::Frame;
-use http_body_util::{BodyExt as _, Limited, StreamBody};
+use http_body_util::StreamBody;
 use indicatif::{HumanBytes, ProgressBar};
 use runtime::Channel;
 use runtime::retry::{self, Backoff};
@@ -23,17 +23,15 @@ use tinwright::image::v1::get_image_request::By;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio_stream::StreamExt as _;
 use tokio_util::io::ReaderStream;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
-use tower::{Service as _, ServiceExt as _};
 
 use super::super::bar::bar;
 use crate::connect::call;
+use crate::http_requests;
 
 /// Bytes that are read of the file at once.
 const READ_BYTES: usize = 256 << 10;
-/// Maximum length of an error text of the server, in bytes.
-const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Maximum number of consecutive attempts in which no byte was stored.
 const MAX_FAILURES: u32 = 10;
 /// Delays between attempts. Together they are longer than a restart of the server.
@@ -41,12 +39,15 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 /// The header with the number of bytes that the server has stored.
 const OFFSET: &str = "upload-offset";
 
-/// The file of an upload.
+/// The file of an upload, or a part of a file.
 #[derive(Debug)]
-pub(super) struct UploadFile {
+pub(crate) struct UploadFile {
     path: PathBuf,
+    /// Where its bytes begin in the file at the path.
+    start: u64,
     bytes: u64,
-    modified: Option<SystemTime>,
+    /// Size and time of the file at the path.
+    stamp: (u64, Option<SystemTime>),
 }
 
 impl UploadFile {
@@ -56,7 +57,13 @@ impl UploadFile {
         let metadata = metadata.with_context(|| format!("reading {}", path.display()))?;
         anyhow::ensure!(metadata.is_file(), "{}: not a regular file", path.display());
         anyhow::ensure!(metadata.len() > 0, "{}: the file is empty", path.display());
-        Ok(Self { path, bytes: metadata.len(), modified: metadata.modified().ok() })
+        let stamp = (metadata.len(), metadata.modified().ok());
+        Ok(Self { path, start: 0, bytes: metadata.len(), stamp })
+    }
+
+    /// Returns the `bytes` bytes of the file at `path` from `start` on as a file.
+    pub(crate) fn part(path: PathBuf, start: u64, bytes: u64) -> anyhow::Result<Self> {
+        Ok(Self { start, bytes, ..Self::open(path)? })
     }
 
     /// Returns the name of the file without its directory.
@@ -68,10 +75,10 @@ impl UploadFile {
     async fn body(&self, offset: u64, bar: ProgressBar) -> std::io::Result<Body> {
         let mut file = tokio::fs::File::open(&self.path).await?;
         let metadata = file.metadata().await?;
-        if metadata.len() != self.bytes || metadata.modified().ok() != self.modified {
+        if (metadata.len(), metadata.modified().ok()) != self.stamp {
             return Err(std::io::Error::other("the file changed during the upload"));
         }
-        file.seek(SeekFrom::Start(offset)).await?;
+        file.seek(SeekFrom::Start(self.start.saturating_add(offset))).await?;
         let rest = file.take(self.bytes.saturating_sub(offset));
         let frames = ReaderStream::with_capacity(rest, READ_BYTES).map(move |chunk| {
             let chunk = chunk?;
@@ -84,7 +91,7 @@ impl UploadFile {
 
 /// Sends the bytes of `file` that the server does not have. After a broken connection it goes on
 /// where the server's bytes end.
-pub(super) async fn send(
+pub(crate) async fn send(
     channel: &Channel,
     image: &pb::Image,
     file: &UploadFile,
@@ -170,11 +177,7 @@ impl Upload<'_> {
         let request = Request::builder().method(method).uri(uri).header("tus-resumable", "1.0.0");
         let request = headers.into_iter().fold(request, |it, (name, value)| it.header(name, value));
         let request = request.body(body).map_err(|error| Status::internal(error.to_string()))?;
-        let mut channel = self.channel.clone();
-        let response = async { channel.ready().await?.call(request).await }.await;
-        let broken = |error| retry::describe_broken(Status::from_error(error));
-        let response = response.map_err(broken)?;
-        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        http_requests::send(self.channel, request).await
     }
 
     /// Says that an attempt failed.
@@ -190,30 +193,4 @@ fn offset(response: &Response<Body>) -> Result<u64, Status> {
     let value = response.headers().get(OFFSET).and_then(|value| value.to_str().ok());
     let offset = value.and_then(|text| text.parse().ok());
     offset.ok_or_else(|| Status::internal("the response has no Upload-Offset"))
-}
-
-/// Returns the status of a refused request. The server sends it in the headers; a proxy sends a
-/// text only.
-async fn refusal(response: Response<Body>) -> Status {
-    let http = response.status();
-    let is_error = |status: &Status| status.code() != Code::Ok;
-    if let Some(status) = Status::from_header_map(response.headers()).filter(is_error) {
-        return status;
-    }
-    let is_text = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|it| it.to_str().is_ok_and(|media_type| media_type.starts_with("text/plain")));
-    let body = Limited::new(response.into_body(), MAX_TEXT_BYTES).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    let text = String::from_utf8_lossy(&body).trim().to_owned();
-    let text = if is_text && !text.is_empty() { text } else { format!("HTTP {http}") };
-    let code = match http {
-        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
-        StatusCode::FORBIDDEN => Code::PermissionDenied,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => Code::Unavailable,
-        http if http.is_server_error() => Code::Unavailable,
-        _ => Code::FailedPrecondition,
-    };
-    Status::new(code, text)
 }

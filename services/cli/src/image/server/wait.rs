@@ -9,7 +9,7 @@ use super::super::bar::bar;
 use crate::follow;
 
 /// Waits until `image` is ready, and returns it. Fails with the reason if it cannot become ready.
-pub(super) async fn until_ready(channel: &Channel, image: &pb::Image) -> anyhow::Result<pb::Image> {
+pub(crate) async fn until_ready(channel: &Channel, image: &pb::Image) -> anyhow::Result<pb::Image> {
     let mut steps = Steps { name: &image.name, shown: None };
     let result = |found: Option<pb::Image>| {
         found.iter().for_each(|found| steps.show(found));
