@@ -66,10 +66,14 @@ impl Key {
     }
 
     fn sign(&self, text: &str, comment: &str) -> String {
-        fs::write(self.path("text"), text).unwrap();
-        let words = ["-S", "-s", "key", "-m", "text", "-x", "signature", "-t", comment];
+        // Several tests sign at the same time.
+        let folder = tempfile::tempdir_in(self.0.path()).unwrap();
+        let [file, signature] = ["text", "signature"].map(|name| folder.path().join(name));
+        fs::write(&file, text).unwrap();
+        let [message, output] = [&file, &signature].map(|path| path.to_str().unwrap());
+        let words = ["-S", "-s", "key", "-m", message, "-x", output, "-t", comment];
         succeeds(self.minisign(&words));
-        fs::read_to_string(self.path("signature")).unwrap()
+        fs::read_to_string(signature).unwrap()
     }
 
     fn trust(&self) -> Trust {
