@@ -130,7 +130,7 @@ mod tests {
     fn a_file_is_written_once_and_replaced_only_by_another_content() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("new/vmlinuz");
-        let mut archive = |content: &[u8]| {
+        let archive = |content: &[u8]| {
             let sha256 = Digest::of(content);
             let file =
                 ListedFile { name: "osie/vmlinuz".into(), bytes: content.len() as u64, sha256 };
