@@ -13,13 +13,14 @@
 //! - [`client`]: another host on the machines' network; [`terminal`]: a terminal on it; [`switch`]: its switch, by LLDP.
 //! - [`server`]: the Tinwright server in the lab, and its clients.
 //! - [`platform`]: an outside platform: its client of the infrastructure abstraction layer, and its system, which boots from the network.
-//! - [`publisher`]: a publisher of images.
+//! - [`publisher`]: a publisher of images. [`air_gap`]: another site, which exports an image and the environment.
 //! - [`provision`]: the operator's calls: hardware records, templates, instances; [`tenant`]: those of a tenant.
 //! - [`site`]: lab, libvirt, BMCs and server together; [`ssh`]: SSH to the installed machines.
 //! - [`view`]: the live view of `cargo rack`, and a picture of it.
 //!
 //! All traffic stays inside the namespace.
 
+pub mod air_gap;
 pub mod bare;
 pub mod bmc;
 pub mod client;

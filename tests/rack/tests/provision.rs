@@ -1,6 +1,8 @@
 //! Provisions a bare machine with BIOS. It is installed again and restarted, and then taken back from a tenant who has root on it. The same with UEFI
 //! is in `first_screen`, `enrolment` and `restarts`, up to a running system.
 //!
+//! The lab has no route to other networks: the server gets the image of the first installation, and the environment in memory, from the archive of another site.
+//!
 //! The first system is Debian, and our iPXE loads the environment that installs it. After that the
 //! system is a small one, and the machine's own iPXE loads the environment: both save most of the
 //! time of an emulated machine.
@@ -14,6 +16,7 @@ mod installed_again;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rack::air_gap::Archive;
 use rack::client::Client;
 use rack::lab::wait;
 use rack::machines::{Firmware, Machine, reads_as_zeroes};
@@ -117,14 +120,12 @@ async fn order(site: &Site, tenant: &Tenant, machine: &Machine) -> Instance {
     site.install(&tenant.operator, machine, IMAGE, order).await.unwrap()
 }
 
-/// Provisions the machine for `tenant`, from an image of that. Returns the hardware id, the machine, and its active instance.
+/// Provisions the machine for `tenant`, from an image of that which another site exported. Returns the hardware id, the machine, and its active instance.
 async fn provision(site: &Site, tenant: &Tenant) -> (String, Machine, Instance) {
     let machine = Machine::new(&site.lab, 1, Firmware::Bios).unwrap();
     let location_id = tenant.create_location(site).await.unwrap();
     let record = Hardware { location_id, ..record(&machine) };
     let id = site.add_machine_with(&machine, record).await.unwrap();
-    let name = block_in_place(|| site.upload(tenant.cli(site), machine.firmware)).unwrap();
-    assert_eq!(name, IMAGE);
     let instance = order(site, tenant, &machine).await;
     assert_eq!(instance.tenant, tenant.name);
     let image = image(&site.server.files, machine.firmware).unwrap();
@@ -160,8 +161,13 @@ async fn provision_and_give_back(again: System) {
     let flags = [&BOOT_TIMEOUTS[..], &[CHAIN_IPXE]].concat();
     let flags: Vec<_> = flags.into_iter().map(str::to_owned).collect();
     let images = images_of(again).unwrap();
-    let mut site = Site::start_with(&osie().unwrap(), &images, &flags).await.unwrap();
+    // The server has what it installs from the archive of another site.
+    let imported = tempfile::tempdir().unwrap();
+    let mut site = Site::start_with(imported.path(), &images, &flags).await.unwrap();
     let tenant = Tenant::create(&site, "acme").await.unwrap();
+    let (folder, firmware) = (osie().unwrap(), Firmware::Bios);
+    let archive = Archive::export(&mut site.lab, &images, &folder, &tenant.name, firmware);
+    assert_eq!(block_in_place(|| archive.unwrap().import(&site.server)).unwrap(), IMAGE);
     let (id, machine, instance) = provision(&site, &tenant).await;
     site.server.flags.retain(|flag| flag != CHAIN_IPXE);
     block_in_place(|| site.restart_server()).unwrap();
