@@ -195,8 +195,7 @@ impl Server {
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
         start_builder(&config, &local, &mut edges)?;
-        subnet_import::start(&config, store.as_ref(), &vitals, &mut inner);
-        restored::start(&config, store.as_ref(), &vitals, &mut inner);
+        start_on_store(&config, store.as_ref(), &vitals, &mut inner);
         follow_records(&services, &names, &vitals, &mut inner);
         let (cache, cache_store) = cache.unzip();
         store_health::follow([store.clone(), cache_store], &mut inner);
@@ -222,6 +221,17 @@ impl Server {
         edges.spawn(until_stopped(edges.stop.clone(), reports));
         supervise::run([edges, inner], stop, config.drain).await
     }
+}
+
+/// Starts what reads the store besides the services.
+fn start_on_store(
+    config: &Config,
+    store: Option<&Arc<dyn Store>>,
+    vitals: &Diagnostics,
+    tier: &mut Tier,
+) {
+    subnet_import::start(config, store, vitals, tier);
+    restored::start(config, store, vitals, tier);
 }
 
 /// Conditions for the readiness of a process.

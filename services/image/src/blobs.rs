@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::objects::{self, Object, Objects, Writer};
-use crate::scrub::Suspects;
 use crate::stored::{Blob, BlobKind, ContentKind, DiskContent, StagedKind, StagedObject};
+use crate::suspects::Suspects;
 
 /// Attempts to commit while others come first.
 const MAX_ATTEMPTS: usize = 32;

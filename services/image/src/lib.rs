@@ -67,6 +67,7 @@ mod settings;
 mod signatures;
 mod source;
 mod stored;
+mod suspects;
 #[cfg(test)]
 mod tests;
 pub mod uploads;

@@ -4,14 +4,11 @@
 //! Content that differs is damaged, and so are the images that have it, until the same content is
 //! stored again.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use runtime::Clock;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Notify;
 
 use crate::blobs::{Blobs, hex, is_older};
 use crate::error::Error;
@@ -28,35 +25,6 @@ const BYTES_PER_PAUSE: usize = 8 << 20;
 const PAUSE: Duration = Duration::from_millis(125);
 /// Records of one page.
 const PAGE_RECORDS: usize = 200;
-/// Maximum number of suspicions that wait.
-const MAX_SUSPECTS: usize = 1000;
-
-/// Content that a machine found to be wrong, until it is read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Suspects {
-    waiting: Arc<Mutex<BTreeSet<String>>>,
-    added: Arc<Notify>,
-}
-
-impl Suspects {
-    /// Has the content `digest` read soon.
-    pub(crate) fn add(&self, digest: &str) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() < MAX_SUSPECTS {
-            waiting.insert(digest.to_owned());
-            self.added.notify_one();
-        }
-    }
-
-    fn take(&self) -> Option<String> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
-    }
-
-    /// Waits until there is content to read.
-    pub(crate) async fn added(&self) {
-        self.added.notified().await;
-    }
-}
 
 /// Compares stored content with its digests.
 #[derive(Clone, Debug)]
