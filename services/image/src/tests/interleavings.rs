@@ -1,7 +1,7 @@
 //! A model of many processes over one store and one object store. In each run, operations are
 //! interleaved at random: each one stops before and after each access to a store, and a random one
-//! goes on. Operations are dropped as by a crash, commits fail, time passes, and the store is
-//! restored from a copy. After that no content is collected, until an operator says so.
+//! goes on. Operations are dropped as by a crash, commits fail, time passes, bits of objects flip, and
+//! the store is restored from a copy. After that no content is collected, until an operator says so.
 //!
 //! No run may lose content that an image has, leave objects behind, end a build twice, or exceed a
 //! quota.

@@ -43,7 +43,7 @@ impl World {
         assert_eq!(self.missing().await, []);
         for image in self.images().await {
             if image.state() == ImageState::Damaged {
-                let missing = self.missing_of(&image).await;
+                let missing = self.missing_or_damaged(&image).await;
                 let is_named = |digest: &String| image.state_reason.contains(digest.as_str());
                 assert!(missing.iter().any(is_named), "{image:?}");
             }
@@ -127,10 +127,35 @@ impl World {
         missing
     }
 
-    /// True if the object of `blob` exists, with the right bytes.
+    /// Checks that no image has content with a flipped bit, after the check and the repair of all.
+    pub(super) async fn check_sound(&self) {
+        let images = self.images().await;
+        let used: BTreeSet<_> = images.iter().flat_map(blobs_of).collect();
+        let mut blobs = self.records::<BlobKind>().await;
+        blobs.retain(|blob| used.contains(blob.digest.as_str()));
+        for blob in blobs {
+            assert!(!self.flipped.contains(&location(&blob)), "{blob:?}");
+            assert_eq!(blob.damage, "");
+        }
+    }
+
+    /// Returns the digests of the content of `image` that is missing, or known to be damaged.
+    async fn missing_or_damaged(&self, image: &pb::Image) -> Vec<String> {
+        let blobs = self.records::<BlobKind>().await;
+        let is_damaged = |digest: &&str| {
+            blobs.iter().any(|blob| blob.digest == **digest && !blob.damage.is_empty())
+        };
+        let damaged = blobs_of(image).filter(is_damaged).map(str::to_owned);
+        self.missing_of(image).await.into_iter().chain(damaged).collect()
+    }
+
+    /// True if the object of `blob` exists, with the right bytes or a flipped bit.
     async fn has_object(&self, blob: &Blob) -> bool {
-        let location = Path::from_iter(["blobs", &blob.digest[..2], &blob.object]);
+        let location = location(blob);
         let Ok(found) = self.objects.0.get(&location).await else { return false };
+        if self.flipped.contains(&location) {
+            return true;
+        }
         assert_eq!(found.bytes().await.unwrap(), contents::blob(&blob.digest).bytes);
         true
     }
@@ -156,4 +181,9 @@ impl World {
     fn scoped(&self) -> ScopedStore {
         ScopedStore::new(self.store.pairs.clone(), "image")
     }
+}
+
+/// Returns the location of the object of `blob`.
+fn location(blob: &Blob) -> Path {
+    Path::from_iter(["blobs", &blob.digest[..2], &blob.object])
 }

@@ -26,6 +26,7 @@ use crate::images::Images;
 use crate::lifecycle::Attempt;
 use crate::objects::Objects;
 use crate::publish::Publisher;
+use crate::scrub::Scrubber;
 use crate::tests::holders::FakeHolders;
 use crate::uploads::Uploads;
 
@@ -44,6 +45,7 @@ pub(super) struct Process {
     pub(super) blobs: Blobs,
     pub(super) collector: Collector,
     pub(super) damage: DamageCheck,
+    scrubber: Scrubber,
     mark: RestoreMark,
     publisher: Publisher,
 }
@@ -84,6 +86,7 @@ impl Process {
             ),
             mark,
             damage: DamageCheck::new(&images, clock.clone()),
+            scrubber: Scrubber::new(blobs.clone(), clock.clone()),
             publisher: Publisher::new(store, &images, Uploads::default(), clock.clone()),
             images,
             blobs,
@@ -130,6 +133,13 @@ impl Process {
         let attempt = Attempt { holder: holder.into(), number: leased.attempts };
         let failure = pb::BuildFailure { reason: "connection lost".into(), may_retry: true };
         self.builds.fail(id.parse().unwrap(), &attempt, &failure).await
+    }
+
+    /// Reads the content `digest` again, which a machine found to be wrong.
+    pub(super) async fn check(self, digest: String) -> Result<(), Error> {
+        self.blobs.suspects().add(&digest);
+        self.scrubber.check_suspects().await?;
+        self.damage.check().await.map(drop)
     }
 
     /// Lets content be collected after a restore.

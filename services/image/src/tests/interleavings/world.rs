@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -16,7 +17,7 @@ use store::backup::RestoreMark;
 use tinwright::image::v1 as pb;
 use tokio::task::yield_now;
 
-use super::contents::{self, CONTENTS, FORMS};
+use super::contents::{self, CONTENTS, FORMS, TestBlob};
 use super::gates::{GatedObjects, GatedStore};
 use super::process::{LEASE, Process, RETENTION};
 use crate::error::Error;
@@ -47,6 +48,8 @@ pub(super) struct World {
     pub(super) excused: BTreeSet<(String, String)>,
     /// Objects at the last restore, while no content may be collected.
     pub(super) held: BTreeSet<Path>,
+    /// Objects with a flipped bit.
+    pub(super) flipped: BTreeSet<Path>,
     /// Number of created images.
     created: usize,
 }
@@ -67,6 +70,7 @@ impl World {
             copy: Vec::new(),
             excused: BTreeSet::new(),
             held: BTreeSet::new(),
+            flipped: BTreeSet::new(),
             created: 0,
         }
     }
@@ -93,7 +97,8 @@ impl World {
             90..100 if self.is_marked().await => {
                 self.operations.push(Box::pin(self.process.clone().resume()));
             }
-            100..103 => {
+            100..103 => self.flip().await,
+            103..106 => {
                 let calls = self.random.random_range(1..20);
                 self.store.faults.fail_after(calls);
             }
@@ -148,11 +153,28 @@ impl World {
             0..5 => Box::pin(async move { process.collector.collect().await.map(drop) }),
             5 => Box::pin(async move { process.damage.check().await.map(drop) }),
             6 => Box::pin(async move { process.builds.end_expired().await.map(drop) }),
+            7 => Box::pin(process.check(self.random_blob().digest.clone())),
             _ => {
-                let count = contents::all_blobs().count();
-                let blob = contents::all_blobs().nth(self.random.random_range(0..count)).unwrap();
+                let blob = self.random_blob();
                 Box::pin(async move { process.store(blob).await })
             }
+        }
+    }
+
+    fn random_blob(&mut self) -> &'static TestBlob {
+        let count = contents::all_blobs().count();
+        contents::all_blobs().nth(self.random.random_range(0..count)).unwrap()
+    }
+
+    /// Flips a bit of a random object.
+    async fn flip(&mut self) {
+        let listed = self.listed().await.into_iter().collect();
+        let Some(location) = self.pick(listed) else { return };
+        if self.flipped.insert(location.clone()) {
+            let mut bytes =
+                self.objects.0.get(&location).await.unwrap().bytes().await.unwrap().to_vec();
+            bytes[0] ^= 1;
+            self.objects.0.put(&location, bytes.into()).await.unwrap();
         }
     }
 
@@ -221,8 +243,10 @@ impl World {
         }
         self.check_invariants().await;
         let process = self.process.clone();
-        let damage = process.damage.clone();
-        finish(Box::pin(async move { damage.check().await.map(drop) })).await;
+        self.clock.advance(LEASE * 10);
+        for blob in contents::all_blobs() {
+            finish(Box::pin(process.clone().check(blob.digest.clone()))).await;
+        }
         self.check_damage().await;
         let damaged = self.damaged().await;
         if !damaged.is_empty() {
@@ -236,6 +260,7 @@ impl World {
             .await;
         }
         self.check_repaired().await;
+        self.check_sound().await;
         self.clock.advance(RETENTION);
         self.collect().await;
         self.check_held().await;
