@@ -85,7 +85,8 @@ impl Stream for FileStream {
     }
 }
 
-/// True if the byte at `offset` is in the page cache. False if the file system cannot tell.
+/// True if the byte at `offset` is in the page cache. False if the file system cannot tell. Bytes before
+/// it are hardly ever absent then; if they are, the read waits for the disk.
 fn is_cached(file: &File, offset: u64) -> bool {
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];

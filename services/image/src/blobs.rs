@@ -213,10 +213,12 @@ impl Blobs {
                 check_time: now,
                 ..Blob::default()
             };
-            let Some(named) = self.to_name(blob).await? else { continue };
+            let Some((named, is_repair)) = self.to_name(blob).await? else { continue };
             match self.records.commit(named.and(self.staged.to_delete(staged))).await {
                 Ok(_) => {
-                    self.repaired.notify_one();
+                    if is_repair {
+                        self.announce_repair();
+                    }
                     return Ok(());
                 }
                 Err(records::Error::Exists { .. } | records::Error::Changed { .. })
@@ -232,18 +234,23 @@ impl Blobs {
         Ok(self.staged.get(&staged.object).await?.as_ref() == Some(staged))
     }
 
-    /// Returns the change that records `blob`, also in place of a damaged one, whose object nothing
-    /// names then; none if there is a sound one.
-    async fn to_name(&self, blob: Blob) -> Result<Option<Change>, Error> {
+    /// Returns the change that records `blob`, and true if it takes the place of a damaged one, whose
+    /// object nothing names then; none if there is a sound one.
+    async fn to_name(&self, blob: Blob) -> Result<Option<(Change, bool)>, Error> {
         let Some(old) = self.records.get(&blob.digest).await? else {
-            return Ok(Some(self.records.to_create(&blob)));
+            return Ok(Some((self.records.to_create(&blob), false)));
         };
         let new = Blob { uses: old.uses + 1, revision: old.revision, ..blob };
-        Ok((!old.damage.is_empty()).then(|| self.records.to_replace(&old, &new)))
+        Ok((!old.damage.is_empty()).then(|| (self.records.to_replace(&old, &new), true)))
+    }
+
+    /// Has the images looked at: content was stored in place of damaged content.
+    pub(crate) fn announce_repair(&self) {
+        self.repaired.notify_one();
     }
 
     /// Stores that the bytes of `blob` were compared with its digest now, and how they differ. It
-    /// stays as it is if it was used or collected meanwhile: the next check reads it again.
+    /// stays as it is if it was replaced or collected meanwhile.
     pub(crate) async fn set_checked(&self, blob: &Blob, damage: &str) -> Result<(), Error> {
         if !damage.is_empty() {
             tracing::error!(blob.digest, blob.object, damage, "content damaged");

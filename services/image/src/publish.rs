@@ -81,6 +81,9 @@ impl Publisher {
             change = change.and(used.map_err(|_| Error::BlobMissing(digest.to_owned()))?);
         }
         self.images.replace_with(&image, ready, change).await?;
+        if stored.is_repair {
+            self.blobs.announce_repair();
+        }
         self.uploads.remove(&image.id).await
     }
 
@@ -129,18 +132,18 @@ impl Publisher {
         let contents = self.blobs.contents();
         let Some(earlier) = contents.get(&own.digest).await? else {
             let change = contents.to_create(&own);
-            return Ok(StoredContent { content: own, change });
+            return Ok(StoredContent { content: own, change, is_repair: false });
         };
         if earlier.map_sha256.is_empty() != own.map_sha256.is_empty() {
             // The same bytes as a disk and as an archive: only a disk has a map.
-            return Ok(StoredContent { content: own, change: Change::default() });
+            return Ok(StoredContent { content: own, change: Change::default(), is_repair: false });
         }
         if self.is_stored(&earlier).await? {
             let change = contents.unchanged(&earlier);
-            return Ok(StoredContent { content: earlier, change });
+            return Ok(StoredContent { content: earlier, change, is_repair: false });
         }
         let change = contents.to_replace(&earlier, &own);
-        Ok(StoredContent { content: own, change })
+        Ok(StoredContent { content: own, change, is_repair: true })
     }
 
     async fn is_stored(&self, content: &DiskContent) -> Result<bool, Error> {
@@ -157,6 +160,8 @@ impl Publisher {
 struct StoredContent {
     content: DiskContent,
     change: Change,
+    /// True if the blobs take the place of missing or damaged ones.
+    is_repair: bool,
 }
 
 /// Passes if `content` is complete.

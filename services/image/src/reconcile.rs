@@ -81,7 +81,9 @@ impl Reconciler {
                 log("leases and uploads not looked at", self.look().await);
             }
         };
-        let work = async { tokio::join!(look, self.keep_collecting(), self.keep_scrubbing()) };
+        let work = async {
+            tokio::join!(look, self.keep_collecting(), self.keep_scrubbing(), self.keep_repairing())
+        };
         stop.run_until_cancelled(Box::pin(work)).await;
     }
 
@@ -109,20 +111,29 @@ impl Reconciler {
         }
     }
 
-    /// Reads stored content again at each interval, and what machines found to be wrong. Returns if the
-    /// site has no object store.
+    /// Reads old content again at each interval, which may take hours. Returns if the site has no
+    /// object store.
     async fn keep_scrubbing(&self) {
         if self.images.blobs().require_store().is_err() {
             return;
         }
         let mut interval = tokio::time::interval(COLLECTION_INTERVAL);
         loop {
+            interval.tick().await;
+            log("content not compared with its digests", self.scrub().await);
+        }
+    }
+
+    /// Reads at once what machines found to be wrong, and looks at the images when content was stored
+    /// in place of damaged content.
+    async fn keep_repairing(&self) {
+        let blobs = self.images.blobs();
+        loop {
             let outcome = tokio::select! {
-                _ = interval.tick() => self.scrub().await,
-                () = self.images.blobs().suspects().added() => self.check_suspects().await,
-                () = self.images.blobs().repaired() => self.check_damage().await,
+                () = blobs.suspects().added() => self.check_suspects().await,
+                () = blobs.repaired() => self.check_damage().await,
             };
-            log("content not compared with its digests", outcome);
+            log("damage not checked", outcome);
         }
     }
 

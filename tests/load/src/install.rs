@@ -25,11 +25,11 @@ use crate::steal;
 
 /// Size of the images in bytes.
 const IMAGE_BYTES: u64 = 4 << 30;
-/// Path of the port of the files.
+/// Port of nginx.
 const PORT: u16 = 7080;
 /// The most memory that the action may take.
 const MAX_MEMORY: KiB = KiB(200 << 10);
-/// The ways of the comparison, and the lowest accepted ratios of their speeds.
+/// The images, and the lowest accepted ratios of the speeds.
 const PATTERNS: [(&str, Pattern, f64); 2] =
     [("4 GiB, dense", Pattern::Dense, 0.95), ("4 GiB, half empty", Pattern::HalfEmpty, 1.5)];
 

@@ -41,10 +41,10 @@ pub(super) fn folder(image: &pb::Image) -> String {
     format!("images/{}", full_name(image))
 }
 
-/// Returns the record of `image` for another site.
-pub(super) fn record(image: &pb::Image) -> anyhow::Result<Vec<u8>> {
+/// Returns what the creator of `image` has set.
+fn settings(image: &pb::Image) -> pb::Image {
     let image = image.clone();
-    let kept = pb::Image {
+    pb::Image {
         name: image.name,
         tenant: image.tenant,
         labels: image.labels,
@@ -53,13 +53,20 @@ pub(super) fn record(image: &pb::Image) -> anyhow::Result<Vec<u8>> {
         description: image.description,
         kind: image.kind,
         keep_data_source: image.keep_data_source,
-        size_bytes: image.size_bytes,
-        sha256: image.sha256,
-        stored_sha256: image.stored_sha256,
-        map_sha256: image.map_sha256,
-        properties: image.properties,
-        signatures: image.signatures,
         ..pb::Image::default()
+    }
+}
+
+/// Returns the record of `image` for another site.
+pub(super) fn record(image: &pb::Image) -> anyhow::Result<Vec<u8>> {
+    let kept = pb::Image {
+        size_bytes: image.size_bytes,
+        sha256: image.sha256.clone(),
+        stored_sha256: image.stored_sha256.clone(),
+        map_sha256: image.map_sha256.clone(),
+        properties: image.properties.clone(),
+        signatures: image.signatures.clone(),
+        ..settings(image)
     };
     let mut text = serde_json::to_vec_pretty(&json::write(&kept)?)?;
     text.push(b'\n');
@@ -175,19 +182,7 @@ impl ArchivedImage {
 
     /// Returns the image to create.
     fn new_image(&self) -> pb::Image {
-        let image = self.image.clone();
-        pb::Image {
-            name: image.name,
-            tenant: image.tenant,
-            labels: image.labels,
-            family: image.family,
-            public: image.public,
-            description: image.description,
-            kind: image.kind,
-            keep_data_source: image.keep_data_source,
-            source: Some(self.source()),
-            ..pb::Image::default()
-        }
+        pb::Image { source: Some(self.source()), ..settings(&self.image) }
     }
 
     /// Returns the source of the image: the server compares the file with its checksum.

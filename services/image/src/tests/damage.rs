@@ -5,6 +5,7 @@ use tinwright::image::v1::{BuiltContent, Image, ImageState};
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http::{Method, StatusCode};
 use runtime::Role;
 use store::records::Records;
@@ -72,6 +73,11 @@ async fn an_import_does_not_get_content_that_is_lost() {
     assert_eq!(second.stored_sha256, digest(&stored("newer form")));
 }
 
+/// True if the images are looked at because of new content; false the next time.
+fn is_repair_announced(site: &Site) -> bool {
+    site.api.blobs.repaired().now_or_never().is_some()
+}
+
 /// Changes the first bit of the stored file of the disk `text`.
 fn flip(site: &Site, text: &str) {
     let digest = digest(&stored(text));
@@ -114,7 +120,9 @@ async fn damaged_content_is_not_given_to_an_import_and_is_replaced_by_it() {
     let leased = site.lease(BUILDER).await;
     let refused = site.finish(&leased, content("disk")).await.unwrap_err();
     assert_eq!(reason(&refused), "BLOB_MISSING");
+    assert!(!is_repair_announced(&site));
     site.store("disk").await;
+    assert!(is_repair_announced(&site));
     site.finish(&leased, content("disk")).await.unwrap();
     assert_eq!(site.image(&build.id).await.state(), ImageState::Ready);
     site.api.reconciler.check_damage().await.unwrap();
@@ -145,7 +153,9 @@ async fn a_newer_form_of_the_same_disk_takes_the_place_of_damaged_content() {
     let leased = site.lease(BUILDER).await;
     site.store("newer form").await;
     let newer = BuiltContent { sha256: digest("disk"), ..built("newer form") };
+    assert!(!is_repair_announced(&site));
     site.finish(&leased, Outcome::Content(newer)).await.unwrap();
+    assert!(is_repair_announced(&site));
     site.api.reconciler.check_damage().await.unwrap();
     let healed = site.image(&image.id).await;
     assert_eq!((healed.state(), healed.sha256.clone()), (ImageState::Ready, image.sha256.clone()));
