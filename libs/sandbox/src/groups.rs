@@ -27,6 +27,18 @@ pub(crate) fn create(limits: &Limits) -> Option<Cgroup> {
         .find_map(|directories| create_in(directories, limits))
 }
 
+/// Kills what is left of the job of a keeper that was killed, and removes its group.
+pub(crate) fn destroy_of(keeper: u32) {
+    let Ok(found) = Cgroup::find(PARENT) else { return };
+    let delegated = delegated(&found, PARENT);
+    let parents = found.directories().iter().chain(&delegated);
+    let entries = parents.filter_map(|parent| fs::read_dir(parent).ok()).flatten();
+    let name = format!("{keeper}-");
+    let is_own = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&name);
+    let own = entries.filter_map(Result::ok).filter(is_own).map(|entry| entry.path()).collect();
+    Cgroup::from_directories(own).destroy();
+}
+
 /// Removes the groups below `parent` that killed keepers left. They have no processes: removing
 /// others is refused by the kernel.
 fn remove_abandoned(parent: &Path) {

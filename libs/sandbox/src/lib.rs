@@ -20,8 +20,9 @@
 //! - `link`, `frame`, `process`: messages between the processes, and how one starts the next.
 //!
 //! If the program is killed, the keeper's socket ends: the keeper stops the job and removes the
-//! cgroup. If the keeper is killed, `PR_SET_PDEATHSIG` kills the builder; if the builder is killed,
-//! the job. The job's namespace ends with it, and with the namespace each process in it.
+//! cgroup. If the keeper is killed, `PR_SET_PDEATHSIG` kills the builder, and the program removes the
+//! cgroup; if the builder is killed, the job. The job's namespace ends with it, and with the namespace
+//! each process in it. If both program and keeper are killed, a later sandbox removes the cgroup.
 //!
 //! Own code instead of crates such as `birdcage` or `hakoniwa`: their licences differ from ours.
 

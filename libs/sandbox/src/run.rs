@@ -14,6 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::error::{Ended, Error};
 use crate::frame::{self, Frame, Problem};
+use crate::groups;
 use crate::job::{Confinement, Job, Layers, User};
 use crate::link::{self, End, Message, Order, Outcome, Stop};
 use crate::process;
@@ -94,7 +95,7 @@ impl Sandbox {
             read_log(keeper.stderr.take()),
             read_messages(reader)
         );
-        keeper.wait().await.map_err(unavailable)?;
+        ended(keeper).await.map_err(unavailable)?;
         let frames = frames.map(|(frame, _link)| frame);
         Ok(Remains { frames, log, confinement, end })
     }
@@ -129,6 +130,18 @@ fn spawn() -> io::Result<(Child, UnixStream)> {
     let mut command = Command::from(process::command(OsStr::new("/proc/self/exe"), KEEPER));
     command.stdin(OwnedFd::from(keeper_stream)).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok((command.spawn()?, UnixStream::from_std(stream)?))
+}
+
+/// Waits for the end of the keeper. Does its last work if it was killed.
+async fn ended(mut keeper: Child) -> io::Result<()> {
+    let id = keeper.id();
+    if !keeper.wait().await?.success()
+        && let Some(id) = id
+    {
+        let destroyed = tokio::task::spawn_blocking(move || groups::destroy_of(id));
+        destroyed.await.map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// Reads frames to the end of the output, and returns the result or the failure. The link stays

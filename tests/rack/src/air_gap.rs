@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use setup::environment::build_for_key;
 use setup::run;
 
 use crate::lab::{Lab, wait};
@@ -18,7 +19,7 @@ use crate::server::Server;
 /// The longest time until the other site's server is ready, on a busy host.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// An archive, and the public key that signed it.
+/// An archive, and the public key that signed it and its image. The environment in it has the key.
 #[derive(Debug)]
 pub struct Archive {
     file: PathBuf,
@@ -28,12 +29,11 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Has another site export the image of Debian for machines with `firmware` in the folder `files`, as one of `tenant`, and the
-    /// environment in `osie`.
+    /// Has another site sign and export the image of Debian for machines with `firmware` in the folder `files`, as one of `tenant`, with an
+    /// environment that installs signed images only.
     pub fn export(
         lab: &mut Lab,
         files: &Path,
-        osie: &Path,
         tenant: &str,
         firmware: Firmware,
     ) -> anyhow::Result<Self> {
@@ -41,6 +41,8 @@ impl Archive {
             (lab.path("site.tar"), lab.path("site.pub"), lab.path("site.key"));
         let mut generate = Command::new("minisign");
         run(generate.args(["-G", "-W", "-p"]).arg(&key).arg("-s").arg(&secret))?;
+        let osie = lab.path("osie-with-key");
+        build_for_key(&osie, &key)?;
         let data = lab.path("former");
         let api = start(lab, &data)?;
         let tinwright = || {
@@ -54,12 +56,14 @@ impl Archive {
         let mut upload = tinwright();
         upload.args(["image", "upload", "--keep-data-source", "--tenant", tenant]);
         run(upload.args(["--name", &name]).arg(files.join(&image.name)))?;
+        let mut sign = tinwright();
+        run(sign.args(["image", "sign", &format!("{tenant}/{name}"), "--key"]).arg(&secret))?;
         let mut export = tinwright();
         export.args(["site", "export", "--image", &format!("{tenant}/{name}"), "--sign-key"]);
-        run(export.arg(secret).arg("--osie").arg(osie).arg(&file))?;
+        run(export.arg(secret).arg("--osie").arg(&osie).arg(&file))?;
         lab.kill("former")?;
         std::fs::remove_dir_all(data)?;
-        Ok(Self { file, key, osie: osie.to_owned(), image: name })
+        Ok(Self { file, key, osie, image: name })
     }
 
     /// Imports it to `server`. Returns the name of the image.

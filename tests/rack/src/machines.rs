@@ -322,6 +322,11 @@ impl Hypervisor {
         run(self.virsh().args(["--quiet", "destroy", &machine.name]))
     }
 
+    /// Resets `machine`, as somebody who stands before it.
+    pub fn reset(&self, machine: &Machine) -> anyhow::Result<()> {
+        run(self.virsh().args(["--quiet", "reset", &machine.name]))
+    }
+
     /// Creates the folder in which sushy-emulator stores images for virtual media, as a storage pool of libvirt.
     pub fn create_media_pool(&self, lab: &Lab) -> anyhow::Result<()> {
         let folder = lab.path("media");

@@ -2,6 +2,7 @@
 //! is in `first_screen`, `enrolment` and `restarts`, up to a running system.
 //!
 //! The lab has no route to other networks: the server gets the image of the first installation, and the environment in memory, from the archive of another site.
+//! This environment has a key, and installs signed images only.
 //!
 //! The first system is Debian, and our iPXE loads the environment that installs it. After that the
 //! system is a small one, and the machine's own iPXE loads the environment: both save most of the
@@ -12,7 +13,10 @@
 mod given_back;
 #[path = "provision/installed_again.rs"]
 mod installed_again;
+#[path = "provision/signed.rs"]
+mod signed;
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -142,6 +146,8 @@ async fn provision(site: &Site, tenant: &Tenant) -> (String, Machine, Instance) 
     let workflows = site.operator.workflows(&id).await.unwrap();
     let [workflow] = workflows.as_slice() else { panic!("one workflow: {workflows:?}") };
     check_boots(site, &machine, workflow.preparations.try_into().unwrap());
+    let log = output(site, &["workflow", "logs", &workflow.id]);
+    assert!(log.contains(&format!("the signature of {IMAGE} is valid")), "{log}");
     (id, machine, instance)
 }
 
@@ -156,20 +162,33 @@ async fn a_bare_machine_is_provisioned_with_debian_twice_and_given_back() {
     provision_and_give_back(System::Debian).await;
 }
 
+/// Starts a server that has what it installs from the archive of another site. Returns it and a tenant. The folder `imported` gets the
+/// environment.
+async fn imported_site(imported: &Path, images: &Path, flags: &[&str]) -> (Site, Tenant) {
+    let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    let mut site = Site::start_with(imported, images, &flags).await.unwrap();
+    let tenant = Tenant::create(&site, "acme").await.unwrap();
+    let archive = Archive::export(&mut site.lab, images, &tenant.name, Firmware::Bios);
+    assert_eq!(block_in_place(|| archive.unwrap().import(&site.server)).unwrap(), IMAGE);
+    (site, tenant)
+}
+
+/// Returns the output of a command of the site's operator.
+fn output(site: &Site, line: &[&str]) -> String {
+    let output = site.server.cli().args(line).output().unwrap();
+    assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Provisions a machine, installs it again with the system `again`, and takes it back.
 async fn provision_and_give_back(again: System) {
     let flags = [&BOOT_TIMEOUTS[..], &[CHAIN_IPXE]].concat();
-    let flags: Vec<_> = flags.into_iter().map(str::to_owned).collect();
     let images = images_of(again).unwrap();
-    // The server has what it installs from the archive of another site.
     let imported = tempfile::tempdir().unwrap();
-    let mut site = Site::start_with(imported.path(), &images, &flags).await.unwrap();
-    let tenant = Tenant::create(&site, "acme").await.unwrap();
-    let (folder, firmware) = (osie().unwrap(), Firmware::Bios);
-    let archive = Archive::export(&mut site.lab, &images, &folder, &tenant.name, firmware);
-    assert_eq!(block_in_place(|| archive.unwrap().import(&site.server)).unwrap(), IMAGE);
+    let (mut site, tenant) = imported_site(imported.path(), &images, &flags).await;
     let (id, machine, instance) = provision(&site, &tenant).await;
     site.server.flags.retain(|flag| flag != CHAIN_IPXE);
+    site.server.osie = osie().unwrap();
     block_in_place(|| site.restart_server()).unwrap();
     installed_again::install_again(&site, &id, &machine, &instance, again).await;
     given_back::give_back(&site, &id, &machine, &instance).await;

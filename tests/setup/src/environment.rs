@@ -36,10 +36,9 @@ impl Environment {
         // Tests of several processes use it.
         let lock = File::create(folder.join(format!("{flavour}.lock")))?;
         lock.lock()?;
-        let builder = program("tinwright");
         // Of the programs, of Debian's parts of the environment, and of its kernels.
         let parts = ["/bin/busybox", "/etc/ssl/certs/ca-certificates.crt", "/var/lib/apt/lists"];
-        let programs = [builder.clone(), program(name)].into_iter();
+        let programs = [program("tinwright"), program(name)].into_iter();
         let versions: Vec<_> =
             programs.chain(parts.map(PathBuf::from)).map(|path| version(&path)).collect();
         let versions = format!("{KERNEL} {}", versions.join(" "));
@@ -57,14 +56,27 @@ impl Environment {
         // Emulated machines fetch and unpack it.
         let stripped = folder.join(name);
         run(Command::new("strip").arg("-o").arg(&stripped).arg(program(name)))?;
-        let mut build = Command::new(builder);
-        build.args(["osie", "build", "--flavour", flavour, "--output"]).arg(&folder);
-        build.arg(option).arg(&stripped).args(["--kernel-package", &kernel_package()?]);
-        build.arg("--cache").arg(root().join("target/peers/kernel"));
-        run(build.stdout(Stdio::null()))?;
+        let mut build = command(&folder)?;
+        run(build.args(["--flavour", flavour, option]).arg(&stripped))?;
         fs::write(stamp, versions)?;
         Ok(folder)
     }
+}
+
+/// Builds the environment of workers into `folder`. They install only images that the public key of
+/// minisign in the file `key` signed.
+pub fn build_for_key(folder: &Path, key: &Path) -> anyhow::Result<()> {
+    let stripped = Environment::Worker.build()?.join("tinwright-worker");
+    run(command(folder)?.arg("--worker").arg(stripped).arg("--image-key").arg(key))
+}
+
+/// Returns the command that builds an environment into `folder`.
+fn command(folder: &Path) -> anyhow::Result<Command> {
+    let mut build = Command::new(program("tinwright"));
+    build.args(["osie", "build", "--kernel-package", &kernel_package()?]);
+    build.arg("--cache").arg(root().join("target/peers/kernel"));
+    build.arg("--output").arg(folder).stdout(Stdio::null());
+    Ok(build)
 }
 
 /// Returns the newest package of the kernel that apt knows.

@@ -28,6 +28,8 @@ mod hegel;
 mod history;
 mod image_bucket;
 mod image_build;
+#[cfg(target_arch = "x86_64")]
+mod image_kills;
 mod image_registry;
 mod images;
 mod kills;
@@ -59,3 +61,6 @@ mod scripts;
 mod secrets;
 mod split;
 mod strangers;
+#[cfg(target_arch = "x86_64")]
+#[path = "../../../node-agent/tests/program/tracer.rs"]
+mod tracer;

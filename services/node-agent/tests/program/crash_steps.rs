@@ -12,10 +12,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::agent_steps::{AgentSteps, launch_stopped};
 use crate::bodies::{bind, overlay, running, squashfs_stack};
 use crate::client::Client;
 use crate::host::{Host, on_host, own_mounts, until};
-use crate::tracer::{Step, Trace, launch_stopped, trace};
+use crate::tracer::{Step, Trace, Tracer};
 
 const POLL_PERIOD: Duration = Duration::from_millis(2);
 const FLAGS: [&str; 2] = ["--scheme", "unix"];
@@ -124,7 +125,11 @@ impl<'a> CrashTest<'a> {
         let (trace, log) = thread::scope(|threads| {
             let agent = launch_stopped(self.host, &FLAGS);
             let (pid, has_ended) = (agent.pid(), &has_ended);
-            let tracer = threads.spawn(move || trace(pid, kill_at, has_ended));
+            let tracer = threads.spawn(move || {
+                let trace = Tracer::attach(pid, AgentSteps::of(pid), kill_at).run();
+                has_ended.store(true, Ordering::SeqCst);
+                trace
+            });
             let client = &agent.client;
             while client.try_call("GET", "/mount", None).is_none()
                 && !has_ended.load(Ordering::SeqCst)

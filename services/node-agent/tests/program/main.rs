@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, missing_docs, clippy::wildcard_enum_match_arm)]
 
 mod agent;
+#[cfg(target_arch = "x86_64")]
+mod agent_steps;
 mod bodies;
 mod client;
 mod containers;

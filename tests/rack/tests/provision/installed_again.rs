@@ -53,7 +53,7 @@ pub(crate) async fn install_again(
 }
 
 /// Waits until `count` workflows exist for the hardware `id`. Returns their templates, oldest first.
-async fn await_workflows(site: &Site, id: &str, count: usize) -> Vec<String> {
+pub(crate) async fn await_workflows(site: &Site, id: &str, count: usize) -> Vec<String> {
     let polling = async {
         loop {
             let workflows = site.operator.workflows(id).await.unwrap();

@@ -38,6 +38,8 @@ pub(super) async fn run(
         signed
             .require(&named(&map, signed))
             .map_err(|source| image_keys::Error::Differs { url: url.clone(), source })?;
+        let line = format!("the signature of {} is valid\n", signed.name);
+        context.progress.output(line.as_bytes());
     }
     let stored = Checksum::sha256(map.stored_sha256().0);
     let checked = options.checksum.as_ref().map(|it| it.require(stored, "bytes of the map's file"));
