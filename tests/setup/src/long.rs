@@ -36,6 +36,8 @@ pub(crate) enum Part {
     Package,
     /// The agent of a node is killed at each step, and again at each step of its recovery
     Nodes,
+    /// Imports whose server, or a process of whose sandbox, is killed at each step
+    Imports,
     /// 200 images of random structure, written to disks of several geometries
     Images,
     /// 1,000 BMCs with random quirks
@@ -89,6 +91,7 @@ impl Part {
             Self::Upgrade => &["processes::recorded", "processes::rolling"],
             Self::Package => &["package"],
             Self::Nodes => &["program"],
+            Self::Imports => &["processes::image_kills"],
             Self::Images => &["actions"],
             Self::Bmcs => &["bmc"],
             Self::Restarts => &["restarts"],
@@ -102,6 +105,7 @@ impl Part {
             | Self::Openapi
             | Self::Package
             | Self::Nodes
+            | Self::Imports
             | Self::Images
             | Self::Bmcs => self.run_ignored(),
             Self::Journeys => {

@@ -1,5 +1,6 @@
 //! Images from OCI registries: Debian's docker-registry, to which skopeo copies artifacts.
 
+mod arguments;
 mod cuts;
 mod registry;
 
@@ -13,6 +14,7 @@ use tinwright::image::v1::build_service_client::BuildServiceClient;
 use tinwright::image::v1::image_service_client::ImageServiceClient;
 use tinwright::image::v1::image_source::Source;
 
+use self::arguments::ArgumentWatch;
 use self::cuts::Cuts;
 use self::registry::{PASSWORD, Registry, USER, tar};
 use super::images::{Site, create, disk, settled, sha256, upload};
@@ -90,7 +92,11 @@ async fn a_guarded_artifact_has_the_content_of_an_upload_and_its_password_is_now
     let uploaded = settled(&mut images, &uploaded.id).await;
     check_ready(&uploaded, &disk());
 
+    let watch = ArgumentWatch::start();
     let printed = import(&site, "imported", &registry, PASSWORD);
+    let lines = watch.end();
+    assert!(lines.iter().any(|line| line.contains(" image import imported ")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains(PASSWORD)), "{lines:?}");
     assert_eq!(printed, Ok("image/imported\n".to_owned()));
     let by = Some(pb::get_image_request::By::Name("imported".into()));
     let request = pb::GetImageRequest { by, tenant: String::new() };
