@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::edge::{client_output, issue};
 use super::images::sha256;
-use super::network::{Network, OURS};
+use super::network::{Network, OURS, run_ip};
 use super::process::{Place, Process, arguments, get, soon};
 
 /// The machines' Ethernet addresses.
@@ -13,6 +13,8 @@ const MACS: [&str; 2] = ["52:54:00:00:00:01", "52:54:00:00:00:02"];
 /// The addresses of the machines, and one of no machine.
 const ADDRESSES: [&str; 2] = ["198.51.100.50", "198.51.100.51"];
 const STRANGER: &str = "198.51.100.99";
+/// The Ethernet address of a machine without a record.
+const THIEF: &str = "52:54:00:00:00:99";
 /// The services of the control plane.
 const CONTROL: &str = "address,hardware,identity,image,instance,power,workflow";
 /// Size of the disk: its content has no repetitions, and fills two ranges of the cache.
@@ -64,7 +66,7 @@ async fn metric(edge: &Process, name: &str) -> u64 {
 
 #[test]
 fn one_edge_sends_an_image_to_two_machines_and_asks_for_each_byte_once() {
-    let network = Network::new(&MACS);
+    let network = Network::new(&[MACS[0], MACS[1], THIEF]);
     network.on_site(async || {
         for (n, address) in ADDRESSES.into_iter().enumerate() {
             network.set(n, &format!("addr add {address}/24 dev eth0"));
@@ -110,5 +112,10 @@ fn one_edge_sends_an_image_to_two_machines_and_asks_for_each_byte_once() {
         soon(updated).await;
         assert_eq!(metric(&edge, "tinwright_netboot_image_cache_origin_bytes_total").await, stored);
         assert!(metric(&edge, "tinwright_netboot_image_cache_stored_bytes").await >= stored);
+
+        network.set(0, "link set eth0 down");
+        network.set(2, &format!("addr add {}/24 dev eth0", ADDRESSES[0]));
+        run_ip("neigh flush all");
+        assert_eq!(fetch(2, ADDRESSES[0]).0, "404", "an address that another machine has taken");
     });
 }

@@ -20,6 +20,9 @@ use tower::ServiceExt as _;
 use super::Http;
 use crate::machine_view::PRIVATE_FILES;
 
+/// Prefixes of paths, besides those of scripts, for which the owner of the source is looked up.
+const IDENTIFYING: [&str; 3] = ["/images/", "/iso/", PRIVATE_FILES];
+
 /// Octets of the longest target of a request line: method and version take the rest of 4096.
 const MAX_TARGET_BYTES: usize = 4096 - 32;
 /// A client that was refused too often gets 429 for this time.
@@ -105,7 +108,7 @@ impl Middleware {
         let path = request.uri().path();
         let peer = request.extensions().get::<ConnectionAddresses>();
         let peer = peer.map(|addresses| addresses.remote.ip().to_canonical());
-        let identifies = ["/iso/", PRIVATE_FILES].iter().any(|prefix| path.starts_with(prefix));
+        let identifies = IDENTIFYING.iter().any(|prefix| path.starts_with(prefix));
         if !is_script(path) && !identifies {
             NeighbourCheck::Unchecked
         } else if peer != Some(source) {
