@@ -9,6 +9,7 @@
 
 mod blobs;
 mod images;
+mod ranges;
 mod response;
 mod slots;
 mod tus;

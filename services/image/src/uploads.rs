@@ -10,6 +10,7 @@ mod directory;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -45,8 +46,8 @@ trait UploadStore: fmt::Debug + Send + Sync {
     /// Returns the durable bytes of the upload of `image`.
     async fn size(&self, image: &str) -> Result<u64, Error>;
 
-    /// Reads the upload of `image`. Returns its size, too.
-    async fn read(&self, image: &str) -> Result<(u64, BlobBytes), Error>;
+    /// Reads `range` of the upload of `image`, which has these bytes.
+    async fn read(&self, image: &str, range: Range<u64>) -> Result<BlobBytes, Error>;
 
     /// Begins to write to the upload of `image`.
     async fn write(&self, image: &str, begin: Begin) -> Result<Box<dyn UploadWriter>, Error>;
@@ -154,9 +155,9 @@ impl Uploads {
         self.store()?.size(image).await
     }
 
-    /// Reads the upload of `image`. Returns its size, too.
-    pub async fn read(&self, image: &str) -> Result<(u64, BlobBytes), Error> {
-        self.store()?.read(image).await
+    /// Reads `range` of the upload of `image`, which has these bytes.
+    pub async fn read(&self, image: &str, range: Range<u64>) -> Result<BlobBytes, Error> {
+        self.store()?.read(image, range).await
     }
 
     /// Appends `content` to the upload of `image`, which must end at `offset` and have at most `max`

@@ -90,7 +90,7 @@ async fn without_a_sandbox_nothing_is_fetched_or_parsed() {
     assert!(failure.may_retry);
     assert!(failure.reason.starts_with("builder: sandbox unavailable: "), "{failure:?}");
     assert!(failure.reason.contains("max_user_namespaces is 0"), "{failure:?}");
-    assert_eq!(scene.site.change(|it| it.fetches + it.sent.len()), 0);
+    assert_eq!(scene.site.change(|it| it.fetches.len() + it.sent.len()), 0);
     builder.kill();
 }
 

@@ -1,5 +1,9 @@
 //! Builds that are interrupted: by the server, by the network, and by a kill.
 
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
 use crate::site::Contents;
 use crate::*;
 
@@ -36,6 +40,22 @@ async fn a_lost_lease_stops_a_download_and_leaves_nothing() {
         assert!(matches!(scene.site.outcome().await, Outcome::Content(_)));
         assert!(builder.stop().await);
     }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_cut_goes_on_where_it_ended() {
+    let (scene, cut, disk) = (Scene::new().await, Arc::new(Notify::new()), images::disk());
+    let half = disk.len() / 2;
+    scene.upload(Upload::Cut(disk.clone().into(), cut.clone()));
+    scene.queue(upload_source("a.raw"), ImageKind::Disk);
+    let _builder = scene.start();
+    let source = scene.scratch().join(format!("{BUILD}.1/source"));
+    process::poll(|| std::fs::metadata(&source).ok().filter(|it| it.len() == half as u64)).await;
+    cut.notify_one();
+    let Outcome::Content(content) = scene.site.outcome().await else { panic!("it failed") };
+    assert_eq!(content.sha256, digest(&disk));
+    let fetches = scene.site.change(|it| it.fetches.clone());
+    assert_eq!(fetches, [None, Some(format!("bytes={half}-"))]);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use tinwright::image::v1::builder_service_server::{BuilderService, BuilderServic
 use tinwright::image::v1::finish_build_request::Outcome;
 use tinwright::status;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tonic::service::Routes;
 use tonic::{Request as Call, Response as Answer, Status};
 
@@ -38,8 +38,8 @@ pub(crate) struct Contents {
     pub(crate) running: Option<pb::Build>,
     pub(crate) max_size_bytes: u64,
     pub(crate) uploads: BTreeMap<String, Upload>,
-    /// Number of requests for uploads.
-    pub(crate) fetches: usize,
+    /// The range of each request for an upload; none for a whole one.
+    pub(crate) fetches: Vec<Option<String>>,
     pub(crate) blobs: BTreeMap<String, Bytes>,
     /// Digests of the blobs that were sent, in order.
     pub(crate) sent: Vec<String>,
@@ -63,6 +63,31 @@ pub(crate) enum Upload {
     Whole(Bytes),
     /// Only the beginning comes, and then nothing.
     Stuck(Bytes),
+    /// Of the first answer only half comes, and then it is cut once that is said. The next ones are
+    /// whole.
+    Cut(Bytes, Arc<Notify>),
+}
+
+impl Upload {
+    /// Returns the bytes from `start` on.
+    fn rest(bytes: &Bytes, start: usize) -> Response {
+        let length = bytes.len();
+        let range = format!("bytes {start}-{}/{length}", length - 1);
+        let headers = [(header::CONTENT_RANGE, range)];
+        (StatusCode::PARTIAL_CONTENT, headers, bytes.slice(start..)).into_response()
+    }
+
+    /// Returns the first half of `bytes`, which ends with an error when it is said.
+    fn half(bytes: &Bytes, cut: Arc<Notify>) -> Response {
+        let half = bytes.slice(..bytes.len() / 2);
+        let begin = stream::once(async { Ok(half) });
+        let end = stream::once(async move {
+            cut.notified().await;
+            Err(std::io::Error::other("cut"))
+        });
+        let length = [(header::CONTENT_LENGTH, bytes.len().to_string())];
+        (length, Body::from_stream(begin.chain(end))).into_response()
+    }
 }
 
 impl Site {
@@ -202,15 +227,29 @@ impl BuilderService for Site {
 }
 
 async fn upload(State(site): State<Site>, Path(image): Path<String>, request: Request) -> Response {
-    site.change(|it| it.fetches += 1);
+    let range = request.headers().get(header::RANGE);
+    let range = range.map(|range| range.to_str().unwrap().to_owned());
+    let is_first = site.change(|it| {
+        it.fetches.push(range.clone());
+        it.fetches.len() == 1
+    });
     if site.fails("upload") {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
     let Some(upload) = site.contents().uploads.get(&image).cloned() else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    assert!(request.headers().get(header::RANGE).is_none(), "nothing was cut");
+    let start = range.map(|range| {
+        let start = range.strip_prefix("bytes=").and_then(|range| range.strip_suffix('-'));
+        start.unwrap().parse().unwrap()
+    });
     match upload {
+        Upload::Cut(bytes, cut) if is_first => Upload::half(&bytes, cut),
+        Upload::Cut(bytes, _) => match start {
+            Some(start) => Upload::rest(&bytes, start),
+            None => Body::from(bytes).into_response(),
+        },
+        Upload::Whole(_) | Upload::Stuck(_) if start.is_some() => panic!("nothing was cut"),
         Upload::Whole(bytes) => Body::from(bytes).into_response(),
         Upload::Stuck(bytes) => {
             let begin = stream::once(async { Ok::<_, std::io::Error>(bytes) });

@@ -1,8 +1,8 @@
 //! `/uploads/<image id>`: the content of an image, by tus 1.0 or in one `PUT`.
 
+use std::ops::Range;
 use std::time::SystemTime;
 
-use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -13,7 +13,7 @@ use tinwright::image::v1::ImageState;
 use tinwright::{ImageId, TenantName};
 
 use super::slots::{UploadSlot, UploadSlots};
-use super::{ServedContent, response, tus};
+use super::{ServedContent, ranges, response, tus};
 use crate::error::Error;
 use crate::owner;
 
@@ -111,15 +111,18 @@ impl Doors {
     }
 }
 
-/// Sends an upload to a builder.
+/// Sends an upload to a builder, or the range of it that an interrupted one lacks. No byte of an
+/// upload changes while builders read it.
 pub(super) async fn read(
     State(doors): State<Doors>,
     Path(id): Path<String>,
+    headers: HeaderMap,
 ) -> Result<Response, Error> {
     let image = doors.image(&id, None).await?;
-    let (size, content) = doors.content.uploads.read(&image.id).await?;
-    let body = Body::from_stream(content);
-    Ok(([(header::CONTENT_LENGTH, size.to_string())], body).into_response())
+    let uploads = &doors.content.uploads;
+    let size = uploads.offset(&image.id).await?;
+    let read = |range: Option<Range<u64>>| uploads.read(&image.id, range.unwrap_or(0..size));
+    ranges::send(size, &headers, read).await
 }
 
 /// Describes the server (tus: OPTIONS).

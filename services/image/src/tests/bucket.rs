@@ -146,7 +146,8 @@ async fn a_killed_process_leaves_the_parts_of_its_request_to_another() {
 }
 
 async fn read(site: &Site, image: &str) -> Vec<u8> {
-    let (_, content) = site.api.uploads.read(image).await.unwrap();
+    let size = site.api.uploads.offset(image).await.unwrap();
+    let content = site.api.uploads.read(image, 0..size).await.unwrap();
     content.map(Result::unwrap).collect::<Vec<_>>().await.concat()
 }
 

@@ -86,6 +86,36 @@ async fn an_upload_goes_on_after_its_durable_bytes_until_its_build_begins() {
     assert_eq!(head(&site, &image).await.header("upload-offset"), "6");
 }
 
+/// Requests the upload of `image`, or a range of it, as a builder does.
+async fn get(site: &Site, image: &Image, range: &str) -> Answer {
+    let builder = Some(runtime::Role::Builder.into());
+    let headers: &[_] = if range.is_empty() { &[] } else { &[("range", range)] };
+    site.send(builder, Method::GET, &format!("/uploads/{}", image.id), headers, "").await
+}
+
+#[tokio::test]
+async fn a_builder_that_was_cut_off_gets_the_rest_of_an_upload() {
+    let (site, image) = site().await;
+    assert_eq!(send(&site, Method::PUT, &image, &[], "abcdef").await.status, StatusCode::CREATED);
+    let whole = get(&site, &image, "").await;
+    assert_eq!((whole.status, whole.body.as_ref()), (StatusCode::OK, &b"abcdef"[..]));
+    assert_eq!((whole.header("content-length"), whole.header("accept-ranges")), ("6", "bytes"));
+    for (range, place, rest) in
+        [("bytes=2-", "bytes 2-5/6", "cdef"), ("bytes=0-2", "bytes 0-2/6", "abc")]
+    {
+        let part = get(&site, &image, range).await;
+        assert_eq!(
+            (part.status, part.body.as_ref()),
+            (StatusCode::PARTIAL_CONTENT, rest.as_bytes())
+        );
+        assert_eq!(part.header("content-range"), place);
+        assert_eq!(part.header("content-length"), rest.len().to_string());
+    }
+    let complete = get(&site, &image, "bytes=6-").await;
+    assert_eq!(complete.status, StatusCode::RANGE_NOT_SATISFIABLE);
+    assert_eq!(complete.header("content-range"), "bytes */6");
+}
+
 #[tokio::test]
 async fn a_part_with_another_checksum_is_not_stored() {
     let (site, image) = site().await;

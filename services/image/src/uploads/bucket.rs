@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _};
+use object_store::{GetOptions, ObjectStore, ObjectStoreExt as _};
 use runtime::Clock;
 use store::ScopedStore;
 use store::records::{self, Records};
@@ -74,17 +74,21 @@ impl UploadRecords {
         Ok(StoredUpload { revision: revision.0.cast_signed(), ..upload })
     }
 
-    /// Returns the locations of the objects of `upload`, in the order of their bytes.
-    async fn parts(&self, upload: &StoredUpload) -> Result<Vec<Path>, Error> {
+    /// Returns where the bytes `wanted` of `upload` are, in their order.
+    async fn pieces(&self, upload: &StoredUpload, wanted: Range<u64>) -> Result<Vec<Piece>, Error> {
         let counted = run_id(upload, upload.first_run)..run_id(upload, upload.next_run);
-        let (mut parts, mut after) = (Vec::new(), String::new());
+        let (mut pieces, mut begin, mut after) = (Vec::new(), 0_u64, String::new());
         loop {
             let (page, more) = self.runs.page(&upload.uuid, &after, PAGE_RECORDS).await?;
-            let runs = page.iter().filter(|run| counted.contains(&run.id));
-            parts.extend(runs.flat_map(|run| run_parts(run, 0..run.size_bytes)));
+            for run in page.iter().filter(|run| counted.contains(&run.id)) {
+                let from = wanted.start.saturating_sub(begin);
+                let to = wanted.end.saturating_sub(begin).min(run.size_bytes);
+                pieces.extend(run_pieces(run, from..to));
+                begin = begin.saturating_add(run.size_bytes);
+            }
             match page.last().filter(|_| more) {
                 Some(last) => after.clone_from(&last.id),
-                None => return Ok(parts),
+                None => return Ok(pieces),
             }
         }
     }
@@ -163,15 +167,19 @@ impl UploadStore for UploadBucket {
         Ok(self.0.uploads.get(image).await?.map_or(0, |upload| upload.size_bytes))
     }
 
-    async fn read(&self, image: &str) -> Result<(u64, BlobBytes), Error> {
+    async fn read(&self, image: &str, range: Range<u64>) -> Result<BlobBytes, Error> {
         let upload = self.0.uploads.require(image).await?;
-        let parts = self.0.parts(&upload).await?;
+        let pieces = self.0.pieces(&upload, range).await?;
         let bucket = self.0.bucket.clone();
-        let bytes = stream::iter(parts).then(move |part| {
+        let bytes = stream::iter(pieces).then(move |Piece { object, range }| {
             let bucket = bucket.clone();
-            async move { bucket.get(&part).await.map(object_store::GetResult::into_stream) }
+            async move {
+                let options = GetOptions { range: Some(range.into()), ..GetOptions::default() };
+                let found = bucket.get_opts(&object, options).await;
+                found.map(object_store::GetResult::into_stream)
+            }
         });
-        Ok((upload.size_bytes, bytes.try_flatten().map_err(objects::Error::from).boxed()))
+        Ok(bytes.try_flatten().map_err(objects::Error::from).boxed())
     }
 
     async fn write(&self, image: &str, begin: Begin) -> Result<Box<dyn UploadWriter>, Error> {
@@ -327,6 +335,24 @@ fn run_id(upload: &StoredUpload, number: u64) -> String {
 /// Returns the folder of the objects of `upload`.
 fn folder(upload: &StoredUpload) -> Path {
     Path::from_iter([UPLOADS, &upload.id, &upload.uuid])
+}
+
+/// Bytes of an object.
+struct Piece {
+    object: Path,
+    range: Range<u64>,
+}
+
+/// Returns where the bytes `wanted` of `run` are, in their order. There are none if `wanted` is empty.
+fn run_pieces(run: &UploadRun, wanted: Range<u64>) -> impl Iterator<Item = Piece> {
+    let size = run.part_bytes.max(1);
+    let objects = if wanted.is_empty() { 0..0 } else { wanted.clone() };
+    let first = objects.start / size;
+    run_parts(run, objects).zip(first..).map(move |(object, number)| {
+        let begin = number * size;
+        let range = wanted.start.saturating_sub(begin)..(wanted.end - begin).min(size);
+        Piece { object, range }
+    })
 }
 
 /// Returns the locations of the objects with the bytes `range` of `run`.

@@ -1,13 +1,14 @@
 //! Uploads as files: `<directory>/uploads/<image id>`.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use tokio::fs::{self, File, OpenOptions};
-use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 use tokio_util::io::ReaderStream;
 
 use super::{Begin, UPLOADS, UploadFile, UploadStore, UploadWriter};
@@ -47,15 +48,16 @@ impl UploadStore for UploadFolder {
         }
     }
 
-    async fn read(&self, image: &str) -> Result<(u64, BlobBytes), Error> {
+    async fn read(&self, image: &str, range: Range<u64>) -> Result<BlobBytes, Error> {
         let path = self.directory.join(image);
         let opened = async {
-            let file = File::open(&path).await?;
-            Ok((file.metadata().await?.len(), file))
+            let mut file = File::open(&path).await?;
+            file.seek(io::SeekFrom::Start(range.start)).await?;
+            Ok(file.take(range.end.saturating_sub(range.start)))
         };
-        let (size, file) = opened.await.map_err(|error| objects::Error::file(&path, error))?;
+        let file = opened.await.map_err(|error| objects::Error::file(&path, error))?;
         let bytes = ReaderStream::with_capacity(file, READ_BYTES);
-        Ok((size, bytes.map_err(move |error| objects::Error::file(&path, error)).boxed()))
+        Ok(bytes.map_err(move |error| objects::Error::file(&path, error)).boxed())
     }
 
     async fn write(&self, image: &str, begin: Begin) -> Result<Box<dyn UploadWriter>, Error> {
