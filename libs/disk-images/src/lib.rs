@@ -34,6 +34,6 @@ mod zipped;
 
 pub use convert::{Job, Kind, LayerDisk, Report, convert, convert_layer, disk_in_tar};
 pub use format::{Format, Wrapping};
-pub use properties::{CloudInit, Properties, System};
+pub use properties::{Architecture, CloudInit, Properties, System};
 pub use refusal::Refusal;
 pub use sparse::{Limits, new_file};

@@ -7,8 +7,10 @@
 //! - by UEFI: a boot loader in the FAT of an EFI system partition. A GPT needs the protective MBR.
 
 mod fat;
+mod program;
 mod system;
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,7 @@ use crate::partitions::mbr::Mbr;
 use crate::partitions::{Entry, Partition, Purpose, SECTOR, Table, TableKind};
 use crate::source::Source;
 
+pub use program::Architecture;
 pub use system::{CloudInit, System};
 
 /// Bytes at the beginning of a BIOS boot partition. If they are all zero, it has no code.
@@ -31,8 +34,8 @@ pub struct Properties {
     pub sector_bytes: u64,
     /// True if BIOS finds something to run.
     pub bios: bool,
-    /// True if UEFI finds a boot loader.
-    pub uefi: bool,
+    /// Architectures for which UEFI finds a boot loader.
+    pub uefi: BTreeSet<Architecture>,
     /// Partition with the root file system.
     pub root: Option<Partition>,
     /// Operating system, if the root file system is an ext4 that can be read.
@@ -48,7 +51,7 @@ impl Default for Properties {
             partition_table: TableKind::None,
             sector_bytes: SECTOR,
             bios: false,
-            uefi: false,
+            uefi: BTreeSet::new(),
             root: None,
             system: None,
             cloud_init: None,
@@ -70,7 +73,7 @@ impl Properties {
             partition_table: table.kind,
             sector_bytes: table.sector_bytes,
             bios: record.is_some_and(|it| it.has_boot_code()) || has_bios_boot_code(disk, table),
-            uefi: has_boot_loader(disk, table, is_protected),
+            uefi: boot_loaders(disk, table, is_protected),
             root,
             system,
             cloud_init,
@@ -86,14 +89,15 @@ fn has_bios_boot_code(disk: &Source, table: &Table) -> bool {
     partitions.any(has_code)
 }
 
-/// True if UEFI finds a boot loader. Without a partition table, the FAT may fill the disk.
-fn has_boot_loader(disk: &Source, table: &Table, is_protected: bool) -> bool {
+/// Returns the architectures for which UEFI finds a boot loader. Without a partition table, the FAT
+/// may fill the disk.
+fn boot_loaders(disk: &Source, table: &Table, is_protected: bool) -> BTreeSet<Architecture> {
     match table.kind {
-        TableKind::Gpt if !is_protected => false,
-        TableKind::None => fat::has_boot_loader(disk, 0),
+        TableKind::Gpt if !is_protected => BTreeSet::new(),
+        TableKind::None => fat::boot_loaders(disk, 0),
         TableKind::Gpt | TableKind::Mbr => {
-            let mut esps = table.entries.iter().filter(|it| it.purpose == Purpose::Esp);
-            esps.any(|esp| fat::has_boot_loader(disk, esp.offset))
+            let esps = table.entries.iter().filter(|it| it.purpose == Purpose::Esp);
+            esps.flat_map(|esp| fat::boot_loaders(disk, esp.offset)).collect()
         }
     }
 }

@@ -58,8 +58,7 @@ fn properties(found: &Properties) -> ImageProperties {
     ImageProperties {
         partition_table: table.to_owned(),
         boots_bios: found.bios,
-        // The loader's architecture is not read. All published images have this one.
-        uefi_architectures: found.uefi.then(|| "x86_64".to_owned()).into_iter().collect(),
+        uefi_architectures: found.uefi.iter().map(|it| it.name().to_owned()).collect(),
         root_partition: found.root.map(|root| root.number).unwrap_or_default(),
         root_file_system: file_system.unwrap_or_default().to_owned(),
         os_id: text(&system.id),

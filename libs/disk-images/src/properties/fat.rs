@@ -1,10 +1,12 @@
 //! Directories of a FAT file system (Microsoft, "FAT32 File System Specification"), as far as they
-//! tell if there is a boot loader: a program in a directory of `\EFI`.
+//! tell if there are boot loaders: programs in the directories of `\EFI`.
 //!
 //! Every file has a short name. Only its extension matters, so that long names are skipped.
 
 use std::collections::BTreeSet;
 
+use super::program::Architecture;
+use crate::partitions::field;
 use crate::source::Source;
 
 const ENTRY_BYTES: usize = 32;
@@ -12,6 +14,10 @@ const ENTRY_BYTES: usize = 32;
 const MAX_DIRECTORY_BYTES: usize = 1 << 20;
 /// Maximum number of directories in `\EFI` that are looked into.
 const MAX_VENDORS: usize = 64;
+/// Maximum number of programs that are looked into.
+const MAX_PROGRAMS: usize = 256;
+/// Bytes at the beginning of a program that are read. Loaders have the header in the first 512.
+const PROGRAM_HEAD_BYTES: usize = 4096;
 /// Attributes of an entry.
 const VOLUME_LABEL: u8 = 0x08;
 const DIRECTORY: u8 = 0x10;
@@ -21,19 +27,21 @@ const FIRST_CLUSTER: u32 = 2;
 const FAT16_CLUSTERS: u32 = 4085;
 const FAT32_CLUSTERS: u32 = 65_525;
 
-/// True if the FAT at `offset` has a program in a directory of `\EFI`, such as
-/// `\EFI\BOOT\BOOTX64.EFI`.
-pub(super) fn has_boot_loader(disk: &Source, offset: u64) -> bool {
-    let Some(fat) = Fat::open(disk, offset) else { return false };
+/// Returns the architectures of the programs in the directories of `\EFI`, such as
+/// `\EFI\BOOT\BOOTX64.EFI`, of the FAT at `offset`.
+pub(super) fn boot_loaders(disk: &Source, offset: u64) -> BTreeSet<Architecture> {
+    let Some(fat) = Fat::open(disk, offset) else { return BTreeSet::new() };
     let root = fat.root_directory();
     let Some(efi) = root.iter().find(|it| it.is_directory && it.name == *b"EFI        ") else {
-        return false;
+        return BTreeSet::new();
     };
-    let vendors = fat.directory(efi.cluster);
+    let vendors = fat.directory(efi.cluster).into_iter();
     // `.` and `..` are directories, too.
-    let vendors = vendors.iter().filter(|it| it.is_directory && it.name[0] != b'.');
-    let is_program = |it: &File| !it.is_directory && it.bytes > 0 && it.name.ends_with(b"EFI");
-    vendors.take(MAX_VENDORS).any(|it| fat.directory(it.cluster).iter().any(is_program))
+    let vendors = vendors.filter(|it| it.is_directory && it.name[0] != b'.').take(MAX_VENDORS);
+    let files = vendors.flat_map(|it| fat.directory(it.cluster));
+    let programs = files.filter(|it| !it.is_directory && it.name.ends_with(b"EFI"));
+    let heads = programs.take(MAX_PROGRAMS).map(|it| fat.head(&it));
+    heads.filter_map(|head| Architecture::of_program(&head)).collect()
 }
 
 /// A file or directory.
@@ -108,19 +116,30 @@ impl<'a> Fat<'a> {
     /// Returns the files in the directory that begins with the cluster `first`. What cannot be read
     /// is left out.
     fn directory(&self, first: u32) -> Vec<File> {
+        files(&self.content(first, MAX_DIRECTORY_BYTES))
+    }
+
+    /// Returns the first bytes of `file`.
+    fn head(&self, file: &File) -> Vec<u8> {
+        let bytes = usize::try_from(file.bytes).unwrap_or(usize::MAX);
+        self.content(file.cluster, bytes.min(PROGRAM_HEAD_BYTES))
+    }
+
+    /// Returns at most `max` bytes of the content that begins with the cluster `first`.
+    fn content(&self, first: u32, max: usize) -> Vec<u8> {
         let mut content = Vec::new();
         let mut seen = BTreeSet::new();
         let mut next = Some(first);
         while let Some(cluster) = next.filter(|it| self.is_cluster(*it) && seen.insert(*it)) {
             let offset = u64::from(cluster - FIRST_CLUSTER) * self.cluster_bytes as u64;
-            let bytes = self.disk.read(self.data + offset, self.cluster_bytes).unwrap_or_default();
-            content.extend(bytes);
-            if content.len() >= MAX_DIRECTORY_BYTES {
+            let length = self.cluster_bytes.min(max.saturating_sub(content.len()));
+            content.extend(self.disk.read(self.data + offset, length).unwrap_or_default());
+            if content.len() >= max {
                 break;
             }
             next = self.after(cluster);
         }
-        files(&content)
+        content
     }
 
     fn is_cluster(&self, number: u32) -> bool {
@@ -163,8 +182,4 @@ fn file(entry: &[u8]) -> Option<File> {
         cluster: half(20)? << 16 | half(26)?,
         bytes: field(entry, 28).map(u32::from_le_bytes)?,
     })
-}
-
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
 }

@@ -67,12 +67,10 @@ impl Disk {
         self.file.write_all_at(bytes, mib * MIB).unwrap();
     }
 
-    /// Makes a FAT with these options of mformat(1) at the place of the ESP, with a program at
-    /// `path`, a directory and a name.
+    /// Makes a FAT with these options of mformat(1) at the place of the ESP, with a program for x86-64
+    /// at `path`, a directory and a name.
     fn with_loader(self, options: &[&str], path: [&str; 2]) -> Self {
-        let image = format!("{}@@{}M", self.path("disk").display(), ESP.0);
-        let program = self.path("program");
-        std::fs::write(&program, "MZ").unwrap();
+        let image = self.esp();
         let sectors = (ESP.1 * 2048).to_string();
         run(Command::new("mformat").args(["-i", &image, "-T", &sectors]).args(options).arg("::"));
         let directory = format!("::/EFI/{}", path[0]);
@@ -81,8 +79,20 @@ impl Disk {
         let names: Vec<_> = (0..40).map(|number| self.path(&format!("{number}.cfg"))).collect();
         names.iter().for_each(|name| std::fs::write(name, "x").unwrap());
         run(Command::new("mcopy").args(["-i", &image]).args(names).arg(&directory));
-        let target = format!("{directory}/{}", path[1]);
-        run(Command::new("mcopy").args(["-i", &image]).arg(program).arg(target));
+        self.with_program(&format!("{}/{}", path[0], path[1]), &program(0x8664))
+    }
+
+    /// Returns the EFI system partition as mtools name it.
+    fn esp(&self) -> String {
+        format!("{}@@{}M", self.path("disk").display(), ESP.0)
+    }
+
+    /// Adds a file to the FAT, at `path` below `\EFI`.
+    fn with_program(self, path: &str, content: &[u8]) -> Self {
+        let program = self.path("program");
+        std::fs::write(&program, content).unwrap();
+        let target = format!("::/EFI/{path}");
+        run(Command::new("mcopy").args(["-o", "-i", &self.esp()]).arg(program).arg(target));
         self
     }
 
@@ -114,6 +124,21 @@ fn properties(path: &Path) -> Properties {
     Properties::read(&disk, &Table::read(&disk).unwrap())
 }
 
+/// Returns a program for UEFI with this machine type, and nothing to run.
+fn program(machine: u16) -> Vec<u8> {
+    let mut program = vec![0; 0x200];
+    program[..2].copy_from_slice(b"MZ");
+    program[0x3c] = 0x80;
+    program[0x80..0x84].copy_from_slice(b"PE\0\0");
+    program[0x84..0x86].copy_from_slice(&machine.to_le_bytes());
+    program
+}
+
+/// Returns the names of the architectures for which UEFI finds a boot loader.
+fn architectures(found: &Properties) -> Vec<&str> {
+    found.uefi.iter().map(|it| it.name()).collect()
+}
+
 /// Returns the files of a system like Debian's cloud image.
 fn debian() -> Vec<(&'static str, &'static str)> {
     vec![
@@ -135,7 +160,7 @@ fn a_disk_for_both_kinds_of_firmware_with_debian_is_described() {
         partition_table: TableKind::Gpt,
         sector_bytes: 512,
         bios: true,
-        uefi: true,
+        uefi: [Architecture::X86_64].into(),
         root: Some(Partition { number: 1, offset, bytes, file_system: FileSystem::Ext4 }),
         system: Some(System {
             id: "debian".into(),
@@ -151,7 +176,7 @@ fn a_disk_for_both_kinds_of_firmware_with_debian_is_described() {
 fn a_disk_without_boot_loaders_boots_nowhere() {
     let disk = Disk::gpt().with_loader(&[], ["BOOT", "readme.txt"]).with_root(&[("a", "b")]);
     let found = disk.properties();
-    assert_eq!((found.bios, found.uefi), (false, false));
+    assert!(!found.bios && found.uefi.is_empty());
     assert_eq!((found.system, found.cloud_init), (None, None));
 }
 
@@ -163,9 +188,48 @@ fn a_loader_is_found_in_every_kind_of_fat_and_directory() {
     {
         for path in [["BOOT", "BOOTX64.EFI"], ["a long directory", "a long name.efi"]] {
             let found = Disk::gpt().with_loader(options, path).properties();
-            assert!(found.uefi && !found.bios, "{kind} {path:?}");
+            assert_eq!(
+                (architectures(&found), found.bios),
+                (vec!["x86_64"], false),
+                "{kind} {path:?}"
+            );
         }
     }
+}
+
+#[test]
+fn the_header_of_a_loader_tells_its_architecture_whatever_its_name_is() {
+    for (name, machine, expected) in [
+        ("BOOTX64.EFI", 0x8664, "x86_64"),
+        ("BOOTAA64.EFI", 0xaa64, "aarch64"),
+        ("BOOTRISCV64.EFI", 0x5064, "riscv64"),
+        ("BOOTIA32.EFI", 0x014c, "i386"),
+        ("BOOTX64.EFI", 0xaa64, "aarch64"),
+    ] {
+        let disk = Disk::gpt().with_loader(&["-F", "-c", "1"], ["BOOT", "BOOTX64.EFI"]);
+        let disk = disk.with_program("BOOT/BOOTX64.EFI", b"MZ, and no header");
+        assert_eq!(architectures(&disk.properties()), [""; 0]);
+        let found = disk.with_program(&format!("BOOT/{name}"), &program(machine)).properties();
+        assert_eq!(architectures(&found), [expected], "{name}");
+    }
+}
+
+#[test]
+fn a_disk_for_several_architectures_names_each_once() {
+    // Its header is in the fourth cluster.
+    let mut late = [program(0), vec![0; 0x400], program(0x014c)].concat();
+    late[0x3c..0x3e].copy_from_slice(&0x680_u16.to_le_bytes());
+    // iPXE as Debian builds it.
+    let ipxe = std::fs::read("/usr/lib/ipxe/snponly.efi").unwrap();
+    let disk = Disk::gpt().with_loader(&["-F", "-c", "1"], ["BOOT", "BOOTX64.EFI"]);
+    let disk = disk.with_program("BOOT/BOOTAA64.EFI", &program(0xaa64));
+    let disk = disk.with_program("BOOT/grubaa64.efi", &program(0xaa64));
+    let disk = disk.with_program("BOOT/snponly.efi", &ipxe);
+    let disk = disk.with_program("BOOT/BOOTIA32.EFI", &late);
+    // No firmware runs these.
+    let disk = disk.with_program("BOOT/unknown.efi", &program(0x0200));
+    let disk = disk.with_program("BOOT/program.exe", &program(0x5064));
+    assert_eq!(architectures(&disk.properties()), ["aarch64", "i386", "x86_64"]);
 }
 
 #[test]
@@ -173,7 +237,7 @@ fn a_gpt_without_the_protective_mbr_has_no_loader_for_firmware() {
     let disk = Disk::gpt().with_loader(&[], ["BOOT", "BOOTX64.EFI"]);
     disk.write(0, &[0; 512]);
     let found = disk.properties();
-    assert_eq!((found.partition_table, found.uefi), (TableKind::Gpt, false));
+    assert_eq!((found.partition_table, found.uefi), (TableKind::Gpt, BTreeSet::new()));
 }
 
 #[test]
@@ -183,10 +247,10 @@ fn code_in_the_master_boot_record_boots_by_bios() {
     let disk = Disk::new(&format!("label: dos\n{root}{esp}"));
     let found = disk.properties();
     assert_eq!(found.partition_table, TableKind::Mbr);
-    assert!(!found.bios && !found.uefi);
+    assert!(!found.bios && found.uefi.is_empty());
     disk.write(0, b"\xeb\x63");
     let found = disk.with_loader(&[], ["debian", "shimx64.efi"]).with_root(&debian()).properties();
-    assert!(found.bios && found.uefi);
+    assert_eq!((found.bios, architectures(&found)), (true, vec!["x86_64"]));
     assert_eq!(found.root.map(|it| it.number), Some(1));
     assert_eq!(found.system.map(|it| it.id).as_deref(), Some("debian"));
 }
@@ -229,7 +293,7 @@ fn changed_bytes_make_no_reader_panic_or_hang() {
         Ok(())
     };
     TestRunner::new(config).run(&changes, test).unwrap();
-    assert!(disk.properties().uefi, "the changes were undone");
+    assert_eq!(architectures(&disk.properties()), ["x86_64"], "the changes were undone");
 }
 
 #[test]

@@ -23,6 +23,22 @@ fn noise(bytes: &mut [u8]) {
     }
 }
 
+/// Returns a disk that is an EFI system partition, with a boot loader for 64-bit ARM.
+pub(crate) fn efi_disk() -> Vec<u8> {
+    let mut program = vec![0; 0x200];
+    program[..2].copy_from_slice(b"MZ");
+    program[0x3c] = 0x80;
+    program[0x80..0x86].copy_from_slice(b"PE\0\0\x64\xaa");
+    in_place(|place| {
+        std::fs::write(place.join("program"), program).unwrap();
+        std::fs::write(place.join("image"), vec![0; 4 << 20]).unwrap();
+        run(place, "/usr/sbin/mkfs.vfat", &["image"]);
+        run(place, "mmd", &["-i", "image", "::/EFI", "::/EFI/BOOT"]);
+        run(place, "mcopy", &["-i", "image", "program", "::/EFI/BOOT/BOOTAA64.EFI"]);
+        std::fs::read(place.join("image")).unwrap()
+    })
+}
+
 /// Returns `raw` in a format of qemu-img.
 pub(crate) fn convert(raw: &[u8], format: &str) -> Vec<u8> {
     in_place(|place| {

@@ -52,6 +52,13 @@ async fn a_raw_disk_is_stored_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_disk_with_a_loader_for_uefi_has_its_architecture() {
+    let scene = Scene::with_upload("a.raw", &images::efi_disk()).await;
+    let properties = scene.content().await.properties.unwrap();
+    assert_eq!(properties.uefi_architectures, ["aarch64"]);
+}
+
+#[tokio::test]
 async fn a_compressed_disk_is_unpacked() {
     let raw = images::disk();
     let scene = Scene::with_upload("a.raw.xz", &images::xz(&raw)).await;

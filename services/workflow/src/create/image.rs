@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use tinwright::hardware::v1::{FirmwareMode, Hardware, Inventory};
-use tinwright::image::v1::{Image, ImageKind};
+use tinwright::image::v1::{Image, ImageKind, ImageProperties};
 use tinwright::workflow::v1 as pb;
 
 use super::plan::variable;
@@ -175,22 +175,52 @@ fn size_of(path: &str, inventory: Option<&Inventory>) -> Option<u64> {
 /// Passes unless it is known that `machine` cannot boot the disk `image`.
 pub(super) fn check_firmware(image: &Image, machine: &Hardware) -> Result<(), ImageError> {
     let Some(properties) = &image.properties else { return Ok(()) };
-    let refused =
-        |reason: String| Err(ImageError::FirmwareMode { name: image.name.clone(), reason });
-    if !properties.boots_bios && properties.uefi_architectures.is_empty() {
-        return refused("on any machine: it has no boot loader".to_owned());
+    let (bios, loaders) = (properties.boots_bios, &properties.uefi_architectures);
+    let inventory = machine.inventory.as_deref();
+    let mode = inventory.map_or(FirmwareMode::Unspecified, Inventory::firmware_mode);
+    let architecture = architecture(machine);
+    let has_loader = match architecture {
+        "" => !loaders.is_empty(),
+        architecture => loaders.iter().any(|it| it == architecture),
+    };
+    let boots = match mode {
+        FirmwareMode::Bios => bios,
+        FirmwareMode::Uefi => has_loader,
+        // Only x86 has a BIOS.
+        FirmwareMode::Unspecified => has_loader || bios && matches!(architecture, "" | "x86_64"),
+    };
+    match boots {
+        true => Ok(()),
+        false => Err(ImageError::FirmwareMode {
+            name: image.name.clone(),
+            reason: misfit(properties, mode, architecture),
+        }),
     }
-    let inventory = machine.inventory.as_ref();
-    let mode = inventory.map_or(FirmwareMode::Unspecified, |it| it.firmware_mode());
+}
+
+/// Returns why firmware in `mode` on a processor of `architecture` does not boot a disk.
+fn misfit(properties: &ImageProperties, mode: FirmwareMode, architecture: &str) -> String {
+    let (bios, loaders) = (properties.boots_bios, &properties.uefi_architectures);
     match mode {
-        FirmwareMode::Bios if !properties.boots_bios => {
-            refused("by legacy BIOS, and the machine's firmware is in that mode".to_owned())
+        _ if !bios && loaders.is_empty() => "on any machine: it has no boot loader".to_owned(),
+        FirmwareMode::Bios => {
+            "by legacy BIOS, and the machine's firmware is in that mode".to_owned()
         }
-        FirmwareMode::Uefi if properties.uefi_architectures.is_empty() => {
-            refused("by UEFI, and the machine's firmware is in that mode".to_owned())
+        FirmwareMode::Uefi if loaders.is_empty() => {
+            "by UEFI, and the machine's firmware is in that mode".to_owned()
         }
-        FirmwareMode::Bios | FirmwareMode::Uefi | FirmwareMode::Unspecified => Ok(()),
+        FirmwareMode::Uefi | FirmwareMode::Unspecified => {
+            let bios = bios.then_some("legacy BIOS");
+            let own: Vec<_> = loaders.iter().map(String::as_str).chain(bios).collect();
+            format!("on {architecture}: its boot loaders are for {}", own.join(", "))
+        }
     }
+}
+
+/// Returns the processor architecture that `machine` reported, or the one in its record.
+fn architecture(machine: &Hardware) -> &str {
+    let reported = machine.inventory.as_ref().map(|it| it.architecture.as_str());
+    reported.filter(|it| !it.is_empty()).unwrap_or(&machine.architecture)
 }
 
 /// Returns a size with one decimal place.

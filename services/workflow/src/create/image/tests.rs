@@ -1,7 +1,7 @@
 use std::time::SystemTime;
 
 use tinwright::hardware::v1 as hw;
-use tinwright::image::v1::{ImageProperties, ImageSignature};
+use tinwright::image::v1::ImageSignature;
 
 use super::*;
 use crate::create::{Error, Parts, new_workflow};
@@ -146,6 +146,32 @@ fn the_firmware_has_to_find_a_boot_loader() {
     ] {
         assert_eq!(reason(image, mode), expected);
     }
+}
+
+#[test]
+fn the_boot_loader_has_to_be_for_the_processor() {
+    let refused = |bios, loaders: &[&str], mode, reported: &str| {
+        let mut image = image();
+        let properties = image.properties.as_mut().unwrap();
+        properties.boots_bios = bios;
+        properties.uefi_architectures = loaders.iter().map(|it| (*it).to_owned()).collect();
+        let mut machine = Hardware { architecture: "x86_64".into(), ..machine(4 * GIB, mode) };
+        machine.inventory.as_mut().unwrap().architecture = reported.into();
+        created(image, machine, "").err().map(|error| error.to_string())
+    };
+    let text = |text: &str| Some(format!("image debian-12 does not boot {text}"));
+    let (x86, arm, seen) = ("x86_64", "aarch64", FirmwareMode::Uefi);
+    assert_eq!(refused(false, &[arm, x86], seen, x86), None);
+    assert_eq!(refused(false, &[arm, x86], seen, arm), None);
+    let other = text("on aarch64: its boot loaders are for x86_64, legacy BIOS");
+    for mode in [seen, FirmwareMode::Unspecified] {
+        assert_eq!(refused(true, &[x86], mode, arm), other, "not seen: ARM has no BIOS");
+    }
+    let other = text("on x86_64: its boot loaders are for aarch64");
+    assert_eq!(refused(false, &[arm], seen, ""), other, "as the record says");
+    assert_eq!(refused(false, &[arm], FirmwareMode::Unspecified, x86), other);
+    assert_eq!(refused(true, &[arm], FirmwareMode::Unspecified, x86), None, "it may have a BIOS");
+    assert_eq!(refused(true, &[arm], FirmwareMode::Bios, x86), None);
 }
 
 #[test]
