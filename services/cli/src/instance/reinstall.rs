@@ -21,7 +21,7 @@ pub struct ReinstallInstance {
     /// The instance
     #[arg(value_name = pb::Instance::NAMES)]
     name: String,
-    /// Install with this template [default: the instance's own]
+    /// Install with this template, and without the instance's image unless --image is given [default: the instance's own]
     #[arg(long, value_name = "NAME|ID")]
     template: Option<String>,
     /// Install this image, in place of the same content as before
@@ -98,11 +98,14 @@ async fn replaced(
     let (mut instance, mut paths) = (pb::Instance::default(), Vec::new());
     if let Some(name) = &reinstall.template {
         instance.template_id = Template::find_id(channel, name).await?;
-        paths.push("template_id");
+        // Without another image the former one is removed: it may be gone.
+        paths.extend(["template_id", "image_id"]);
     }
     if let Some(image) = &reinstall.image {
         instance.image_id.clone_from(image);
-        paths.push("image_id");
+        if reinstall.template.is_none() {
+            paths.push("image_id");
+        }
     }
     if let Some(file) = &reinstall.script {
         let script = CustomIpxe { contents: input::text(file)?, ..CustomIpxe::default() };
@@ -136,7 +139,7 @@ mod tests {
     async fn replaced_by(options: &str) -> (pb::Instance, Vec<String>) {
         let words = ["reinstall", "web"].into_iter().chain(options.split_whitespace());
         let Program { reinstall } = Program::try_parse_from(words).unwrap();
-        // Not called, as there is no template to look up.
+        // Not called, as there is no name of a template to look up.
         let channel = Channel::unconnected();
         replaced(&reinstall, &channel).await.unwrap()
     }
@@ -151,6 +154,15 @@ mod tests {
         assert_eq!(paths, expected, "its template would win otherwise");
         let Some(Os::CustomIpxe(script)) = instance.os else { panic!("{instance:?}") };
         assert_eq!(script.contents, "#!ipxe\nshell\n");
+        let id = "11111111-1111-4111-8111-111111111111";
+        let (instance, paths) = replaced_by(&format!("--template {id}")).await;
+        assert_eq!((instance.template_id.as_str(), instance.image_id.as_str()), (id, ""));
+        assert_eq!(paths, ["template_id", "image_id"], "the former image may be gone");
+        let (instance, paths) = replaced_by(&format!("--template {id} --image debian")).await;
+        assert_eq!((instance.template_id.as_str(), instance.image_id.as_str()), (id, "debian"));
+        assert_eq!(paths, ["template_id", "image_id"]);
+        let (instance, paths) = replaced_by("--image debian").await;
+        assert_eq!((instance.image_id.as_str(), paths), ("debian", vec!["image_id".to_owned()]));
         let (instance, paths) = replaced_by("--value disk=/dev/sdb --value a=b").await;
         assert_eq!((paths, instance.template_values.len()), (vec!["template_values".into()], 2));
         std::fs::write(&file, [0x1f, 0x8b, 8]).unwrap();

@@ -73,6 +73,33 @@ async fn a_reinstallation_may_name_another_image_and_has_to_if_its_own_is_gone()
 }
 
 #[tokio::test]
+async fn a_reinstallation_with_a_template_drops_an_image_that_is_gone() {
+    let site = Site::new();
+    let (_, api) = (site.add_image("debian-12", ""), api(&site));
+    let created = create(&api, order("debian-12")).await.unwrap();
+    activate(&api, &created.id).await;
+    site.state().stored_images.clear();
+    let template = tinwright::TemplateId::new().to_string();
+    let reinstall = async |paths: &[&str]| {
+        let instance = pb::Instance { template_id: template.clone(), ..Default::default() };
+        let paths = paths.iter().map(ToString::to_string).collect();
+        let request = pb::ReinstallInstanceRequest {
+            id: created.id.clone(),
+            instance: Some(instance),
+            update_mask: Some(prost_types::FieldMask { paths }),
+            ..Default::default()
+        };
+        let ordered = api.reinstall_instance(Request::new(request)).await;
+        ordered.map(|ordered| ordered.into_inner().instance.unwrap())
+    };
+    let refused = reinstall(&["template_id"]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    let again = reinstall(&["template_id", "image_id"]).await.unwrap();
+    assert_eq!(again.template_id, template);
+    assert_eq!((again.image_id.as_str(), again.image_sha256.as_str()), ("", ""));
+}
+
+#[tokio::test]
 async fn an_update_looks_its_image_up_and_a_stored_id_stays_as_it_is() {
     let site = Site::new();
     let (first, api) = (site.add_image("debian-12", ""), api(&site));
