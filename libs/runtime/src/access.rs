@@ -115,7 +115,7 @@ fn admits_role(audience: Audience, caller: Option<Role>) -> bool {
         Audience::Nodes => &[Node],
         Audience::Admins => &[Admin],
         Audience::Doors => &[Door, Service],
-        Audience::Processes => &[Admin, Service, Edge, Door],
+        Audience::Processes => &[Admin, Service, Edge, Door, Builder],
         Audience::Services => &[Admin, Service, Edge],
         Audience::Builders => &[Builder],
     };
@@ -289,7 +289,7 @@ mod tests {
                 Audience::Nodes => "machine (node)",
                 Audience::Admins => "admin",
                 Audience::Doors => "door",
-                Audience::Processes => "admin, door",
+                Audience::Processes => "admin, door, builder",
                 Audience::Services => "admin",
                 Audience::Builders => "builder",
             };
@@ -354,7 +354,8 @@ mod tests {
                 ];
                 of_doors.contains(&method.name())
             }
-            Some(Role::Builder) | None => false,
+            Some(Role::Builder) => method.name() == "WatchRevocations",
+            None => false,
         }
     }
 

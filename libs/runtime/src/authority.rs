@@ -10,8 +10,8 @@
 //! <secrets>/service.pem       identifies split-off processes to the others, with service-key.pem
 //! ```
 //!
-//! An edge has a folder with ca.pem, edge.pem, edge-key.pem and edge.key (`edge`), and a door one with ca.pem, door.pem and
-//! door-key.pem (`door`).
+//! An edge has a folder with ca.pem, edge.pem, edge-key.pem and edge.key (`edge`), a door one with ca.pem, door.pem and
+//! door-key.pem, and a builder one with ca.pem, builder.pem and builder-key.pem (`keyless`).
 //!
 //! All files are created at the first start. Server certificates are issued at every start for the configured names, and only in
 //! memory; a process without the authority's key presents `service.pem` instead. They are backdated by a day, for machines
@@ -19,8 +19,8 @@
 
 mod ca;
 mod documents;
-mod door;
 mod edge;
+mod keyless;
 mod renewal;
 mod site_key;
 mod trust;
@@ -94,7 +94,7 @@ pub enum Error {
     NoKey(PathBuf),
     /// A certificate that only the process with the authority's key renews.
     #[error(
-        "{0} has ended, or is damaged: copy service.pem anew, with its key, from a process that has the authority's; issue an edge's or a door's again"
+        "{0} has ended, or is damaged: copy service.pem anew, with its key, from a process that has the authority's; issue an edge's, a door's or a builder's again"
     )]
     Ended(PathBuf),
     /// A rotation was begun before, and is not finished.
@@ -158,7 +158,7 @@ impl SiteAuthority {
     /// Does the same with the time of `clock`.
     pub fn open_at(folder: &Path, clock: Clock) -> Result<Self, Error> {
         let mark = folder.join("ca.pem");
-        if !mark.exists() && !edge::is_edge(folder) && !door::is_door(folder) {
+        if !mark.exists() && !edge::is_edge(folder) && keyless::name(folder).is_none() {
             create_secrets(folder, &clock)?;
         }
         let keys = StoredKeys::read(folder)?.into_keys();
@@ -254,18 +254,25 @@ impl SiteAuthority {
     }
 
     /// Returns the certificate of this process as a client of others. With the authority's key it is issued to `caller`; without,
-    /// it is the stored one, whose caller is all services, or this door.
+    /// it is the stored one, whose caller is all services, or this door or builder.
     fn client_of_others(&self, caller: &Caller) -> Result<CertificateAndKey, Error> {
         if self.folder.join("ca-key.pem").exists() {
             self.client(caller)
-        } else if caller.role() == Role::Door {
-            self.stored(door::NAME)
         } else {
-            self.service()
+            match caller.role() {
+                Role::Door => self.stored(keyless::DOOR),
+                Role::Builder => self.stored(keyless::BUILDER),
+                Role::Viewer
+                | Role::Operator
+                | Role::Admin
+                | Role::Service
+                | Role::Edge
+                | Role::Machine(..) => self.service(),
+            }
         }
     }
 
-    /// Returns the stored certificate of split-off processes, or of this edge or door.
+    /// Returns the stored certificate of split-off processes, or of this edge, door or builder.
     pub fn service(&self) -> Result<CertificateAndKey, Error> {
         self.stored(self.own_certificate())
     }

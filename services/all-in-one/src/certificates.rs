@@ -35,6 +35,8 @@ pub(crate) struct Certificates {
     pub(crate) service: Option<Arc<RenewableCertificate>>,
     /// That for the gateway's calls of other processes.
     pub(crate) door: Option<Arc<RenewableCertificate>>,
+    /// That for the builder's.
+    pub(crate) builder: Option<Arc<RenewableCertificate>>,
     /// The operator's certificate of the gateway.
     pub(crate) gateway: Option<Arc<RenewableCertificate>>,
     /// The operator's certificate of boot HTTPS, which is read at the start only.
@@ -61,15 +63,21 @@ impl Certificates {
             .transpose()?;
         let client = |caller| RenewableCertificate::service(site.clone(), caller);
         let has_peers = config.split.has_tls_peers();
-        let services = config.split.served().filter(|it| *it != Service::Gateway);
+        let services = config.split.served().filter(|it| !it.has_own_role());
         let service = endpoints::caller(services)?.filter(|_| has_peers).map(client).transpose();
         let door = endpoints::caller([Service::Gateway])?;
         let door = door.filter(|_| has_peers && config.gateway.is_some()).map(client).transpose();
+        let builder = config.split.served().find(|it| *it == Service::Builder);
+        let is_remote = !config.split.peers(Service::Image).is_empty();
+        let builder = endpoints::caller(builder)?.filter(|_| has_peers && is_remote).map(client);
         Ok(Self {
             site: site.clone(),
             server,
             service: service.context("opening the certificate of this process")?,
             door: door.context("opening the certificate of this process as a door")?,
+            builder: builder
+                .transpose()
+                .context("opening the certificate of this process as a builder")?,
             gateway,
             boot_https,
             issuer_names: config.split.owns_records().then_some(names),
@@ -84,6 +92,7 @@ impl Certificates {
             ("server", end(&self.server)),
             ("service", end(&self.service)),
             ("door", end(&self.door)),
+            ("builder", end(&self.builder)),
             ("gateway", end(&self.gateway)),
             ("boot_https", end(&self.boot_https)),
         ];
@@ -114,7 +123,8 @@ impl Certificates {
 
     /// Returns the certificates that this process presents.
     fn own(&self) -> impl Iterator<Item = &Arc<RenewableCertificate>> {
-        [&self.server, &self.service, &self.door, &self.gateway].into_iter().flatten()
+        let own = [&self.server, &self.service, &self.door, &self.builder, &self.gateway];
+        own.into_iter().flatten()
     }
 
     /// Renews the certificates.

@@ -79,7 +79,8 @@ pub struct Options {
     /// Call services of other processes at SERVICE=URL, or at URL for all that are not named (except netboot, which
     /// metadata and address call for leases, and metadata, which the gateway calls). Of several URLs for one service the first that answers is called. Besides its own data directory each process needs a copy of the secrets (site.key, ca.pem,
     /// service.pem, service-key.pem; ca-key.pem unless it serves netboot and metadata only). In a less trusted place, netboot and
-    /// metadata have the secrets of an edge instead: tinwright identity issue --role edge; and gateway those of a door: --role door
+    /// metadata have the secrets of an edge instead: tinwright identity issue --role edge; gateway has those of a door (--role door), and
+    /// builder those of a builder (--role builder)
     #[arg(value_name = "[SERVICE=]URL", value_delimiter = ',')]
     #[serde(default)]
     pub peers: Vec<Peer>,

@@ -24,6 +24,8 @@ pub(crate) struct Endpoints {
     remote: BTreeMap<Service, Channel>,
     /// The same channels for the gateway.
     remote_of_door: BTreeMap<Service, Channel>,
+    /// The same channels for the builder.
+    remote_of_builder: BTreeMap<Service, Channel>,
     /// The services that run here or at a configured peer.
     present: BTreeSet<Service>,
 }
@@ -49,6 +51,7 @@ impl Endpoints {
             local: all().map(local).collect::<anyhow::Result<_>>()?,
             remote: remote_channels(config, certificates.service.as_ref())?,
             remote_of_door: remote_channels(config, certificates.door.as_ref())?,
+            remote_of_builder: remote_channels(config, certificates.builder.as_ref())?,
             present: all().filter(|service| is_here(*service) || has_peer(*service)).collect(),
         })
     }
@@ -58,12 +61,19 @@ impl Endpoints {
         let all = Service::value_variants().iter();
         let local = all.map(|service| (*service, Channel::unconnected())).collect();
         let remote = BTreeMap::new();
-        Self { local, remote_of_door: remote.clone(), remote, present: BTreeSet::new() }
+        let (remote_of_door, remote_of_builder) = (remote.clone(), remote.clone());
+        Self { local, remote, remote_of_door, remote_of_builder, present: BTreeSet::new() }
     }
 
     /// Returns the channel from `caller` to `service`, whether or not there is such a service.
     pub(crate) fn channel(&self, caller: Service, service: Service) -> Channel {
-        let remote = if caller == Service::Gateway { &self.remote_of_door } else { &self.remote };
+        let remote = if caller == Service::Gateway {
+            &self.remote_of_door
+        } else if caller == Service::Builder {
+            &self.remote_of_builder
+        } else {
+            &self.remote
+        };
         remote.get(&service).unwrap_or(&self.local[&caller]).clone()
     }
 
@@ -73,7 +83,8 @@ impl Endpoints {
     }
 }
 
-/// Returns the caller that `services` are; none if they are none. The gateway is a door: it calls as its clients.
+/// Returns the caller that `services` are; none if they are none. The gateway is a door: it calls as its clients. The
+/// builder has a role, too.
 pub(crate) fn caller(
     services: impl IntoIterator<Item = Service>,
 ) -> anyhow::Result<Option<Caller>> {
@@ -81,6 +92,7 @@ pub(crate) fn caller(
     let role = match services.as_slice() {
         [] => return Ok(None),
         [Service::Gateway] => Role::Door,
+        [Service::Builder] => Role::Builder,
         _ => Role::Service,
     };
     let names: Vec<_> = services.iter().map(ToString::to_string).collect();

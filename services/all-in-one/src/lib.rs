@@ -5,6 +5,7 @@
 //! - `services`: one table of the services that own records. `hosted`: these services without their types. `edges`: the services for machines. `gateway`: the doors for clients.
 //! - `events`: the events of these services, and the calls that lead to them.
 //! - `overdue`: alarms for objects that stay in a state for too long.
+//! - `builder_name`: the name of a builder in leases.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
 //!   `secrets`: the site's, opened or created. `sealing`: the secret fields of records are stored encrypted. `site_keys`: the key for that is replaced while the process runs.
@@ -58,7 +59,7 @@ use runtime::revocation::Revocations;
 use runtime::serve::{self, ConnectionLimits, Transport};
 use runtime::supervise::{self, Tier};
 use runtime::telemetry::{Diagnostics, MachineNames, Readiness};
-use runtime::{Caller, Clock, LocalServices, Role};
+use runtime::{Clock, LocalServices};
 use store::Store;
 use store::deferred::DeferredStore;
 use store::fence::FencedStore;
@@ -137,7 +138,7 @@ impl Server {
         Self { names, ..self }
     }
 
-    /// Builds images in this process, if it serves them. The program has to call
+    /// Builds images in this process, if it serves the builder. The program has to call
     /// [`builder::run_if_sandboxed`] first.
     #[must_use]
     pub fn with_builder(mut self) -> Self {
@@ -194,7 +195,7 @@ impl Server {
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations);
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
-        start_builder(&config, &local, &mut edges)?;
+        start_builder(&config, &endpoints, &mut edges)?;
         start_on_store(&config, store.as_ref(), &vitals, &mut inner);
         follow_records(&services, &names, &vitals, &mut inner);
         let (cache, cache_store) = cache.unzip();
@@ -213,7 +214,7 @@ impl Server {
             services,
             edges: edge_services.start(&endpoints, store, cache, &vitals, &mut edges),
             metadata,
-            revocations: Some(revocations).filter(|_| config.split.is_gateway_only()),
+            revocations: Some(revocations).filter(|_| config.split.own_role().is_some()),
         };
         let (answers, until) = (vitals.clone().router(), inner.stop.clone());
         inner.spawn(serve::tcp(diagnostics_listener, Transport::Plaintext, answers, until));
@@ -239,7 +240,7 @@ struct Awaited {
     services: Services,
     edges: EdgeReadiness,
     metadata: Option<Arc<metadata::Index>>,
-    /// Present if the process has nothing but the gateway.
+    /// Present if the process has nothing but the gateway or the builder.
     revocations: Option<Revocations>,
 }
 
@@ -282,14 +283,17 @@ fn image_cache(config: &Config) -> Option<ImageCache> {
 }
 
 /// Starts the builder, if images are built here. It ends before the services that it calls.
-fn start_builder(config: &Config, local: &LocalServices, edges: &mut Tier) -> anyhow::Result<()> {
-    let Images { builder, builds, .. } = config.images.clone();
-    let is_here = builds && config.split.serves(Service::Image);
-    let Some(mut settings) = builder.filter(|_| is_here) else { return Ok(()) };
-    if matches!(config.store, Storage::Etcd(_)) {
+fn start_builder(config: &Config, endpoints: &Endpoints, edges: &mut Tier) -> anyhow::Result<()> {
+    let Images { builder: mut settings, builds, service, .. } = config.images.clone();
+    let has_images = config.split.serves(Service::Image);
+    let has_work = !has_images || service.content.is_some();
+    if !builds || !config.split.serves(Service::Builder) || !has_work {
+        return Ok(());
+    }
+    if !has_images || matches!(config.store, Storage::Etcd(_)) {
         settings.holder = format!("{}-{}", settings.holder, builder_name::of(&settings.scratch)?);
     }
-    let channel = local.channel(Caller::new(Role::Builder, "service:builder")?);
+    let channel = endpoints.channel(Service::Builder, Service::Image);
     edges.spawn(builder::run(channel, settings, edges.stop.clone()));
     Ok(())
 }
@@ -373,8 +377,8 @@ fn follow_revocations(
     edges: &mut Tier,
 ) -> Revocations {
     let revocations = Revocations::default();
-    // A process with nothing but the gateway has the certificate of a door only.
-    let caller = if config.split.is_gateway_only() { Service::Gateway } else { Service::Identity };
+    // A process with nothing but the gateway has the certificate of a door only, and so has a builder.
+    let caller = config.split.own_role().unwrap_or(Service::Identity);
     let identity = endpoints.channel(caller, Service::Identity);
     let followed = revocations.clone();
     vitals.add_details(move || {

@@ -28,7 +28,7 @@ pub(crate) fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
     let owns_records = config.split.owns_records();
     anyhow::ensure!(
         owns_records || folder.join("ca.pem").exists(),
-        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it, or --role door for a gateway",
+        "{} has no ca.pem: copy site.key, service-key.pem, service.pem and ca.pem from a process that has them, or let `tinwright identity issue --role edge` write it, or --role door for a gateway, or --role builder for a builder",
         folder.display()
     );
     let site = SiteAuthority::open(&folder).context("opening the site's secrets")?;
@@ -40,6 +40,14 @@ pub(crate) fn open_site(config: &Config) -> anyhow::Result<SiteAuthority> {
         anyhow::ensure!(
             config.split.is_gateway_only(),
             "{} has the secrets of a door, which serves gateway only: set only",
+            config.secrets().display()
+        );
+        return Ok(site);
+    }
+    if site.is_builder() {
+        anyhow::ensure!(
+            config.split.is_builder_only(),
+            "{} has the secrets of a builder, which serves builder only: set only",
             config.secrets().display()
         );
         return Ok(site);

@@ -243,11 +243,11 @@ fn requested_caller(request: &pb::IssueCertificateRequest) -> Result<Caller, Vio
     Ok(caller)
 }
 
-/// Checks the names of a server. Only an edge and a door are one: its API, or its doors, can be called at no other name.
+/// Checks the names of a server. Only an edge, a door and a builder are one: its API, or its doors, can be called at no other name.
 fn check_server_names(role: Role, names: &[String]) -> Result<(), Violations> {
     let wrong = |reason: String| Err(Violations::single("server_names", reason));
-    if !matches!(role, Role::Edge | Role::Door) && !names.is_empty() {
-        return wrong("are for the roles edge and door only".into());
+    if !matches!(role, Role::Edge | Role::Door | Role::Builder) && !names.is_empty() {
+        return wrong("are for the roles edge, door and builder only".into());
     }
     if names.len() > MAX_SERVER_NAMES {
         return wrong(format!("are over {MAX_SERVER_NAMES}"));

@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use super::site_key::{CURRENT as SITE_KEY, StoredKeys};
-use super::{Error, IssuedCertificate, SiteAuthority, door, read};
+use super::{Error, IssuedCertificate, SiteAuthority, keyless, read};
 use crate::edge::EdgeName;
 use crate::secret::{Secret, SiteKey};
 
@@ -53,13 +53,7 @@ impl SiteAuthority {
 
     /// Returns the name of the file, without its ending, of the certificate that this process has without the authority's key.
     pub(super) fn own_certificate(&self) -> &'static str {
-        if self.is_edge() {
-            "edge"
-        } else if self.is_door() {
-            door::NAME
-        } else {
-            "service"
-        }
+        if self.is_edge() { "edge" } else { keyless::name(&self.folder).unwrap_or("service") }
     }
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::{Error, SiteAuthority, door, edge, file, remove, write};
+use super::{Error, SiteAuthority, edge, file, keyless, remove, write};
 use crate::secret::{KEY_BYTES, SiteKey};
 use crate::site_keys::SiteKeys;
 
@@ -35,7 +35,7 @@ pub(super) struct StoredKeys {
 }
 
 impl StoredKeys {
-    /// Returns the keys of an edge or a door.
+    /// Returns the keys of an edge, a door or a builder.
     pub(super) fn new(current: SiteKey, old: Option<SiteKey>) -> Self {
         Self { current, next: None, old }
     }
@@ -45,8 +45,8 @@ impl StoredKeys {
         if edge::is_edge(folder) {
             return edge::read_keys(folder);
         }
-        if door::is_door(folder) {
-            return door::read_keys(folder);
+        if let Some(name) = keyless::name(folder) {
+            return keyless::read_keys(folder, name);
         }
         let key = |name: &str| -> Result<Option<SiteKey>, Error> {
             let path = folder.join(name);

@@ -53,7 +53,7 @@ fn remedy(certificate: &str) -> &'static str {
         "gateway" => "replace the files of --gateway-certificate",
         "boot_https" => "replace the files of --boot-https-certificate, and start the server again",
         _ => {
-            "copy service.pem and its key from a process with ca-key.pem, or issue the edge or door again"
+            "copy service.pem and its key from a process with ca-key.pem, or issue the edge, door or builder again"
         }
     }
 }

@@ -73,8 +73,8 @@ const BUILDER_NAME: &str = "server";
 pub struct Images {
     /// Settings of the service.
     pub service: Settings,
-    /// Settings of the builder; none on a site without an object store.
-    pub builder: Option<builder::Settings>,
+    /// Settings of the builder.
+    pub builder: builder::Settings,
     /// True if this process builds images.
     pub builds: bool,
     /// Cache of images of another process; none if it is not wanted.
@@ -100,7 +100,6 @@ impl ImagesSection {
         let scratch = self.scratch.unwrap_or_else(|| files.join("scratch"));
         let builder =
             builder::Settings { downloads, ..builder::Settings::new(BUILDER_NAME, scratch) };
-        let builder = content.is_some().then_some(builder);
         let bytes = max_gib * GIB;
         let service = Settings {
             content,
@@ -224,7 +223,7 @@ mod tests {
                 (bucket.url.as_str(), bucket.region.as_str()),
                 ("https://s3.example/", "eu-1")
             );
-            assert_eq!(images.builder.unwrap().scratch, Path::new("/data/images/scratch"));
+            assert_eq!(images.builder.scratch, Path::new("/data/images/scratch"));
         }
         for (wrong, problem) in [
             (ImagesSection { directory: Some("/srv".into()), ..with_bucket() }, "directory"),

@@ -29,6 +29,8 @@ pub enum Service {
     Identity,
     /// Disk images.
     Image,
+    /// Conversion of disk images.
+    Builder,
     /// Instances on the hardware.
     Instance,
     /// Workflows on the hardware.
@@ -60,16 +62,31 @@ impl Service {
     ];
 
     /// The services that a site can be without.
-    const OPTIONAL: [Self; 5] =
-        [Self::Image, Self::Node, Self::Netboot, Self::Metadata, Self::Gateway];
+    const OPTIONAL: [Self; 6] =
+        [Self::Image, Self::Builder, Self::Node, Self::Netboot, Self::Metadata, Self::Gateway];
+    /// The services whose calls are made with a role of their own.
+    const WITH_OWN_ROLE: [Self; 2] = [Self::Gateway, Self::Builder];
 
     /// Returns the services that this one always calls, as the contract says. Those of
     /// [`OPTIONAL`](Self::OPTIONAL) are called, too, if they are here or their addresses are
     /// configured.
     fn calls(self) -> impl Iterator<Item = Self> {
         let all = Self::value_variants().iter().copied();
-        let always = all.filter(|called| !Self::OPTIONAL.contains(called));
-        always.filter(move |called| *called != self && self.may_call(*called))
+        all.filter(move |called| *called != self && self.always_calls(*called))
+    }
+
+    /// True if this service calls `called` on every site. The contract names the calls of the builder
+    /// by its role.
+    fn always_calls(self, called: Self) -> bool {
+        if self == Self::Builder {
+            return matches!(called, Self::Image | Self::Identity);
+        }
+        !Self::OPTIONAL.contains(&called) && self.may_call(called)
+    }
+
+    /// True if the service makes its calls with a role of its own.
+    pub fn has_own_role(self) -> bool {
+        Self::WITH_OWN_ROLE.contains(&self)
     }
 
     /// Returns the services that a site can be without, and that this one calls at the unnamed peers:
@@ -174,7 +191,7 @@ impl Split {
                 None => &mut others,
                 Some(service) => {
                     anyhow::ensure!(
-                        service != Service::Gateway,
+                        !service.has_own_role(),
                         "peers names {service}, which no service calls"
                     );
                     split.peers.entry(service).or_default()
@@ -246,6 +263,17 @@ impl Split {
         self.served().all(|service| service == Service::Gateway)
     }
 
+    /// True if the builder is all that this process serves.
+    pub fn is_builder_only(&self) -> bool {
+        self.served().all(|service| service == Service::Builder)
+    }
+
+    /// Returns the first service of this process if all of them have a role of their own: the process
+    /// has no certificate of the role service.
+    pub fn own_role(&self) -> Option<Service> {
+        self.served().all(Service::has_own_role).then(|| self.served().next()).flatten()
+    }
+
     /// Returns the addresses of `service`, of which the first that answers is called; none if it is not called from here, or is
     /// served here.
     pub fn peers(&self, service: Service) -> &[Uri] {
@@ -290,12 +318,13 @@ mod tests {
     #[test]
     fn the_contract_says_which_services_one_calls() {
         use Service::{Address, Hardware, Identity, Instance, Power, Workflow};
-        let expected: [(Service, &[Service]); 5] = [
+        let expected: [(Service, &[Service]); 6] = [
             (Address, &[Hardware, Identity, Instance]),
             (Identity, &[Address, Hardware, Instance, Workflow, Power]),
             (Service::Netboot, &[Address, Hardware, Identity, Instance, Workflow]),
             (Service::Metadata, &[Hardware, Identity, Instance]),
             (Service::Gateway, &[Address, Hardware, Identity, Instance, Workflow, Power]),
+            (Service::Builder, &[Identity, Service::Image]),
         ];
         for (service, called) in expected {
             assert_eq!(service.calls().collect::<Vec<_>>(), called, "{service}");

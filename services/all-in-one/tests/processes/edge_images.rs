@@ -16,7 +16,7 @@ const STRANGER: &str = "198.51.100.99";
 /// The Ethernet address of a machine without a record.
 const THIEF: &str = "52:54:00:00:00:99";
 /// The services of the control plane.
-const CONTROL: &str = "address,hardware,identity,image,instance,power,workflow";
+const CONTROL: &str = "address,builder,hardware,identity,image,instance,power,workflow";
 /// Size of the disk: its content has no repetitions, and fills two ranges of the cache.
 const DISK_BYTES: usize = 24 << 20;
 

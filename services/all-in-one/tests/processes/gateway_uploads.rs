@@ -166,7 +166,7 @@ async fn a_client_with_a_key_uploads_an_image_of_its_tenant_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_breaks_off_goes_on_where_it_was() {
-    let services = format!("{WITHOUT_IMAGES},image");
+    let services = format!("{WITHOUT_IMAGES},image,builder");
     for site in [Site::in_one_process().await, Site::with_door(&services).await] {
         let mut images = site.site.images(None).await;
         let image = create(&mut images, "disk", upload("disk.raw"), "").await;

@@ -7,6 +7,7 @@ mod air_gap;
 mod authority;
 mod backup;
 mod boots;
+mod builder_alone;
 mod certificate_end;
 mod docs;
 mod door;

@@ -37,12 +37,13 @@ pub struct IssueOptions {
     /// Certify the key of this certificate request (PKCS#10, PEM or DER) [default: a new key]
     #[arg(long, value_name = "FILE", requires = "out")]
     csr: Option<PathBuf>,
-    /// Let the edge or the door be called at these host names and addresses, at most 16; other processes believe that it is the server with
-    /// these names
+    /// Let the edge, door or builder be called at these host names and addresses, at most 16; other processes believe that it is the server
+    /// with these names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     server_name: Vec<String>,
     /// Write PREFIX.pem, PREFIX-key.pem and PREFIX-ca.pem; for an edge its directory of secrets, which is secrets in its data
-    /// directory, with ca.pem, edge.pem, edge-key.pem and edge.key; for a door the same with ca.pem, door.pem and door-key.pem
+    /// directory, with ca.pem, edge.pem, edge-key.pem and edge.key; for a door the same with ca.pem, door.pem and door-key.pem, and for a
+    /// builder with ca.pem, builder.pem and builder-key.pem
     /// [default: print a bundle, one file for `tinwright context add NAME --bundle FILE`]
     #[arg(long, value_name = "PREFIX")]
     out: Option<PathBuf>,
@@ -58,8 +59,8 @@ pub(super) async fn run(
         return into_files(options, &place, io).await;
     }
     anyhow::ensure!(
-        !matches!(options.role, Role::Edge | Role::Door),
-        "the secrets of an edge and of a door are a directory: give --out DIR"
+        directory_file(options.role).is_none(),
+        "the secrets of an edge, a door and a builder are a directory: give --out DIR"
     );
     let (request, key) = authority::request_certificate()?;
     let issued = issue(options, request, io).await?;
@@ -121,6 +122,16 @@ async fn into_files(options: IssueOptions, place: &Path, io: &mut Io<'_>) -> any
     print(&[required(issued.certificate)?], true, &Format::Table.into(), io).await
 }
 
+/// Returns the beginning of the names of the files if the secrets of `role` are a directory: those of a process.
+fn directory_file(role: Role) -> Option<&'static str> {
+    match role {
+        Role::Edge => Some("edge"),
+        Role::Door => Some("door"),
+        Role::Builder => Some("builder"),
+        Role::Viewer | Role::Operator | Role::Admin => None,
+    }
+}
+
 /// The files of a certificate.
 #[derive(Debug)]
 struct FileNames {
@@ -139,17 +150,16 @@ struct NewFiles {
 }
 
 impl NewFiles {
-    /// Returns the names of the files for a certificate of `role`. For an edge and a door the directory `place` is created, if it is
-    /// missing.
+    /// Returns the names of the files for a certificate of `role`. For the secrets of a process the directory `place` is created, if it
+    /// is missing.
     fn names(&mut self, role: Role, place: &Path) -> anyhow::Result<FileNames> {
-        let is_directory = matches!(role, Role::Edge | Role::Door);
-        if is_directory && !place.exists() {
+        let file = directory_file(role);
+        if file.is_some() && !place.exists() {
             let created = DirBuilder::new().recursive(true).mode(0o700).create(place);
             created.with_context(|| format!("creating {}", place.display()))?;
             self.directory = Some(place.to_owned());
         }
-        let name = if role == Role::Edge { "edge" } else { "door" };
-        let prefix = if is_directory { place.join(name) } else { place.to_owned() };
+        let prefix = file.map_or_else(|| place.to_owned(), |name| place.join(name));
         let with = |end: &str| {
             let mut path = prefix.clone().into_os_string();
             path.push(end);
@@ -158,7 +168,7 @@ impl NewFiles {
         Ok(FileNames {
             certificate: with(".pem"),
             key: with("-key.pem"),
-            authority: if is_directory { place.join("ca.pem") } else { with("-ca.pem") },
+            authority: if file.is_some() { place.join("ca.pem") } else { with("-ca.pem") },
             edge: (role == Role::Edge).then(|| place.join("edge.key")),
         })
     }

@@ -201,7 +201,7 @@ async fn without_files_a_bundle_is_printed() {
     assert!(bundle["key"].as_str().unwrap().starts_with("-----BEGIN PRIVATE KEY-----"));
     assert!(bundle.get("servers").is_none(), "others do not reach it on the loopback: {out}");
     let (out, result) = tinwright("identity issue --role edge", server()).await;
-    let wanted = "the secrets of an edge and of a door are a directory: give --out DIR";
+    let wanted = "the secrets of an edge, a door and a builder are a directory: give --out DIR";
     assert_eq!((out.as_str(), result), ("", Err(wanted.into())));
 }
 

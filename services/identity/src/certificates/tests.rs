@@ -167,7 +167,7 @@ async fn an_edge_gets_a_key_of_its_own_and_no_other_role_gets_one() {
 async fn wrong_names_of_an_edge_are_refused() {
     let Fixture { _folder, certificates, .. } = fixture().await;
     for (request, names, why) in [
-        (anna(), vec!["x.lab"], "are for the roles edge and door only"),
+        (anna(), vec!["x.lab"], "are for the roles edge, door and builder only"),
         (rack_7(), vec![""], "is neither a host name nor an address"),
         (rack_7(), vec!["a b"], "is neither a host name nor an address"),
         (rack_7(), vec!["x"; 17], "are over 16"),

@@ -18,12 +18,15 @@ tinwright context remove lab
 serial=$(tinwright identity list -o json | grep -o '"serial": "[0-9a-f]*"' | head -n 1 | cut -d '"' -f 4)
 block docs/operations.md 'Certificates and roles (3)' "s/48a2[0-9a-f]*/$serial/"
 block docs/security.md Doors
+block docs/processes.md 'A builder on its own'
 block docs/security.md Edges
 etcd --data-dir "$SCRATCH/etcd" 2> /dev/null &
 export ETCDCTL_API=3
 timeout 60 bash -c 'until etcdctl endpoint health; do sleep 0.1; done' 2> /dev/null
 block docs/security.md 'Edges (2)' 's/user add rack-7/& --no-password/'
 rm -r gateway
+mkdir -p /root/builder
+mv builder/secrets /root/builder/
 stop_server
 
 # The door is another computer in the document: here, the same ports are free only if the server does not use them.
@@ -41,3 +44,8 @@ mkdir /root/metadata
 cp -r /root/lab /root/metadata/secrets
 export TINWRIGHT_METRICS_LISTEN=127.0.0.1:9466 TINWRIGHT_DATA=/root/metadata TINWRIGHT_GATEWAY_LISTEN=none
 block docs/processes.md 'Services on their own'
+
+# And another one.
+ip address add 192.0.2.3/24 dev eth1
+export TINWRIGHT_METRICS_LISTEN=127.0.0.1:9467 TINWRIGHT_DATA=/root/builder
+block docs/processes.md 'A builder on its own (2)'
