@@ -192,7 +192,10 @@ impl Default for Layers {
 
 impl fmt::Display for Confinement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limits = if self.cgroup { "cgroup" } else { "rlimits" };
+        let limits = match self.cgroup {
+            true => "cgroup",
+            false => "rlimits, because no cgroup is delegated",
+        };
         let landlock = match self.landlock {
             LandlockState::Full => "full",
             LandlockState::Partial => "partial",

@@ -5,7 +5,7 @@
 //! - `services`: one table of the services that own records. `hosted`: these services without their types. `edges`: the services for machines. `gateway`: the doors for clients.
 //! - `events`: the events of these services, and the calls that lead to them.
 //! - `overdue`: alarms for objects that stay in a state for too long.
-//! - `builder_name`: the name of a builder in leases.
+//! - `builder_name`: the name of a builder in leases. `sandbox_state`: readiness says how the builder's sandbox is limited.
 //! - `endpoints`: the channels to services, here or at a peer. `feed_cache`: the records of other processes on disk.
 //! - `site_identity`: the check that a store belongs to this site. `migrations`: from the layouts of older programs to this one's.
 //!   `secrets`: the site's, opened or created. `sealing`: the secret fields of records are stored encrypted. `site_keys`: the key for that is replaced while the process runs.
@@ -35,6 +35,7 @@ pub mod open_files;
 mod overdue;
 mod reflection;
 mod restored;
+mod sandbox_state;
 mod sealing;
 mod secrets;
 mod services;
@@ -195,7 +196,7 @@ impl Server {
         let app = services.app(health_service, edge_apis, &vitals, &refusals, &revocations);
         let _local_services = local.start(app.clone());
         services.start(&refusals, &mut inner);
-        start_builder(&config, &endpoints, &mut edges)?;
+        start_builder(&config, &endpoints, &vitals, &mut edges)?;
         start_on_store(&config, store.as_ref(), &vitals, &mut inner);
         follow_records(&services, &names, &vitals, &mut inner);
         let (cache, cache_store) = cache.unzip();
@@ -283,7 +284,12 @@ fn image_cache(config: &Config) -> Option<ImageCache> {
 }
 
 /// Starts the builder, if images are built here. It ends before the services that it calls.
-fn start_builder(config: &Config, endpoints: &Endpoints, edges: &mut Tier) -> anyhow::Result<()> {
+fn start_builder(
+    config: &Config,
+    endpoints: &Endpoints,
+    vitals: &Diagnostics,
+    edges: &mut Tier,
+) -> anyhow::Result<()> {
     let Images { builder: mut settings, builds, service, .. } = config.images.clone();
     let has_images = config.split.serves(Service::Image);
     let has_work = !has_images || service.content.is_some();
@@ -293,6 +299,7 @@ fn start_builder(config: &Config, endpoints: &Endpoints, edges: &mut Tier) -> an
     if !has_images || matches!(config.store, Storage::Etcd(_)) {
         settings.holder = format!("{}-{}", settings.holder, builder_name::of(&settings.scratch)?);
     }
+    sandbox_state::start(vitals, edges);
     let channel = endpoints.channel(Service::Builder, Service::Image);
     edges.spawn(builder::run(channel, settings, edges.stop.clone()));
     Ok(())

@@ -1,6 +1,7 @@
 //! A builder in a process of its own, with the certificate of a builder only.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::edge::client_output;
 use super::images::{Site, create, disk, settled, sha256, upload};
-use super::process::{Place, Process, arguments, soon};
+use super::process::{Place, Process, arguments, get, soon};
 
 /// The services of the control plane, which has no builder.
 const CONTROL: &str = "address,hardware,identity,instance,power,workflow";
@@ -106,6 +107,20 @@ fn attempts(builder: &Place) -> Vec<String> {
     directories.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
+/// Waits until readiness of `process` has a line that begins with `beginning`. Returns the line.
+async fn readiness_line(process: &Process, beginning: &str) -> String {
+    soon(async {
+        loop {
+            let text = get(process.place.vitals, "/readyz").await.expect("it stays ready");
+            match text.lines().find(|line| line.starts_with(beginning)) {
+                Some(line) => return line.to_owned(),
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    })
+    .await
+}
+
 fn check_ready(image: &pb::Image, builder: &Process) {
     let why = || format!("{}{}", image.state_reason, builder.log());
     assert_eq!(image.state(), pb::ImageState::Ready, "{}", why());
@@ -167,4 +182,53 @@ async fn the_secrets_of_a_builder_are_for_a_builder_only() {
     assert!(why.contains("has the secrets of a builder, which serves builder only"), "{why}");
     let why = Place::new().refused(&arguments(&["--only", "builder", "--peers", &peers])).await;
     assert!(why.contains("--role builder for a builder"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_says_how_the_sandbox_is_limited() {
+    assert!(rustix::process::geteuid().is_root(), "cgroups are root's: run tests as root");
+    let server = Place::new().start(&[]).await;
+    let line = readiness_line(&server, "sandbox of the builder: ").await;
+    assert!(line.contains("memory and processes: cgroup, "), "{line}");
+    assert!(line.contains("user: unprivileged id"), "{line}");
+
+    let without = Place::new().start(&arguments(&["--only", CONTROL])).await;
+    let text = get(without.place.vitals, "/readyz").await.unwrap();
+    assert!(!text.contains("sandbox"), "it has no builder: {text}");
+}
+
+/// Returns a place whose process begins with the commands `before`, in a user namespace of its own.
+fn in_user_namespace(before: &str) -> Place {
+    let place = Place::new();
+    let script = place.path("program");
+    let program = env!("CARGO_BIN_EXE_tinwright");
+    let inner = format!("set -e; {before}; exec \"$0\" \"$@\"");
+    let text = format!(
+        "#!/bin/sh\nexec unshare --user --map-root-user --mount sh -c '{inner}' {program} \"$@\"\n"
+    );
+    write_program(&script, &text);
+    place.with_program(script)
+}
+
+fn write_program(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_user_namespaces_is_named_by_readiness_and_builds_nothing() {
+    let place = in_user_namespace("echo 0 > /proc/sys/user/max_user_namespaces");
+    let server = place.start(&[]).await;
+    let line = readiness_line(&server, "no image is built: ").await;
+    assert!(line.contains("/proc/sys/user/max_user_namespaces is 0"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_delegated_cgroup_readiness_names_rlimits() {
+    // An empty file system in the place of the cgroups, which only this process sees.
+    let place = in_user_namespace("mount -t tmpfs none /sys/fs/cgroup");
+    let server = place.start(&[]).await;
+    let line = readiness_line(&server, "sandbox of the builder: ").await;
+    assert!(line.contains("rlimits, because no cgroup is delegated"), "{line}");
 }
