@@ -88,7 +88,9 @@ impl Part {
                 "node",
                 "provision",
             ],
-            Self::Upgrade => &["processes::recorded", "processes::rolling"],
+            Self::Upgrade => {
+                &["processes::recorded", "processes::rolling", "processes::upgrade_images"]
+            }
             Self::Package => &["package"],
             Self::Nodes => &["program"],
             Self::Imports => &["processes::image_kills"],

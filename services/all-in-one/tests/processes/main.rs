@@ -65,3 +65,4 @@ mod strangers;
 #[cfg(target_arch = "x86_64")]
 #[path = "../../../node-agent/tests/program/tracer.rs"]
 mod tracer;
+mod upgrade_images;
