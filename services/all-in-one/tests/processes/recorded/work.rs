@@ -161,10 +161,13 @@ impl Site<'_> {
         }
         self.installer("active", "installed").await.finish_all(self).await;
         self.until_state("active", "STATE_ACTIVE").await;
-        let failing = self.installer("failed", "failing").await;
-        let lease = failing.begin(self).await;
-        failing.finish(self, lease, "ACTION_STATE_FAILED").await;
-        self.until_state("failed", "STATE_FAILED").await;
+        // A deleted instance whose machine was never booted needs no clean-up.
+        for (instance, machine) in [("failed", "failing"), ("deprovisioning", "leaving")] {
+            let failing = self.installer(instance, machine).await;
+            let lease = failing.begin(self).await;
+            failing.finish(self, lease, "ACTION_STATE_FAILED").await;
+            self.until_state(instance, "STATE_FAILED").await;
+        }
         self.installer("provisioning", "installing").await.begin(self).await;
         let deleted = json!({"id": self.id("deprovisioning")});
         self.call("InstanceService/DeleteInstance", deleted).await;
