@@ -150,6 +150,7 @@ async fn a_builder_with_its_own_certificate_builds_and_goes_on_after_a_kill() {
     let builder = builder.start(&flags).await;
     check_ready(&settled(&mut images, &imported.id).await, &builder);
     assert!(server.requests.load(Ordering::Relaxed) > 1);
+    assert!(builder.log().contains("scratch of an earlier build removed"), "{}", builder.log());
     soon(async {
         while !attempts(&builder.place).is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
