@@ -44,6 +44,8 @@ pub(crate) enum Part {
     Bmcs,
     /// Ten minutes of fuzzing for each codec
     Fuzz,
+    /// The attacks of the sandbox, on a virtual machine with control groups of version 2
+    Sandbox,
     /// Five runs of the rack's restarts with two machines, each with another seed
     Restarts,
     /// The lab in containers, whose machine is installed and erased
@@ -96,6 +98,7 @@ impl Part {
             Self::Imports => &["processes::image_kills"],
             Self::Images => &["actions"],
             Self::Bmcs => &["bmc"],
+            Self::Sandbox => &["isolation"],
             Self::Restarts => &["restarts"],
             Self::Fuzz | Self::Lab => &[],
         }
@@ -109,7 +112,8 @@ impl Part {
             | Self::Nodes
             | Self::Imports
             | Self::Images
-            | Self::Bmcs => self.run_ignored(),
+            | Self::Bmcs
+            | Self::Sandbox => self.run_ignored(),
             Self::Journeys => {
                 setup::long_packages()?;
                 self.run_ignored()

@@ -28,7 +28,11 @@ fn the_check_names_the_protection() {
     let (root, _) = Scene::new(ROOT, "", "").check();
     let (ordinary, _) = Scene::new(ORDINARY, "", "").check();
     assert!(root.contains("user: unprivileged id"), "{root}");
-    assert!(ordinary.contains("rlimits") && ordinary.contains("caller's id"), "{ordinary}");
+    assert!(ordinary.contains("caller's id"), "{ordinary}");
+    for (caller, text) in [(ROOT, root), (ORDINARY, ordinary)] {
+        assert_eq!(text.contains("processes: cgroup"), caller.has_cgroup(), "{text}");
+        assert_eq!(text.contains("processes: rlimits"), !caller.has_cgroup(), "{text}");
+    }
 }
 
 #[test]

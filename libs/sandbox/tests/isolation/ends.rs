@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sandbox::Layers;
 
-use crate::scene::{CALLERS, ROOT, Running, Scene, cgroups, descendants, is_alive, wait_for};
+use crate::scene::{CALLERS, Running, Scene, cgroups, descendants, is_alive, wait_for};
 
 #[test]
 fn a_failure_has_its_text_and_a_panic_its_log() {
@@ -28,7 +28,7 @@ fn an_unknown_job_and_a_missing_directory_are_invalid() {
 }
 
 /// Starts a job that sleeps, and waits until it does.
-fn start_sleeping(scene: &Scene) -> Running {
+pub(crate) fn start_sleeping(scene: &Scene) -> Running {
     let mut running = scene.start();
     assert_eq!(running.line(), "progress 1");
     running
@@ -42,7 +42,7 @@ fn a_killed_program_leaves_no_process_no_cgroup_and_no_mount() {
         let processes = descendants(running.id());
         assert_eq!(processes.len(), 3);
         let keeper = processes[0].0;
-        assert_eq!(cgroups(keeper).is_empty(), caller != ROOT);
+        assert_eq!(cgroups(keeper).is_empty(), !caller.has_cgroup());
         running.kill();
         wait_for("processes are left", || !processes.iter().any(is_alive));
         assert_eq!(cgroups(keeper), Vec::<PathBuf>::new());

@@ -1,10 +1,13 @@
 //! Attempts to use up the host.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sandbox::Layers;
 
-use crate::scene::{CALLERS, Caller, ORDINARY, ROOT, Scene};
+use crate::ends::start_sleeping;
+use crate::scene::{CALLERS, Caller, ORDINARY, ROOT, Scene, cgroups, descendants};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -17,6 +20,61 @@ fn error(scene: Scene) -> String {
 fn groups() -> [(Caller, Layers); 3] {
     let without = Layers { cgroup: false, ..Layers::default() };
     [(ROOT, Layers::default()), (ROOT, without), (ORDINARY, Layers::default())]
+}
+
+/// The limits of a job's memory and processes, as a cgroup has them, and as rlimits.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    cgroup: [Option<u64>; 2],
+    rlimits: [Option<u64>; 2],
+}
+
+impl Found {
+    /// Reads the limits of the process `job`, whose cgroup `keeper` created.
+    fn of(keeper: u32, job: u32) -> Self {
+        let groups = cgroups(keeper);
+        let is_member = |group: &&PathBuf| {
+            let members = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+            members.lines().any(|id| id == job.to_string())
+        };
+        let read = |names: &[&str]| {
+            let files = groups.iter().filter(is_member);
+            let mut files = files.flat_map(|group| names.iter().map(move |name| group.join(name)));
+            files.find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())
+        };
+        let rlimits = fs::read_to_string(format!("/proc/{job}/limits")).unwrap();
+        let rlimit = |name: &str| {
+            let line = rlimits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().ok()
+        };
+        Self {
+            cgroup: [read(&["memory.max", "memory.limit_in_bytes"]), read(&["pids.max"])],
+            rlimits: [rlimit("Max address space"), rlimit("Max processes")],
+        }
+    }
+}
+
+#[test]
+fn memory_and_processes_are_limited_by_a_cgroup_where_the_caller_may_create_one() {
+    let expected = [Some(64 * MIB), Some(20)];
+    for (caller, layers) in groups() {
+        let scene = Scene::new(caller, "sleep", "").with_layers(layers);
+        let scene = scene.with_limits(|limits| {
+            (limits.memory_bytes, limits.processes) = (64 * MIB, 20);
+        });
+        let running = start_sleeping(&scene);
+        let [(keeper, _), _, (job, _)] = descendants(running.id()).try_into().unwrap();
+        let found = Found::of(keeper, job);
+        if layers.cgroup && caller.has_cgroup() {
+            assert_eq!(found.cgroup, expected, "{caller:?}");
+            assert!(
+                found.rlimits.iter().zip(expected).all(|(it, limit)| *it != limit),
+                "{found:?}"
+            );
+        } else {
+            assert_eq!(found, Found { cgroup: [None; 2], rlimits: expected }, "{caller:?}");
+        }
+    }
 }
 
 #[test]

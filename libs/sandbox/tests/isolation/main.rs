@@ -8,4 +8,5 @@ mod contained;
 mod ends;
 mod layers;
 mod limits;
+mod machine;
 mod scene;

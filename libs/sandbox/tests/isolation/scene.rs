@@ -16,6 +16,8 @@ pub(crate) const ORDINARY: Caller = Caller(Some(12345));
 /// Root. Its jobs run as the user `nobody`.
 pub(crate) const ROOT: Caller = Caller(None);
 pub(crate) const CALLERS: [Caller; 2] = [ROOT, ORDINARY];
+/// Environment variable that is set if these tests run in a group that is delegated to [`ORDINARY`].
+const DELEGATED: &str = "SANDBOX_DELEGATED";
 /// Timeout of a test that waits for a condition.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -27,6 +29,12 @@ impl Caller {
     /// Returns the user of the host that jobs run as.
     pub(crate) fn job_user(self) -> u32 {
         self.0.unwrap_or(65534)
+    }
+
+    /// True if the caller may create a cgroup with limits: root, or the ordinary user where a group
+    /// is delegated to it.
+    pub(crate) fn has_cgroup(self) -> bool {
+        self == ROOT || std::env::var_os(DELEGATED).is_some()
     }
 
     fn command(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
@@ -247,10 +255,8 @@ fn status(id: u32) -> Option<Vec<String>> {
 
 /// Returns the cgroups of sandboxes that `keeper` created.
 pub(crate) fn cgroups(keeper: u32) -> Vec<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let is_cgroup = |line: &&str| line.contains(" - cgroup");
-    let mounts = table.lines().filter(is_cgroup).filter_map(|line| line.split(' ').nth(4));
-    let groups = mounts.flat_map(|mount| fs::read_dir(Path::new(mount).join("tinwright-sandbox")));
+    let parents = mounts_of_cgroups().into_iter().chain(delegated());
+    let groups = parents.flat_map(|parent| fs::read_dir(parent.join("tinwright-sandbox")));
     let paths = groups.flatten().filter_map(Result::ok).map(|entry| entry.path());
     let prefix = format!("{keeper}-");
     paths
@@ -258,6 +264,21 @@ pub(crate) fn cgroups(keeper: u32) -> Vec<PathBuf> {
             path.file_name().is_some_and(|name| text(name.as_encoded_bytes()).starts_with(&prefix))
         })
         .collect()
+}
+
+fn mounts_of_cgroups() -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_cgroup = |line: &&str| line.contains(" - cgroup");
+    let mounts = table.lines().filter(is_cgroup).filter_map(|line| line.split(' ').nth(4));
+    mounts.map(PathBuf::from).collect()
+}
+
+/// Returns the group that is delegated to the ordinary user. These tests run in one below it.
+fn delegated() -> Option<PathBuf> {
+    std::env::var_os(DELEGATED)?;
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = Path::new("/sys/fs/cgroup").join(own.trim().strip_prefix("0::/").unwrap());
+    own.parent().map(Path::to_owned)
 }
 
 /// Creates a file of `megabytes` MiB in which each byte has a value that is not zero.
