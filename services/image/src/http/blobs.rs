@@ -45,7 +45,7 @@ pub(super) async fn write(
     response::to_the_end(async move {
         let mut body = response::RequestBody::new(request.into_body(), version);
         let outcome = match is_digest(&digest) {
-            true => doors.content.blobs.write(&digest, body.take(), MAX_BLOB_BYTES).await,
+            true => doors.content.blobs.write(&digest, body.parts(), MAX_BLOB_BYTES).await,
             false => Err(Error::BlobMissing(digest)),
         };
         body.answer(outcome.map(|()| StatusCode::NO_CONTENT)).await

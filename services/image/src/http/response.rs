@@ -5,8 +5,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::{StatusCode, Version, header};
+use http_body_util::BodyExt as _;
 use runtime::unread_body;
 use store::{records, serving};
 use tonic::Status;
@@ -70,34 +72,31 @@ pub(super) async fn to_the_end(work: impl Future<Output = Response> + Send + 'st
 
 /// The body of a request.
 pub(super) struct RequestBody {
-    body: Option<Body>,
+    body: Body,
     version: Version,
 }
 
 impl RequestBody {
     pub(super) fn new(body: Body, version: Version) -> Self {
-        Self { body: Some(body), version }
+        Self { body, version }
     }
 
-    /// Takes the parts of the body. A client that sends nothing for a minute is given up.
-    pub(super) fn take(
-        &mut self,
-    ) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + use<> {
-        let body = self.body.take().unwrap_or_default().into_data_stream();
-        stream::unfold(Box::pin(body), |mut body| async move {
-            let next = tokio::time::timeout(IDLE_TIMEOUT, body.next()).await;
-            let late = || axum::Error::new("nothing arrived for a minute");
-            let next = next.unwrap_or_else(|_| Some(Err(late())))?;
-            Some((next, body))
-        })
-        .map_err(Error::Interrupted)
-        .boxed()
+    /// Reads the parts of the body. A client that sends nothing for a minute is given up. What is not
+    /// read is left for [`Self::answer`].
+    pub(super) fn parts(&mut self) -> BoxStream<'_, Result<Bytes, Error>> {
+        let parts = stream::unfold(&mut self.body, |body| async move {
+            let next = tokio::time::timeout(IDLE_TIMEOUT, body.frame()).await;
+            let late = || Err(axum::Error::new("nothing arrived for a minute"));
+            let next = next.unwrap_or_else(|_| Some(late()))?;
+            Some((next.map(|frame| frame.into_data().unwrap_or_default()), body))
+        });
+        parts.map_err(Error::Interrupted).boxed()
     }
 
-    /// Answers the request with `outcome`, after a body that was not read.
+    /// Answers the request with `outcome`, after a body that was not read to its end.
     pub(super) async fn answer<T: IntoResponse>(self, outcome: Result<T, Error>) -> Response {
         let mut response = outcome.into_response();
-        unread_body::finish(self.body, self.version, &mut response).await;
+        unread_body::finish(Some(self.body), self.version, &mut response).await;
         response
     }
 }

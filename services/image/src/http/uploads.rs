@@ -77,7 +77,7 @@ impl Doors {
             let text = "Upload-Length: not declared: create the upload with POST";
             return Err(Error::precondition("IMAGE_STATE", "image", &image.id, text));
         }
-        let size = uploads.append(&image.id, offset, body.take(), max, checksum).await?;
+        let size = uploads.append(&image.id, offset, body.parts(), max, checksum).await?;
         if size == image.stored_bytes {
             imports.begin_build(&image.id).await?;
         }
@@ -100,7 +100,7 @@ impl Doors {
         if let Some(length) = length {
             imports.declare(&image.id, length, true).await?;
         }
-        let size = uploads.replace(&image.id, body.take(), *max_upload_bytes).await?;
+        let size = uploads.replace(&image.id, body.parts(), *max_upload_bytes).await?;
         if let Err(error) = imports.declare(&image.id, size, true).await {
             // The quota has no room for it.
             uploads.remove(&image.id).await?;
