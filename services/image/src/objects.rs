@@ -45,6 +45,9 @@ const PARTS_OF_LARGEST: u64 = 9000;
 /// Texts in errors of S3 servers that are full, or whose quota is used up.
 const FULL_TEXTS: [&str; 3] = ["QuotaExceeded</Code>", "StorageFull</Code>", "status code: 507"];
 
+/// Text in errors of S3 servers without the bucket.
+const NO_BUCKET_TEXT: &str = "NoSuchBucket</Code>";
+
 /// An error of the object store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -84,29 +87,39 @@ impl Error {
 
 impl From<object_store::Error> for Error {
     fn from(error: object_store::Error) -> Self {
-        if let object_store::Error::NotFound { path, .. } = error {
-            return Self::Missing(path);
+        if causes(&error).any(is_full) {
+            return Self::Full;
         }
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-        while let Some(reason) = cause {
-            if is_full(reason) {
-                return Self::Full;
-            }
-            cause = reason.source();
+        if let object_store::Error::NotFound { path, source } = &error
+            && !is_bucket_missing(&**source)
+        {
+            return Self::Missing(path.clone());
         }
         Self::Store(error)
     }
 }
 
-/// True if `reason` is the error of a full disk or of a full S3 server, which is known by its text.
-fn is_full(reason: &(dyn std::error::Error + 'static)) -> bool {
-    match reason.downcast_ref::<io::Error>() {
+/// Returns `error` and its causes.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| std::error::Error::source(*error))
+}
+
+/// True if `error` is the error of a full disk or of a full S3 server, which is known by its text.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    match error.downcast_ref::<io::Error>() {
         Some(file) => file.kind() == io::ErrorKind::StorageFull,
         None => {
-            let text = reason.to_string();
+            let text = error.to_string();
             FULL_TEXTS.iter().any(|full| text.contains(full))
         }
     }
+}
+
+/// True if an S3 server has no bucket of this name: then nothing is known of the object.
+fn is_bucket_missing(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes(error).any(|error| error.to_string().contains(NO_BUCKET_TEXT))
 }
 
 /// An object in a listing.
@@ -337,6 +350,15 @@ mod tests {
         std::mem::forget(writer); // as if the process were killed
         Objects::open(folder.path()).unwrap();
         assert_eq!(files(), 0);
+    }
+
+    #[test]
+    fn a_missing_bucket_is_no_missing_object() {
+        for (code, is_missing) in [("NoSuchKey", true), ("NoSuchBucket", false)] {
+            let source = format!("404 Not Found: <Error><Code>{code}</Code></Error>").into();
+            let error = Error::from(object_store::Error::NotFound { path: "x".into(), source });
+            assert_eq!(matches!(error, Error::Missing(_)), is_missing, "{error:?}");
+        }
     }
 
     #[test]
