@@ -93,8 +93,8 @@ const PACKAGES: &[&str] = &[
     "zip",
 ];
 
-/// Debian packages of the long tests only: a Ceph cluster.
-const LONG_PACKAGES: &[&str] = &["ceph-base", "ceph-common", "ceph-mon", "ceph-osd"];
+/// Debian packages of the long tests only: a Ceph cluster, and its S3 server.
+const LONG_PACKAGES: &[&str] = &["ceph-base", "ceph-common", "ceph-mon", "ceph-osd", "radosgw"];
 
 /// The tools from PyPI: the linter of the contract, as its project publishes it, a client of gRPC that uses reflection, and two that
 /// read OpenAPI documents, one to check them and one to check a server against them.

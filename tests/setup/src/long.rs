@@ -44,6 +44,8 @@ pub(crate) enum Part {
     Bmcs,
     /// Ten minutes of fuzzing for each codec
     Fuzz,
+    /// Content of images in a bucket of radosgw, which checks signatures
+    Radosgw,
     /// The attacks of the sandbox, on a virtual machine with control groups of version 2
     Sandbox,
     /// Five runs of the rack's restarts with two machines, each with another seed
@@ -79,7 +81,9 @@ impl Part {
     /// Returns the test binaries, or modules in them, whose ignored tests are the part.
     fn tests(self) -> &'static [&'static str] {
         match self {
-            Self::Histories => &[UNIT_TESTS, "processes::grant_storm", "processes::history"],
+            Self::Histories => {
+                &["unit tests::many", "processes::grant_storm", "processes::history"]
+            }
             Self::Openapi => &["api"],
             Self::Journeys => &[
                 "built_image",
@@ -98,6 +102,7 @@ impl Part {
             Self::Imports => &["processes::image_kills"],
             Self::Images => &["actions"],
             Self::Bmcs => &["bmc"],
+            Self::Radosgw => &["unit tests::real_server", "processes::image_radosgw"],
             Self::Sandbox => &["isolation"],
             Self::Restarts => &["restarts"],
             Self::Fuzz | Self::Lab => &[],
@@ -114,7 +119,7 @@ impl Part {
             | Self::Images
             | Self::Bmcs
             | Self::Sandbox => self.run_ignored(),
-            Self::Journeys => {
+            Self::Journeys | Self::Radosgw => {
                 setup::long_packages()?;
                 self.run_ignored()
             }

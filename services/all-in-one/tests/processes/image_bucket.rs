@@ -5,15 +5,16 @@ use std::time::Duration;
 use tinwright::image::v1::ImageState;
 
 use super::images::{Site, create, disk, settled, sha256, upload};
-use super::moto::{BUCKET, Moto, SECRET};
+use super::moto::Moto;
 use super::peer::Peer;
 use super::process::{Place, arguments, soon};
+use super::s3_bucket::SECRET;
 
 /// Bytes that the first replica receives.
 const FIRST_BYTES: usize = 1 << 20;
 
-/// Sends a request of tus with `headers` and the `body`. Returns the HTTP status.
-fn tus(site: &Site, method: &str, id: &str, headers: &[&str], body: &[u8]) -> String {
+/// Sends a request of tus with `headers` and the `body`. Returns the HTTP status, and curl's error.
+pub(super) fn tus(site: &Site, method: &str, id: &str, headers: &[&str], body: &[u8]) -> String {
     let mut command = site.curl(&format!("/uploads/{id}"));
     let common = ["Tus-Resumable: 1.0.0", "Content-Type: application/offset+octet-stream"];
     for header in common.iter().chain(headers) {
@@ -22,17 +23,19 @@ fn tus(site: &Site, method: &str, id: &str, headers: &[&str], body: &[u8]) -> St
     command.args(["--request", method, "--output", "/dev/null", "--write-out", "%{http_code}"]);
     let body = site.file("body", body);
     let output = command.arg("--data-binary").arg(format!("@{}", body.display())).output();
-    String::from_utf8(output.unwrap().stdout).unwrap()
+    let output = output.unwrap();
+    [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_to_a_bucket_is_ended_by_another_replica_when_the_first_is_killed() {
     let etcd = Peer::start().await;
     let moto = Moto::start();
+    let bucket = &moto.bucket;
     let mut over = arguments(&["--store", "etcd", "--etcd-endpoints", &etcd.url()]);
-    let url = format!("http://{}", moto.address);
-    over.extend(arguments(&["--images-s3-url", &url, "--images-s3-bucket", BUCKET]));
-    over.extend(["--images-s3-credentials".into(), moto.credentials().display().to_string()]);
+    let url = format!("http://{}", bucket.address);
+    over.extend(arguments(&["--images-s3-url", &url, "--images-s3-bucket", &bucket.name]));
+    over.extend(["--images-s3-credentials".into(), bucket.credentials().display().to_string()]);
     let first = Site::of(Place::new().start(&over).await);
     let second = Place::new().with_secrets_of(&first.server.place, &[]).start(&over).await;
     let second = Site::of(second);
@@ -53,12 +56,12 @@ async fn an_upload_to_a_bucket_is_ended_by_another_replica_when_the_first_is_kil
     assert_eq!((ready.sha256, ready.source_sha256), (sha256(&disk), sha256(&disk)));
     // The bytes of the upload are removed after the image is ready.
     let removed = async {
-        while moto.keys().iter().any(|key| !key.starts_with("blobs/")) {
+        while bucket.keys().iter().any(|key| !key.starts_with("blobs/")) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     soon(removed).await;
-    assert_eq!(moto.keys().len(), 2);
+    assert_eq!(bucket.keys().len(), 2);
 
     let first = Site::of(left.start(&over).await);
     assert_eq!(sha256(&first.blob(&ready.stored_sha256)), ready.stored_sha256);

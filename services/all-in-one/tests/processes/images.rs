@@ -170,7 +170,7 @@ pub(super) async fn settled(images: &mut ImageServiceClient<Channel>, id: &str) 
 }
 
 /// Serves `folder` over HTTP until the result is dropped.
-async fn serve(folder: &Path) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+pub(super) async fn serve(folder: &Path) -> (SocketAddr, tokio::task::JoinHandle<()>) {
     let folder = folder.to_owned();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -31,6 +31,7 @@ mod image_bucket;
 mod image_build;
 #[cfg(target_arch = "x86_64")]
 mod image_kills;
+mod image_radosgw;
 mod image_registry;
 mod images;
 mod kills;
@@ -50,6 +51,8 @@ mod outage;
 mod peer;
 mod platform_storm;
 mod process;
+#[path = "../../../image/tests/s3/radosgw.rs"]
+mod radosgw;
 mod readdress;
 mod recorded;
 mod reflection;
@@ -58,6 +61,11 @@ mod restored;
 mod revoked;
 mod rolling;
 mod rotation;
+#[path = "../../../image/tests/s3/s3_bucket.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod s3_bucket;
+#[path = "../../../image/tests/s3/gate.rs"]
+mod s3_gate;
 mod scripts;
 mod secrets;
 mod split;

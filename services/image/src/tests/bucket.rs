@@ -1,5 +1,6 @@
 //! A site with a bucket: several processes, and an S3 server that goes away.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,8 @@ use tinwright::image::v1::ImageState;
 
 use super::contract::noise;
 use super::gate::Gate;
-use super::moto::{BUCKET, Certificate, Moto, SECRET};
+use super::moto::{Certificate, Moto};
+use super::s3_bucket::{S3Bucket, SECRET};
 use super::site::{Answer, BUILDER, Site, content, digest, download, operator, stored, upload};
 use crate::blobs::hex;
 use crate::error::Error;
@@ -26,33 +28,63 @@ const RETENTION: Duration = Duration::from_hours(24);
 /// Bytes of a part of an upload, and of an object.
 const PART_BYTES: usize = 8 << 20;
 
+/// Address of the server that has the buckets, in place of moto.
+pub(super) const SERVER: &str = "IMAGE_TEST_S3";
+
 /// A bucket behind a wire.
 pub(super) struct TestBucket {
-    pub(super) moto: Moto,
+    pub(super) server: Server,
     pub(super) gate: Gate,
+}
+
+/// A bucket of its own, and its server unless that has others.
+pub(super) enum Server {
+    Moto(Moto),
+    Other(S3Bucket),
+}
+
+impl Server {
+    fn start() -> Self {
+        let Ok(address) = std::env::var(SERVER) else { return Self::Moto(Moto::start()) };
+        let name = format!("images-{}", uuid::Uuid::new_v4());
+        let bucket = S3Bucket::of(address.parse().unwrap(), &name);
+        bucket.create();
+        Self::Other(bucket)
+    }
+}
+
+impl Deref for Server {
+    type Target = S3Bucket;
+
+    fn deref(&self) -> &S3Bucket {
+        match self {
+            Self::Moto(moto) => &moto.bucket,
+            Self::Other(bucket) => bucket,
+        }
+    }
 }
 
 impl TestBucket {
     pub(super) async fn start() -> Self {
-        let moto = tokio::task::spawn_blocking(Moto::start).await.unwrap();
-        let gate = Gate::to(moto.address).await;
-        Self { moto, gate }
+        let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
+        let gate = Gate::to(server.address).await;
+        Self { server, gate }
     }
 
     /// Returns the settings of a site with it.
     pub(super) fn content(&self) -> ContentStore {
         ContentStore::S3(S3Settings {
             url: format!("http://{}", self.gate.address).parse().unwrap(),
-            bucket: BUCKET.into(),
+            bucket: self.server.name.clone(),
             region: "us-east-1".into(),
-            credentials: self.moto.credentials(),
+            credentials: self.server.credentials(),
             ca: None,
         })
     }
 }
 
 /// Stores `bytes` as a builder does.
-async fn store(site: &Site, bytes: &[u8]) -> Result<String, Error> {
+pub(super) async fn store(site: &Site, bytes: &[u8]) -> Result<String, Error> {
     let digest = hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref());
     let parts: Vec<_> = bytes.chunks(64 << 10).map(|it| Ok(Bytes::copy_from_slice(it))).collect();
     site.api.blobs.write(&digest, stream::iter(parts), u64::MAX).await.map(|()| digest)
@@ -104,7 +136,7 @@ async fn an_upload_that_one_process_began_is_ended_by_another() {
     other.store("disk").await;
     other.finish(&build, content("disk")).await.unwrap();
     assert_eq!(other.image(&image).await.state(), ImageState::Ready);
-    let left = bucket.moto.keys();
+    let left = bucket.server.keys();
     assert!(left.len() == 2 && left.iter().all(|key| key.starts_with("blobs/")), "{left:?}");
 }
 
@@ -191,7 +223,7 @@ async fn an_upload_goes_on_after_the_server_was_away() {
     append(&site, "i", PART_BYTES, &bytes[PART_BYTES..], false).await.unwrap();
     assert!(read(&site, "i").await == bytes);
     site.api.uploads.remove("i").await.unwrap();
-    assert_eq!(bucket.moto.keys(), [""; 0]);
+    assert_eq!(bucket.server.keys(), [""; 0]);
 }
 
 #[tokio::test]
@@ -209,17 +241,20 @@ async fn a_server_that_goes_away_leaves_no_content_half_stored_and_no_image_unre
     // The images stay as they are while nobody knows of their content.
     assert!(site.api.reconciler.check_damage().await.is_err());
     assert_eq!(site.image(&ready.id).await.state(), ImageState::Ready);
-    assert_eq!(bucket.moto.unfinished().len(), 1, "the parts that arrived");
+    assert_eq!(bucket.server.unfinished().len(), 1, "the parts that arrived");
     bucket.gate.mend();
+    site.store("other").await;
+    site.finish(&build, content("other")).await.unwrap();
+    assert_eq!(site.image(&id).await.state(), ImageState::Ready);
     let path = format!("/blobs/{}", ready.stored_sha256);
     let builder = || Some(runtime::Role::Builder.into());
     let found = site.send(builder(), Method::GET, &path, &[], "").await;
     assert_eq!(found.body, stored("disk"));
     site.pass(RETENTION).await;
     site.api.reconciler.collect().await.unwrap();
-    assert_eq!(bucket.moto.unfinished(), [""; 0]);
-    let left = bucket.moto.keys();
-    assert!(left.len() == 2 && left.iter().all(|key| key.starts_with("blobs/")), "{left:?}");
+    assert_eq!(bucket.server.unfinished(), [""; 0]);
+    let left = bucket.server.keys();
+    assert!(left.len() == 4 && left.iter().all(|key| key.starts_with("blobs/")), "{left:?}");
     let found = site.send(builder(), Method::GET, &path, &[], "").await;
     assert_eq!(found.body, stored("disk"));
     site.api.reconciler.check_damage().await.unwrap();
@@ -235,8 +270,8 @@ async fn content_is_stored_once_and_found_by_the_other_process() {
     let found = store(&site, &bytes).await.unwrap();
     assert_eq!(store(&other, &bytes).await.unwrap(), found);
     assert_eq!(other.put_blob(&digest("small"), "small").await.status, StatusCode::NO_CONTENT);
-    assert_eq!(bucket.moto.keys().len(), 2);
-    assert_eq!(bucket.moto.unfinished(), [""; 0]);
+    assert_eq!(bucket.server.keys().len(), 2);
+    assert_eq!(bucket.server.unfinished(), [""; 0]);
     let range = ("range", "bytes=8388600-8388615");
     let builder = Some(runtime::Role::Builder.into());
     let path = format!("/blobs/{found}");
@@ -256,9 +291,9 @@ async fn what_a_process_left_that_was_killed_is_swept() {
     let upload = uploads.require("i").await.unwrap();
     uploads.commit(uploads.to_delete(&upload)).await.unwrap();
     append(&site, "i", 0, b"new", false).await.unwrap();
-    assert_eq!(bucket.moto.keys().len(), 3);
+    assert_eq!(bucket.server.keys().len(), 3);
     site.api.reconciler.collect().await.unwrap();
-    assert_eq!(bucket.moto.keys().len(), 2);
+    assert_eq!(bucket.server.keys().len(), 2);
     for (image, bytes) in [("kept", b"abc"), ("i", b"new")] {
         assert_eq!(read(&site, image).await, bytes);
     }
@@ -275,10 +310,10 @@ async fn a_server_with_a_private_authority_is_trusted_by_the_setting_only() {
     std::fs::write(&ca, &certificate.certificate).unwrap();
     for (ca, is_trusted) in [(Some(ca), true), (None, false)] {
         let settings = S3Settings {
-            url: format!("https://{}", moto.address).parse().unwrap(),
-            bucket: BUCKET.into(),
+            url: format!("https://{}", moto.bucket.address).parse().unwrap(),
+            bucket: moto.bucket.name.clone(),
             region: "us-east-1".into(),
-            credentials: moto.credentials(),
+            credentials: moto.bucket.credentials(),
             ca,
         };
         let bucket = s3::open(&settings).unwrap();

@@ -107,7 +107,7 @@ async fn an_object_that_is_given_up_leaves_nothing() {
         writer.abort().await.unwrap();
         assert!(place.objects.list().try_collect::<Vec<_>>().await.unwrap().is_empty());
         if let Some(bucket) = &place._bucket {
-            assert_eq!(bucket.moto.unfinished(), [""; 0]);
+            assert_eq!(bucket.server.unfinished(), [""; 0]);
         }
     }
 }
@@ -174,7 +174,7 @@ async fn bytes_with_another_checksum_are_not_kept() {
         assert_eq!(append(3, b"def", b"def").await.unwrap(), 6);
         assert_eq!(place.upload("i").await, b"abcdef", "{}", place.name);
         if let Some(bucket) = &place._bucket {
-            assert_eq!(bucket.moto.keys().len(), 2, "one object for each request that counts");
+            assert_eq!(bucket.server.keys().len(), 2, "one object for each request that counts");
         }
     }
     assert!(Checksum::new("md5", Vec::new()).is_none());
@@ -203,7 +203,7 @@ async fn a_removed_upload_is_not_listed_and_leaves_nothing() {
         assert_eq!(place.upload("i").await, b"de", "{name}");
         assert_eq!(place.upload("j").await, b"abc", "{name}");
         if let Some(bucket) = &place._bucket {
-            assert_eq!(bucket.moto.keys().len(), 2);
+            assert_eq!(bucket.server.keys().len(), 2);
         }
     }
 }
