@@ -78,6 +78,7 @@ const PACKAGES: &[&str] = &[
     "open-iscsi",
     "openipmi",
     "prometheus",
+    "python3-tuspy",
     "qemu-utils",
     "skopeo",
     "squashfs-tools",

@@ -21,29 +21,31 @@ const CONTROL: &str = "address,hardware,identity,instance,power,workflow";
 /// Bytes of the disk that the server sends before it stalls.
 const BEGIN_BYTES: usize = 1 << 20;
 
-/// A control plane, the images in a process of their own, and the place and flags of a builder.
-struct Split {
-    control: Process,
-    images: Site,
-    builder: Place,
-    flags: Vec<String>,
+/// A control plane, the images in a process of their own with its flags, and the place and flags of a builder.
+pub(super) struct Split {
+    pub(super) control: Process,
+    pub(super) images: Site,
+    pub(super) image_flags: Vec<String>,
+    pub(super) builder: Place,
+    pub(super) flags: Vec<String>,
 }
 
 impl Split {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (control, image) = (Place::new(), Place::new());
         let (to_control, to_image) =
             (format!("https://{}", control.grpc), format!("image=https://{}", image.grpc));
         let control = control.start(&arguments(&["--only", CONTROL, "--peers", &to_image])).await;
         let image = image.with_secrets_of(&control.place, &[]);
-        let image = image.start(&arguments(&["--only", "image", "--peers", &to_control])).await;
+        let image_flags = arguments(&["--only", "image", "--peers", &to_control]);
+        let image = image.start(&image_flags).await;
         let builder = Place::new();
         issue(&control, &builder);
         let peers = format!("{to_control},{to_image}");
         let flags = ["--only", "builder", "--peers", &peers];
         let flags = [&flags[..], &["--images-allow-networks", "127.0.0.0/8"]].concat();
         let flags = arguments(&flags);
-        Self { control, images: Site::of(image), builder, flags }
+        Self { control, images: Site::of(image), image_flags, builder, flags }
     }
 }
 
@@ -129,7 +131,7 @@ fn check_ready(image: &pb::Image, builder: &Process) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builder_with_its_own_certificate_builds_and_goes_on_after_a_kill() {
-    let Split { control, images: site, builder, flags } = Split::start().await;
+    let Split { control, images: site, builder, flags, .. } = Split::start().await;
     let mut images = site.images(None).await;
     let uploaded = create(&mut images, "uploaded", upload("disk.raw"), "").await;
     assert_eq!(site.upload(&uploaded.id, &site.file("disk.raw", &disk())), "201");

@@ -21,7 +21,7 @@ const CONTROL: &str = "address,builder,hardware,identity,image,instance,power,wo
 const DISK_BYTES: usize = 24 << 20;
 
 /// Returns a disk with a boot sector.
-fn disk() -> Vec<u8> {
+pub(super) fn disk() -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

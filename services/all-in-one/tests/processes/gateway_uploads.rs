@@ -17,16 +17,16 @@ use super::process::{Place, Process, arguments, free_address, soon};
 const WITHOUT_IMAGES: &str = "address,hardware,identity,instance,power,workflow";
 
 /// A site, and a gateway without TLS.
-struct Site {
-    site: images::Site,
+pub(super) struct Site {
+    pub(super) site: images::Site,
     /// The process of the gateway, if it is another one.
     door: Option<Process>,
-    gateway: SocketAddr,
+    pub(super) gateway: SocketAddr,
 }
 
 impl Site {
     /// A site whose gateway is in the process of the image service.
-    async fn in_one_process() -> Self {
+    pub(super) async fn in_one_process() -> Self {
         let gateway = free_address();
         let listen = gateway.to_string();
         let flags = ["--gateway-plaintext", "--gateway-listen", &listen];
@@ -50,7 +50,7 @@ impl Site {
     }
 
     /// Returns a new API key with `role`, in a tenant or for the site.
-    fn key(&self, role: &str, tenant: Option<&str>) -> String {
+    pub(super) fn key(&self, role: &str, tenant: Option<&str>) -> String {
         let mut words = vec!["identity", "credential", "create", "--role", role];
         words.extend(tenant.iter().flat_map(|tenant| ["--tenant", *tenant]));
         let issued = client_output(&self.site.server, &words);
@@ -115,7 +115,7 @@ impl Site {
         .await
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         drop(self.door.map(Process::terminate));
         drop(self.site.server.terminate());
     }

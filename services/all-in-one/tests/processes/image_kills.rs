@@ -1,7 +1,7 @@
-//! Imports whose server is killed at each step, or the processes of whose sandbox are.
+//! Imports of which one process is killed at each step: the server, the image service, the builder, or a process of the sandbox.
 //!
 //! ```text
-//! create ─▶ upload ─▶ build (sandbox) ─▶ READY ─▶ delete ─▶ gone      a server that is killed is started again,
+//! create ─▶ upload ─▶ build (sandbox) ─▶ READY ─▶ delete ─▶ gone      a process that is killed is started again,
 //!    └─────────┴──────────┴────────────────┴─────────┘                and the client repeats what was not answered
 //! ```
 //!
@@ -18,10 +18,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use tinwright::image::v1 as pb;
 use tinwright::image::v1::ImageState;
 use tinwright::image::v1::image_service_client::ImageServiceClient;
+use tokio::sync::Mutex;
 use tokio::task::{block_in_place, spawn_blocking};
 use tonic::{Code, Status};
 use uuid::Uuid;
 
+use super::builder_alone::Split;
 use super::images::{Site, disk, sha256, upload};
 use super::process::{Place, Process};
 use super::tracer::{Step, Trace, Tracer};
@@ -36,6 +38,9 @@ const MOMENT: Duration = Duration::from_millis(4);
 /// The time limit of an import. It is longer than a builder's lease, which may have to end.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The right to run a test: it looks for the sandboxes of all servers.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// An import of a client, which may be interrupted and repeated.
 struct Import {
@@ -126,7 +131,7 @@ async fn kill_in_sandbox(site: &Site, depth: usize, moment: Duration) -> bool {
     let process = loop {
         // The server checks the host in a sandbox without a build.
         let found = leftovers::descendant(site.server.id(), depth);
-        if let Some(process) = found.filter(|_| leftovers::has_build(site)) {
+        if let Some(process) = found.filter(|_| !leftovers::builds(&site.server.place).is_empty()) {
             break process.cast_signed();
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -135,20 +140,58 @@ async fn kill_in_sandbox(site: &Site, depth: usize, moment: Duration) -> bool {
     kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).is_ok()
 }
 
-/// A site whose server is killed again and again.
+/// A site of which one process is killed again and again.
 struct Sweep {
     site: Option<Site>,
+    /// The builder, if it is apart from the images.
+    builder: Option<Process>,
+    /// The control plane, if the images are apart.
+    _control: Option<Process>,
+    is_builder_killed: bool,
+    /// The flags of the process that is killed.
+    flags: Vec<String>,
     imports: u32,
 }
 
 impl Sweep {
+    /// One server, which is killed.
     async fn start() -> Self {
-        let site = Site::of(Place::new().start(&[]).await);
-        Self { site: Some(site), imports: 0 }
+        let site = Some(Site::of(Place::new().start(&[]).await));
+        let (builder, control) = (None, None);
+        Self {
+            site,
+            builder,
+            _control: control,
+            is_builder_killed: false,
+            flags: vec![],
+            imports: 0,
+        }
+    }
+
+    /// Images and builder in processes of their own, of which one is killed.
+    async fn split(is_builder_killed: bool) -> Self {
+        let Split { control, images, image_flags, builder, flags } = Split::start().await;
+        Self {
+            site: Some(images),
+            builder: Some(builder.start(&flags).await),
+            _control: Some(control),
+            is_builder_killed,
+            flags: if is_builder_killed { flags } else { image_flags },
+            imports: 0,
+        }
     }
 
     fn site(&self) -> &Site {
         self.site.as_ref().unwrap()
+    }
+
+    fn builder(&self) -> &Process {
+        self.builder.as_ref().unwrap_or(&self.site().server)
+    }
+
+    /// Returns the process that is killed.
+    fn victim(&self) -> &Process {
+        if self.is_builder_killed { self.builder() } else { &self.site().server }
     }
 
     fn next_import(&mut self) -> Import {
@@ -156,19 +199,23 @@ impl Sweep {
         Import::new(self.imports)
     }
 
-    /// Stops the server by `stop`, and starts it again.
-    async fn restart(&mut self, stop: fn(Process) -> Place) {
-        let server = self.site.take().unwrap().server;
-        let place = block_in_place(|| stop(server));
-        self.site = Some(Site::of(place.start(&[]).await));
+    /// Starts the process again that was killed.
+    async fn restart(&mut self) {
+        if self.is_builder_killed {
+            let place = self.builder.take().unwrap().kill();
+            self.builder = Some(place.start(&self.flags).await);
+        } else {
+            let place = self.site.take().unwrap().server.kill();
+            self.site = Some(Site::of(place.start(&self.flags).await));
+        }
     }
 
-    /// Has a client import a disk while the server is traced, and killed at `kill_at` or stopped in order. The client goes on with the next
-    /// server. Checks that nothing is left.
+    /// Has a client import a disk while a process is traced, and killed at `kill_at` or stopped in order. The client goes on with the next
+    /// process. Checks that nothing is left.
     async fn import(&mut self, kill_at: Option<Step>) -> Trace {
         let import = self.next_import();
-        let server = &self.site().server;
-        let (process, data) = (server.id().cast_signed(), server.place.path("data"));
+        let process = self.victim().id().cast_signed();
+        let data = self.victim().place.path("data");
         let (attached, is_attached) = tokio::sync::oneshot::channel();
         let mut trace = spawn_blocking(move || {
             let tracer = Tracer::attach(process, ServerSteps::of(process, data), kill_at);
@@ -184,15 +231,15 @@ impl Sweep {
         kill_process(Pid::from_raw(process).unwrap(), Signal::TERM).unwrap();
         let trace = trace.await.unwrap();
         assert!(trace.is_killed || outcome.is_ok(), "{outcome:?}");
-        self.restart(Process::kill).await;
+        self.restart().await;
         self.recovered(&import).await;
         trace
     }
 
-    /// Goes on after the server was killed.
+    /// Goes on after the process was killed.
     async fn recover(&mut self, import: &Import, trace: Trace) -> Trace {
-        assert!(trace.is_killed, "the server ended by itself: {}", self.site().server.log());
-        self.restart(Process::kill).await;
+        assert!(trace.is_killed, "it ended by itself: {}", self.victim().log());
+        self.restart().await;
         self.recovered(import).await;
         trace
     }
@@ -200,8 +247,22 @@ impl Sweep {
     /// Has the client end its import. Nothing is left of it.
     async fn recovered(&self, import: &Import) {
         let outcome = limited(import.run(self.site())).await;
-        outcome.unwrap_or_else(|status| panic!("{status}\n{}", self.site().server.log()));
-        leftovers::gone(self.site()).await;
+        outcome.unwrap_or_else(|status| panic!("{status}\n{}", self.victim().log()));
+        leftovers::gone(&self.site().server.place, &self.builder().place).await;
+    }
+
+    /// Kills at each step of an import that runs without a kill. A day later, no object is left.
+    async fn run(mut self) {
+        let steps = self.import(None).await.steps;
+        let (mut killed, mut missed) = (0, 0);
+        for step in kills(&steps) {
+            println!("{step:?}");
+            let trace = self.import(Some(step)).await;
+            *if trace.is_killed { &mut killed } else { &mut missed } += 1;
+        }
+        println!("killed at {killed} steps; {missed} did not come again");
+        assert!(killed > 4 * missed, "killed at {killed} steps, {missed} did not come");
+        self.end().await;
     }
 
     /// A day later, no object is left.
@@ -234,22 +295,28 @@ fn kills(steps: &[Step]) -> Vec<Step> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: cargo rack test --long imports"]
 async fn an_import_whose_server_is_killed_at_any_step_ends_and_leaves_nothing() {
-    let mut sweep = Sweep::start().await;
-    let steps = sweep.import(None).await.steps;
-    let (mut killed, mut missed) = (0, 0);
-    for step in kills(&steps) {
-        println!("{step:?}");
-        let trace = sweep.import(Some(step)).await;
-        *if trace.is_killed { &mut killed } else { &mut missed } += 1;
-    }
-    println!("killed at {killed} steps; {missed} did not come again");
-    assert!(killed > 4 * missed, "killed at {killed} steps, {missed} did not come");
-    sweep.end().await;
+    let _alone = ALONE.lock().await;
+    Sweep::start().await.run().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: cargo rack test --long imports"]
+async fn an_import_whose_image_service_is_killed_at_any_step_ends_and_leaves_nothing() {
+    let _alone = ALONE.lock().await;
+    Sweep::split(false).await.run().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: cargo rack test --long imports"]
+async fn an_import_whose_builder_is_killed_at_any_step_ends_and_leaves_nothing() {
+    let _alone = ALONE.lock().await;
+    Sweep::split(true).await.run().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: cargo rack test --long imports"]
 async fn an_import_whose_sandbox_is_killed_at_any_moment_ends_and_leaves_nothing() {
+    let _alone = ALONE.lock().await;
     let mut sweep = Sweep::start().await;
     let mut killed = BTreeMap::<_, u32>::new();
     for (depth, name) in (1..).zip(["keeper", "builder", "job"]) {

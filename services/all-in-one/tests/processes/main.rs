@@ -73,4 +73,5 @@ mod strangers;
 #[cfg(target_arch = "x86_64")]
 #[path = "../../../node-agent/tests/program/tracer.rs"]
 mod tracer;
+mod tus_client;
 mod upgrade_images;

@@ -20,7 +20,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::edge::{client_output, issue};
 use super::images::{Site, create, disk, settled, sha256, upload};
-use super::moto::{BUCKET, Moto};
+use super::moto::Moto;
 use super::network::{Network, OURS};
 use super::peer::Peer;
 use super::process::{Place, Process, arguments, machine, soon};
@@ -321,9 +321,9 @@ fn signal(process: &Process, signal: Signal) {
 async fn a_former_replica_changes_no_order_of_an_image_and_ends() {
     let (etcd, moto) = (Peer::start().await, Moto::start());
     let shared = arguments(&["--store", "etcd", "--etcd-endpoints", &etcd.url()]);
-    let url = format!("http://{}", moto.address);
-    let bucket = arguments(&["--images-s3-url", &url, "--images-s3-bucket", BUCKET]);
-    let credentials = moto.credentials().display().to_string();
+    let url = format!("http://{}", moto.bucket.address);
+    let bucket = arguments(&["--images-s3-url", &url, "--images-s3-bucket", &moto.bucket.name]);
+    let credentials = moto.bucket.credentials().display().to_string();
     let flags =
         [&shared[..], &bucket, &["--images-s3-credentials".to_owned(), credentials]].concat();
     let first = Place::new().with_program(former()).start(&shared).await;

@@ -12,7 +12,6 @@ use store::hosted::HostedService as _;
 use store::sled::Sled;
 use tokio_util::sync::CancellationToken;
 
-use super::super::images::Site;
 use super::super::process::{Place, soon};
 
 /// The names of the processes of a sandbox begin with it.
@@ -22,28 +21,30 @@ const GROUPS: &str = "tinwright-sandbox";
 /// More than the time until unused content is removed.
 const LATER: Duration = Duration::from_hours(25);
 
-/// Waits until no import has left a file, a process or a group.
-pub(super) async fn gone(site: &Site) {
+/// Waits until no import has left a file, a process or a group, at the places of the image service and of the builder.
+pub(super) async fn gone(images: &Place, builder: &Place) {
     let gone = async {
-        while !left(site).is_empty() {
+        while !left(images, builder).is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(60), gone).await;
-    waited.unwrap_or_else(|_| panic!("left: {:?}\n{}", left(site), site.server.log()));
+    waited.unwrap_or_else(|_| panic!("left: {:?}", left(images, builder)));
 }
 
 /// Returns what imports have left.
-fn left(site: &Site) -> Vec<String> {
-    let scratch = site.stored("scratch").into_iter().filter(|name| !name.contains("lock"));
-    let uploads = site.stored("uploads").into_iter();
+fn left(images: &Place, builder: &Place) -> Vec<String> {
+    let scratch = builds(builder).into_iter();
+    let uploads = fs::read_dir(images.path("data/images/uploads")).unwrap();
+    let uploads = uploads.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     scratch.chain(uploads).chain(sandboxes()).chain(groups()).collect()
 }
 
-/// True if a build has a directory.
-pub(super) fn has_build(site: &Site) -> bool {
-    let entries = fs::read_dir(site.server.place.path("data/images/scratch")).unwrap();
-    entries.map(Result::unwrap).any(|entry| entry.file_type().is_ok_and(|it| it.is_dir()))
+/// Returns the names of the directories of builds.
+pub(super) fn builds(builder: &Place) -> Vec<String> {
+    let entries = fs::read_dir(builder.path("data/images/scratch")).unwrap().map(Result::unwrap);
+    let builds = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+    builds.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
 /// Returns a descendant of `process`, so many generations below it, of which each is the only one.
