@@ -80,7 +80,7 @@ pub enum Error {
         status: Box<Status>,
     },
     /// The object store failed.
-    #[error("object store")]
+    #[error("the object store failed: the server's log has the cause")]
     Objects(#[from] objects::Error),
     /// Other writers were first, each time.
     #[error("other requests came first: repeat")]

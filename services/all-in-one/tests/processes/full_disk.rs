@@ -1,15 +1,18 @@
-//! A process whose store is on a small disk that becomes full.
+//! A process whose store, or whose images, are on a small disk that becomes full.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use runtime::Channel;
 use tinwright::hardware::v1 as hw;
 use tinwright::hardware::v1::hardware_service_client::HardwareServiceClient;
+use tinwright::image::v1::{DeleteImageRequest, ImageState};
 use tonic::Code;
 
 use super::process::{Place, Process, arguments, free_address, machine, soon};
+use super::{edge_images, images};
 
 struct Site {
     /// The process with a file system of 24 MiB.
@@ -51,7 +54,7 @@ impl Site {
                 let _may_fail = self.update(&machine, value).await;
                 match self.server.ended() {
                     Some(ended) => return ended,
-                    None => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                    None => tokio::time::sleep(Duration::from_millis(5)).await,
                 }
             }
         };
@@ -117,4 +120,33 @@ async fn a_server_that_cannot_write_any_more_ends_with_an_error() {
 async fn an_edge_that_cannot_write_its_feed_cache_any_more_ends_with_an_error() {
     let log = Site::with_edge().await.until_it_ends().await;
     assert!(log.contains("the store failed"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_to_a_full_disk_gets_507_and_leaves_nothing() {
+    let place = Place::with_small_disk("data/images");
+    let scratch = place.path("scratch").display().to_string();
+    let server = place.start(&arguments(&["--images-scratch", &scratch])).await;
+    let site = images::Site::of(server);
+    let mut client = site.images(None).await;
+    let large = images::create(&mut client, "large", images::upload("disk.raw"), "").await;
+    let file = site.file("large.raw", &edge_images::disk().repeat(2));
+    let mut curl = site.curl(&format!("/uploads/{}", large.id));
+    curl.args(["--http1.1", "--write-out", "%{http_code}", "--upload-file"]).arg(file);
+    let answer = String::from_utf8(curl.output().unwrap().stdout).unwrap();
+    assert_eq!(answer, "the object store is full\n507");
+    client.delete_image(DeleteImageRequest { id: large.id, revision: 0 }).await.unwrap();
+    let uploads = site.server.small_disk().join("uploads");
+    soon(async {
+        while std::fs::read_dir(&uploads).unwrap().count() > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+
+    let small = images::create(&mut client, "small", images::upload("disk.raw"), "").await;
+    assert_eq!(site.upload(&small.id, &site.file("small.raw", &images::disk())), "201");
+    let small = images::settled(&mut client, &small.id).await;
+    assert_eq!(small.state(), ImageState::Ready, "{}", small.state_reason);
+    drop(site.server.terminate());
 }

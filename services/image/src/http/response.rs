@@ -48,10 +48,10 @@ pub(super) fn http_status(error: &Error) -> StatusCode {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let http = http_status(&self);
-        let text = format!("{self}\n");
+        let status = Status::from(self);
+        let text = format!("{}\n", status.message());
         let mut response = (http, [(header::CONTENT_TYPE, "text/plain")], text).into_response();
         // For the metrics of calls, which have the codes of gRPC.
-        let status = Status::from(self);
         let status = Status::new(status.code(), status.message());
         if let Err(error) = status.add_header(response.headers_mut()) {
             tracing::debug!(error = runtime::cause(&error), "status not sent");
