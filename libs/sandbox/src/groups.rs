@@ -15,28 +15,29 @@ const MIN_ABANDONED_AGE: Duration = Duration::from_mins(1);
 /// Parent of all groups of sandboxes.
 const PARENT: &str = "tinwright-sandbox";
 
-/// Creates a group with the limits of a job. None if no place allows both limits.
-pub(crate) fn create(limits: &Limits) -> Option<Cgroup> {
+/// Returns a name for the group of the job of `keeper`. It has the time, since containers that share
+/// the groups have processes of the same number.
+pub(crate) fn name(keeper: u32) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let name = format!("{PARENT}/{}-{now}", std::process::id());
-    let found = Cgroup::find(&name).ok()?;
+    format!("{PARENT}/{keeper}-{now}")
+}
+
+/// Creates the group `name` with the limits of a job. None if no place allows both limits.
+pub(crate) fn create(name: &str, limits: &Limits) -> Option<Cgroup> {
+    let found = Cgroup::find(name).ok()?;
     found.directories().iter().filter_map(|path| path.parent()).for_each(remove_abandoned);
-    let delegated = delegated(&found, &name).into_iter().map(|path| vec![path]);
+    let delegated = delegated(&found, name).into_iter().map(|path| vec![path]);
     std::iter::once(found.directories().to_vec())
         .chain(delegated)
         .find_map(|directories| create_in(directories, limits))
 }
 
-/// Kills what is left of the job of a keeper that was killed, and removes its group.
-pub(crate) fn destroy_of(keeper: u32) {
-    let Ok(found) = Cgroup::find(PARENT) else { return };
-    let delegated = delegated(&found, PARENT);
-    let parents = found.directories().iter().chain(&delegated);
-    let entries = parents.filter_map(|parent| fs::read_dir(parent).ok()).flatten();
-    let name = format!("{keeper}-");
-    let is_own = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&name);
-    let own = entries.filter_map(Result::ok).filter(is_own).map(|entry| entry.path()).collect();
-    Cgroup::from_directories(own).destroy();
+/// Kills what is left in the group `name`, wherever it was created, and removes it.
+pub(crate) fn destroy(name: &str) {
+    let Ok(found) = Cgroup::find(name) else { return };
+    let places = found.directories().iter().cloned().chain(delegated(&found, name));
+    let existing = places.filter(|place| place.exists()).collect();
+    Cgroup::from_directories(existing).destroy();
 }
 
 /// Removes the groups below `parent` that killed keepers left. They have no processes: removing

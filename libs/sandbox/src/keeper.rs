@@ -33,7 +33,8 @@ pub(crate) fn main() -> io::Result<()> {
     let _session = setsid();
     let caller = process::take_link()?;
     let mut order: Order = receive(&caller)?;
-    let group = if order.layers.cgroup { groups::create(&order.limits()) } else { None };
+    let group =
+        if order.layers.cgroup { groups::create(&order.group, &order.limits()) } else { None };
     order.cgroup = group.as_ref().map_or_else(Vec::new, |group| group.directories().to_vec());
     let outcome = run(&caller, &order, group.as_ref());
     if let Some(group) = group {

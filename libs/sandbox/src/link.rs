@@ -26,6 +26,8 @@ pub(crate) struct Order {
     pub(crate) user: User,
     /// Enabled layers.
     pub(crate) layers: Layers,
+    /// Name of the job's cgroup.
+    pub(crate) group: String,
     /// Directories of the job's cgroup; none without a cgroup.
     pub(crate) cgroup: Vec<PathBuf>,
     /// Confinement, as far as it is set up.
@@ -98,7 +100,7 @@ impl Order {
     pub(crate) fn new(job: Option<Job>, user: User, layers: Layers) -> Self {
         let landlock = LandlockState::None;
         let confinement = Confinement { cgroup: false, landlock, dropped_root: false };
-        Self { job, user, layers, cgroup: Vec::new(), confinement }
+        Self { job, user, layers, group: String::new(), cgroup: Vec::new(), confinement }
     }
 
     /// Returns the limits of the job; the default ones for the check of the host.

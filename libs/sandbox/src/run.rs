@@ -84,8 +84,9 @@ impl Sandbox {
     async fn start(&self, job: Option<Job>, progress: impl FnMut(u64)) -> Result<Remains, Error> {
         let unavailable = |error: io::Error| Error::Unavailable(format!("keeper: {error}"));
         let max_output = job.as_ref().map_or(0, |job| job.limits.output_bytes);
-        let order = Order::new(job, self.user, self.layers);
         let (mut keeper, stream) = spawn().map_err(unavailable)?;
+        let group = groups::name(keeper.id().unwrap_or_default());
+        let order = Order { group: group.clone(), ..Order::new(job, self.user, self.layers) };
         let (reader, mut writer) = stream.into_split();
         let order = link::encode(&order).map_err(unavailable)?;
         // A keeper that ended early is reported by its output.
@@ -95,7 +96,7 @@ impl Sandbox {
             read_log(keeper.stderr.take()),
             read_messages(reader)
         );
-        ended(keeper).await.map_err(unavailable)?;
+        ended(keeper, group).await.map_err(unavailable)?;
         let frames = frames.map(|(frame, _link)| frame);
         Ok(Remains { frames, log, confinement, end })
     }
@@ -133,15 +134,14 @@ fn spawn() -> io::Result<(Child, UnixStream)> {
 }
 
 /// Waits for the end of the keeper. Does its last work if it was killed.
-async fn ended(mut keeper: Child) -> io::Result<()> {
-    let id = keeper.id();
-    if !keeper.wait().await?.success()
-        && let Some(id) = id
-    {
-        let destroyed = tokio::task::spawn_blocking(move || groups::destroy_of(id));
-        destroyed.await.map_err(io::Error::other)?;
+async fn ended(mut keeper: Child, group: String) -> io::Result<()> {
+    match keeper.wait().await?.success() {
+        true => Ok(()),
+        false => {
+            let destroyed = tokio::task::spawn_blocking(move || groups::destroy(&group));
+            destroyed.await.map_err(io::Error::other)
+        }
     }
-    Ok(())
 }
 
 /// Reads frames to the end of the output, and returns the result or the failure. The link stays
