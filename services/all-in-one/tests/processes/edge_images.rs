@@ -33,6 +33,19 @@ pub(super) fn disk() -> Vec<u8> {
     disk
 }
 
+/// Creates the machine `node-N`, which can be provisioned, by the command line. Returns its name.
+pub(super) fn create_machine(control: &Process, n: usize, mac: &str, address: &str) -> String {
+    let record = format!(
+        "name: node-{n}\nstate: STATE_PROVISIONABLE\ndisks: [{{device: /dev/sda}}]\ninterfaces:\n\
+         - mac: {mac}\n  dhcp: {{address: {{address: {address}, prefix_length: 24}}}}\n  \
+         netboot: {{allow_pxe: true}}\n"
+    );
+    let file = control.place.path("node.yaml");
+    std::fs::write(&file, record).unwrap();
+    client_output(control, &["hardware", "create", "-f", file.to_str().unwrap()]);
+    format!("node-{n}")
+}
+
 /// Stores an image and the machines, each with a workflow that installs the image. Returns the name
 /// of its stored file.
 fn order(control: &Process) -> String {
@@ -40,15 +53,7 @@ fn order(control: &Process) -> String {
     std::fs::write(&file, disk()).unwrap();
     client_output(control, &["image", "upload", file.to_str().unwrap(), "--name", "disk"]);
     for (n, (mac, address)) in MACS.into_iter().zip(ADDRESSES).enumerate() {
-        let record = format!(
-            "name: node-{n}\nstate: STATE_PROVISIONABLE\ndisks: [{{device: /dev/sda}}]\ninterfaces:\n\
-             - mac: {mac}\n  dhcp: {{address: {{address: {address}, prefix_length: 24}}}}\n  \
-             netboot: {{allow_pxe: true}}\n"
-        );
-        let file = control.place.path("node.yaml");
-        std::fs::write(&file, record).unwrap();
-        client_output(control, &["hardware", "create", "-f", file.to_str().unwrap()]);
-        let machine = format!("node-{n}");
+        let machine = create_machine(control, n, mac, address);
         client_output(control, &["workflow", "create", "--image", "disk", "--hardware", &machine]);
     }
     let shown = client_output(control, &["image", "get", "disk", "-o", "json"]);

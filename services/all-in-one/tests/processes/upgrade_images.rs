@@ -19,6 +19,7 @@ use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::edge::{client_output, issue};
+use super::edge_images::create_machine;
 use super::images::{Site, create, disk, settled, sha256, upload};
 use super::moto::Moto;
 use super::network::{Network, OURS};
@@ -46,20 +47,6 @@ fn former() -> PathBuf {
 
 fn present() -> PathBuf {
     env!("CARGO_BIN_EXE_tinwright").into()
-}
-
-/// Creates a machine that can be provisioned, by the command line. Returns its name.
-fn create_machine(control: &Process, n: usize) -> String {
-    let (mac, address) = (MACS[n], ADDRESSES[n]);
-    let record = format!(
-        "name: node-{n}\nstate: STATE_PROVISIONABLE\ndisks: [{{device: /dev/sda}}]\ninterfaces:\n\
-         - mac: {mac}\n  dhcp: {{address: {{address: {address}, prefix_length: 24}}}}\n  \
-         netboot: {{allow_pxe: true}}\n"
-    );
-    let file = control.place.path("node.yaml");
-    std::fs::write(&file, record).unwrap();
-    client_output(control, &["hardware", "create", "-f", file.to_str().unwrap()]);
-    format!("node-{n}")
 }
 
 /// Imports the image `disk`.
@@ -228,7 +215,7 @@ async fn check_former_workflow(machines: &Machines<'_>) {
     std::fs::write(&file, template()).unwrap();
     let words = ["template", "create", "--name", "files", "-f", file.to_str().unwrap()];
     client_output(control, &words);
-    let name = create_machine(control, 0);
+    let name = create_machine(control, 0, MACS[0], ADDRESSES[0]);
     let id = create_workflow(control, &name, &["--template", "files"]).await;
     let mut worker = machines.worker(0).await;
     let assigned = soon(next_action(&mut worker, &[])).await;
@@ -282,7 +269,7 @@ fn a_former_edge_serves_what_it_served_before_and_a_replaced_one_images() {
         let machines = Machines { network: &network, control: &site.server };
         check_former_workflow(&machines).await;
         let image = import(&site).await;
-        let name = create_machine(&site.server, 1);
+        let name = create_machine(&site.server, 1, MACS[1], ADDRESSES[1]);
         let id = create_workflow(&site.server, &name, &["--image", "disk"]).await;
         let mut worker = machines.worker(1).await;
         check_warning(&site.server, &mut worker, &id).await;
@@ -329,7 +316,7 @@ async fn a_former_replica_changes_no_order_of_an_image_and_ends() {
     let first = Place::new().with_program(former()).start(&shared).await;
     let second = Place::new().with_program(former()).with_secrets_of(&first.place, &[]);
     let second = second.start(&shared).await;
-    let name = create_machine(&second, 0);
+    let name = create_machine(&second, 0, MACS[0], ADDRESSES[0]);
     let mut to_second = HardwareServiceClient::new(second.channel().await);
 
     // The order is complete before the former replica runs again, sees it and would reconcile it.
@@ -361,7 +348,7 @@ async fn a_former_replica_changes_no_order_of_an_image_and_ends() {
 #[ignore = "builds a former program: cargo rack test --long upgrade"]
 async fn a_server_upgraded_in_place_gets_an_image_and_an_order_of_it() {
     let server = Place::new().with_program(former()).start(&[]).await;
-    let name = create_machine(&server, 0);
+    let name = create_machine(&server, 0, MACS[0], ADDRESSES[0]);
     let place = tokio::task::block_in_place(|| server.terminate());
     let site = Site::of(place.with_program(present()).start(&[]).await);
     let image = import(&site).await;
